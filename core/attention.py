@@ -1,0 +1,93 @@
+"""The interface of an attention backend: what computes attention over paged keys and values.
+
+A backend sees the packed tokens of one step (`ForwardBatch`) and one layer's storage at a time. It knows nothing
+of requests, scheduling or sampling. Reading this module imports no torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from .engine.batch import ForwardBatch
+    from .engine.kv_storage import KVStorage
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """The geometry of one attention layer, as seen when the loaded model was probed.
+
+    Attributes:
+        index: position among the model's layers, from 0.
+        num_heads, num_kv_heads: query heads, and key/value heads; the first is a multiple of the second.
+        head_dim, v_head_dim: size of a query or key head, and of a value head.
+        scale: factor applied to query·key before the softmax.
+        sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
+        softcap: scores become `softcap * tanh(score / softcap)`; None: as they are.
+        has_sinks: the softmax has one learned extra logit per head (gpt-oss).
+    """
+
+    index: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    scale: float
+    sliding_window: int | None = None
+    softcap: float | None = None
+    has_sinks: bool = False
+
+
+class AttentionBackend(ABC):
+    """Computes attention for the packed tokens of a step, over pages of keys and values.
+
+    Built once, when the model is loaded. Each step calls `plan` once, then `forward` once per layer, in order.
+
+    Args:
+        layers: the model's attention layers, by index.
+        storage: the keys and values of all pages; `storage.keys[i]` is layer i's.
+        options: the backend's own options, an instance of its `Options`.
+    """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o attention.key=value`. A backend with options overrides this."""
+
+    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
+        self.layers = layers
+        self.storage = storage
+        self.options = options
+
+    @classmethod
+    @abstractmethod
+    def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
+        """Return why this backend cannot serve such layers on this device, as a sentence, or None if it can."""
+
+    @abstractmethod
+    def plan(self, batch: ForwardBatch) -> None:
+        """Prepare what all layers of this step share: indices, masks, work splits."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query: torch.Tensor,  # [T, num_heads, head_dim]
+        key: torch.Tensor,  # [T, num_kv_heads, head_dim]
+        value: torch.Tensor,  # [T, num_kv_heads, v_head_dim]
+        layer: LayerSpec,
+        batch: ForwardBatch,
+        sinks: torch.Tensor | None = None,  # [num_heads]
+    ) -> torch.Tensor:
+        """Write the new keys and values to `batch.slots`, and return the attention output.
+
+        Token t of sequence s attends to all tokens of s up to and including itself (within the window).
+
+        Returns:
+            [T, num_heads, v_head_dim], in the dtype of `query`.
+        """

@@ -1,0 +1,44 @@
+"""The interface of a chat template: messages → the prompt's text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Message = Mapping[str, Any]
+"""A message as in the OpenAI API: `role`, `content`, and what goes with the role."""
+
+
+class ChatTemplate(ABC):
+    """Turns a conversation into the text that the model continues. Stateless once built.
+
+    Args:
+        source: the template's own text (of the tokenizer, or of the file that the user named), or "" if none.
+        special_tokens: the tokenizer's, by name: `bos_token`, `eos_token`, ….
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self.source = source
+        self.special_tokens = special_tokens
+
+    @abstractmethod
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        **kwargs: object,
+    ) -> str:
+        """Return the prompt.
+
+        Args:
+            messages: the conversation.
+            tools: tool definitions as in the OpenAI API.
+            add_generation_prompt: end with the beginning of an assistant turn.
+            kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`.
+
+        Raises:
+            RequestError: the template refuses these messages; the message is the template's own.
+        """

@@ -1,0 +1,45 @@
+"""The interface by which everything outside the engine uses it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+
+from ..request import EngineInfo, EngineStats, Request, TokenEvent
+
+
+class EngineClient(ABC):
+    """Generates token ids for requests. All methods are called on one event loop."""
+
+    @property
+    @abstractmethod
+    def info(self) -> EngineInfo:
+        """What the engine is. Known once `start` has returned."""
+
+    @property
+    @abstractmethod
+    def failure(self) -> str | None:
+        """Why nothing can be generated any more, or None while the engine lives. Costs nothing."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Wait until the engine is ready. Raises a ConfigError or EngineError with its reason if it is not."""
+
+    @abstractmethod
+    def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+        """Send a request and yield its events; the last one has a finish reason.
+
+        Closing the iterator (or cancelling the task that reads it) before its end aborts the request.
+
+        Raises:
+            EngineDeadError: the engine has ended, before or meanwhile.
+            EngineError: the engine failed on this request.
+        """
+
+    @abstractmethod
+    async def stats(self) -> EngineStats:
+        """Ask the engine for its figures."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End all requests, and the engine if this client started it."""

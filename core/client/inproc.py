@@ -1,0 +1,102 @@
+"""The engine in a thread of the same process: for tests and small tools. Requests and events are not encoded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from ..errors import EngineDeadError
+from ..request import EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
+from .client import EngineClient
+from .intake import take_in
+from .streams import EventStreams
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class InprocEngineClient(EngineClient):
+    """Runs an engine's steps in one worker thread, which sleeps while there is no work.
+
+    Args:
+        engine: is used by the worker thread only, from `start` on.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._inbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
+        self._streams = EventStreams(self._inbox.put)
+        self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._worker = threading.Thread(target=self._work, name="llmfw-engine", daemon=True)
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
+
+    @property
+    def failure(self) -> str | None:
+        return self._streams.failure
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker.start()
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._streams.generate(request)
+
+    async def stats(self) -> EngineStats:
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
+        answer: asyncio.Future[EngineStats] = self._loop.create_future()
+        self._stats.append(answer)
+        self._inbox.put(StatsQuery())
+        return await answer
+
+    async def close(self) -> None:
+        self._fail("the engine was closed")
+        self._inbox.put(None)
+        if self._worker.is_alive():
+            await asyncio.to_thread(self._worker.join)
+
+    def _work(self) -> None:
+        try:
+            while self._take_all_in():
+                if self._engine.has_work and (events := self._engine.step()):
+                    self._loop.call_soon_threadsafe(self._streams.deliver, events)
+        except Exception as error:
+            logger.exception("the engine failed")
+            self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {type(error).__name__}: {error}")
+
+    def _take_all_in(self) -> bool:
+        """Handle what is in the inbox, waiting for it if there is nothing else to do; return False at the end."""
+        while True:
+            try:
+                message = self._inbox.get(block=not self._engine.has_work)
+            except queue.Empty:
+                return True
+            if message is None:
+                return False
+            answer = take_in(self._engine, message)
+            if isinstance(answer, EngineStats):
+                self._loop.call_soon_threadsafe(self._answer_stats, answer)
+            elif answer is not None:
+                self._loop.call_soon_threadsafe(self._streams.deliver, [answer])
+
+    def _answer_stats(self, stats: EngineStats) -> None:
+        answer = self._stats.popleft()
+        if not answer.done():
+            answer.set_result(stats)
+
+    def _fail(self, reason: str) -> None:
+        self._streams.fail(reason)
+        for answer in self._stats:
+            if not answer.done():
+                answer.set_exception(EngineDeadError(reason))
+        self._stats.clear()

@@ -1,0 +1,211 @@
+"""The engine in a process of its own: started, spoken to over ZeroMQ, watched, and ended.
+
+This module knows how the process lives and dies; it does not know what the engine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+import zmq
+
+from ..config import EngineConfig
+from ..errors import EngineDeadError, EngineError
+from ..request import (
+    EngineFailed,
+    EngineInfo,
+    EngineStats,
+    Request,
+    StatsQuery,
+    StepOutput,
+    ToEngine,
+    TokenEvent,
+)
+from .client import EngineClient
+from .streams import EventStreams
+from .wire import Hello, Launch, decode_from_engine, encode, error_of, new_endpoint, open_socket, write_launch
+
+logger = logging.getLogger(__name__)
+
+ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process")
+LAST_WORDS_S = 0.05  # a message sent just before the process ended may still be on its way
+STOP_TIMEOUT_S = 5.0
+
+
+class ProcessEngineClient(EngineClient):
+    """Starts an engine process and speaks to it.
+
+    Args:
+        config: the engine's settings.
+        command: what to run; it must behave as `llmfw.core.engine.process` does.
+    """
+
+    def __init__(self, config: EngineConfig, command: Sequence[str] = ENGINE_COMMAND) -> None:
+        self._config = config
+        self._command = command
+        self._streams = EventStreams(self._send)
+        self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._info: EngineInfo | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    @property
+    def info(self) -> EngineInfo:
+        if self._info is None:
+            raise EngineError("the engine is not ready yet")
+        return self._info
+
+    @property
+    def failure(self) -> str | None:
+        return self._streams.failure
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine process, or None before `start`."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[EngineInfo] = self._loop.create_future()
+        self._endpoint = new_endpoint()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = open_socket(self._context, zmq.DEALER)
+        self._socket.connect(self._endpoint.address)
+        self._process = self._spawn()
+        self._loop.add_reader(self._socket.fileno(), self._receive)
+        self._send(Hello())
+        self._info = await self._ready
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._streams.generate(request)
+
+    async def stats(self) -> EngineStats:
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
+        answer: asyncio.Future[EngineStats] = self._loop.create_future()
+        self._stats.append(answer)
+        self._send(StatsQuery())
+        return await answer
+
+    async def close(self) -> None:
+        if self._process is None or self._closed:
+            return
+        self._closed = True
+        self._fail(EngineDeadError("the engine was closed"))
+        self._process.terminate()
+        await asyncio.to_thread(self._end_process, self._process)
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._context.term()
+        self._endpoint.remove()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with _sigint_blocked():
+            process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended already: the watcher says so
+            write_launch(process.stdin, Launch(self._config, self._endpoint))
+        threading.Thread(target=self._watch, args=(process,), name="llmfw-engine-watch", daemon=True).start()
+        return process
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        returncode = process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later, LAST_WORDS_S, self._on_exit, _how_it_ended(returncode)
+            )
+
+    def _on_exit(self, how: str) -> None:
+        if self._closed:
+            return
+        self._receive()
+        if self.failure is None:
+            logger.error("%s", how)
+        when = "" if self._ready.done() else " while it started; its own lines above say more"
+        self._fail(EngineDeadError(how + when))
+
+    @staticmethod
+    def _end_process(process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+    def _send(self, message: Hello | ToEngine) -> None:
+        self._socket.send(encode(message), zmq.NOBLOCK)
+        # ZeroMQ signals readability on edges, and sending may have consumed one.
+        self._loop.call_soon(self._receive)
+
+    def _receive(self) -> None:
+        """Handle all messages that are there; never waits."""
+        while not self._socket.closed:
+            try:
+                payload = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._handle(payload)
+
+    def _handle(self, payload: bytes) -> None:
+        message = decode_from_engine(payload)
+        if isinstance(message, StepOutput):
+            self._streams.deliver(message.events)
+        elif isinstance(message, EngineStats):
+            answer = self._stats.popleft()
+            if not answer.done():
+                answer.set_result(message)
+        elif isinstance(message, EngineInfo):
+            if not self._ready.done():
+                self._ready.set_result(message)
+        else:
+            self._on_failed(message)
+
+    def _on_failed(self, message: EngineFailed) -> None:
+        if self._ready.done():
+            self._fail(EngineDeadError(f"the engine failed: {message.kind}: {message.message}"))
+        else:
+            self._fail(error_of(message))
+
+    def _fail(self, error: Exception) -> None:
+        self._streams.fail(str(error))
+        for answer in self._stats:
+            if not answer.done():
+                answer.set_exception(error)
+        self._stats.clear()
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # `start` may have been cancelled: then nobody else asks
+
+
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Processes started meanwhile never see the terminal's Ctrl-C; this process decides what it means."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+def _how_it_ended(returncode: int) -> str:
+    if returncode >= 0:
+        return f"the engine process ended with exit code {returncode}"
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = "an unknown signal"
+    return f"the engine process was killed by {name} (signal {-returncode})"

@@ -1,0 +1,99 @@
+"""The open requests of a client: engine events come in for all of them, each reader gets its own.
+
+Everything here runs on one event loop. It knows nothing of how events travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+
+from ..errors import EngineDeadError, EngineError
+from ..request import Abort, FinishReason, Request, ToEngine, TokenEvent
+
+
+class EventStream:
+    """The events of one request that were not read yet."""
+
+    __slots__ = ("_error", "_events", "_waiter")
+
+    def __init__(self) -> None:
+        self._events: list[TokenEvent] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: EngineError | None = None
+
+    def put(self, event: TokenEvent) -> None:
+        """Add the next event."""
+        self._events.append(event)
+        self._wake()
+
+    def fail(self, error: EngineError) -> None:
+        """End the stream: `take` raises once all events are read."""
+        self._error = error
+        self._wake()
+
+    async def take(self) -> list[TokenEvent]:
+        """Return the events that came since the last call, at least one."""
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        events, self._events = self._events, []
+        return events
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class EventStreams:
+    """All open streams of one client, by request id.
+
+    Args:
+        send: gives a message to the engine; must not block.
+    """
+
+    def __init__(self, send: Callable[[ToEngine], None]) -> None:
+        self._send = send
+        self._streams: dict[str, EventStream] = {}
+        self._failure: str | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be generated any more, or None."""
+        return self._failure
+
+    def deliver(self, events: Iterable[TokenEvent]) -> None:
+        """Hand each event to its request; those of requests that nobody reads any more are dropped."""
+        for event in events:
+            stream = self._streams.get(event.id)
+            if stream is not None:
+                stream.put(event)
+
+    def fail(self, reason: str) -> None:
+        """End all streams, and refuse new ones. Only the first reason counts."""
+        if self._failure is None:
+            self._failure = reason
+            for stream in self._streams.values():
+                stream.fail(EngineDeadError(reason))
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        """As `EngineClient.generate`."""
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+        stream = self._streams[request.id] = EventStream()
+        finished = False
+        try:
+            self._send(request)
+            while not finished:
+                for event in await stream.take():
+                    finished = event.finish_reason is not None
+                    if event.finish_reason is FinishReason.ERROR:
+                        raise EngineError(event.error or "the engine gave no reason")
+                    yield event
+        finally:
+            del self._streams[request.id]
+            if not finished and self._failure is None:
+                self._send(Abort([request.id]))

@@ -1,0 +1,71 @@
+"""Settings, read once from the command line and frozen.
+
+Two structs: what the engine process needs and what the API process needs. They hold what a user may choose;
+what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a part
+are not fields either: they travel as strings in `options` and are checked by the part's own `Options`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the engine process.
+
+    Attributes:
+        model: folder or hub id of weights and tokenizer, already resolved from a registered model's name.
+        load_format: "auto" reads safetensors; "dummy" draws random weights from the config alone.
+        dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
+        device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
+        attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
+        page_size: tokens in one page of KV storage.
+        context_length: longest sequence, prompt and output together; None: the model's own.
+        mem_fraction_static: share of the device's memory for weights and KV storage; None: by device.
+        max_total_tokens: size of the KV storage in tokens; None: as much as the memory fraction allows.
+        max_running_requests: most sequences in one step; None: by device.
+        chunked_prefill_size: most prompt tokens in one step; None: by device; -1: prompts are never cut.
+        max_prefill_tokens: most prompt tokens in one step when prompts are not cut.
+        schedule_conservativeness: scales the estimate of tokens still to come; higher means fewer retractions.
+        overlap: schedule the next step while one runs; None: by device.
+        random_seed: from which the seeds of requests without one are drawn.
+        options: "part.key" → value, for the parts' own options.
+        disabled_plugins: names of plugins that are not loaded.
+    """
+
+    model: str
+    load_format: str = "auto"
+    dtype: str = "auto"
+    device: str = "auto"
+    attention: str = "auto"
+    policy: str = "lpm"
+    page_size: int = 1
+    context_length: int | None = None
+    mem_fraction_static: float | None = None
+    max_total_tokens: int | None = None
+    max_running_requests: int | None = None
+    chunked_prefill_size: int | None = None
+    max_prefill_tokens: int = 16384
+    schedule_conservativeness: float = 1.0
+    disable_radix_cache: bool = False
+    overlap: bool | None = None
+    random_seed: int = 0
+    log_level: str = "info"
+    decode_log_interval: int = 40
+    options: dict[str, str] = {}
+    disabled_plugins: tuple[str, ...] = ()
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the API process."""
+
+    served_model_name: str
+    host: str = "127.0.0.1"
+    port: int = 30000
+    api_key: str | None = None
+    chat_template: str | None = None
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    log_level: str = "info"
+    options: dict[str, str] = {}
+    disabled_plugins: tuple[str, ...] = ()

@@ -1,0 +1,73 @@
+"""The tensors of one step: what the model and the attention backend read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .plan import BatchPlan
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """T tokens of B sequences, packed. The first `num_single` sequences have one token each.
+
+    Attributes:
+        positions: place of each token in its sequence, on the host: [T].
+        slots: where each token's key and value go, `page * page_size + offset`, on the device: [T].
+        query_lens: tokens of each sequence in this step, on the host: [B].
+        kv_lens: tokens of each sequence up to and including this step's, on the host: [B].
+        page_table: pages of each sequence, on the device: [B, most pages]; beyond a sequence's own: any valid page.
+        num_single: how many sequences, from the first on, have one token.
+        page_size: tokens in one page.
+    """
+
+    positions: Ints
+    slots: torch.Tensor
+    query_lens: Ints
+    kv_lens: Ints
+    page_table: torch.Tensor
+    num_single: int
+    page_size: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the step runs."""
+        return self.slots.device
+
+
+def make_batch(
+    plan: BatchPlan, page_table: npt.NDArray[np.int32], page_size: int, device: torch.device
+) -> ForwardBatch:
+    """Turn a plan into tensors.
+
+    Args:
+        plan: at least one sequence.
+        page_table: of the scheduler, [rows, most pages of a sequence]; copied here, since it changes later.
+        page_size: tokens in one page.
+        device: where the step runs.
+    """
+    rows = np.array([p.row for p in plan.sequences], dtype=np.int64)
+    starts = np.array([p.start for p in plan.sequences], dtype=np.int64)
+    query_lens = np.array([p.count for p in plan.sequences], dtype=np.int64)
+    kv_lens = starts + query_lens
+    sequence_of_token = np.repeat(np.arange(len(rows)), query_lens)  # [T]
+    first_token = np.cumsum(query_lens) - query_lens  # [B]
+    positions = np.arange(len(sequence_of_token)) - (first_token - starts)[sequence_of_token]
+    pages = page_table[rows[sequence_of_token], positions // page_size].astype(np.int64)
+    slots = pages * page_size + positions % page_size
+    most_pages = -(-int(kv_lens.max()) // page_size)
+    return ForwardBatch(
+        positions=positions,
+        slots=torch.from_numpy(slots).to(device, non_blocking=True),
+        query_lens=query_lens,
+        kv_lens=kv_lens,
+        page_table=torch.from_numpy(page_table[rows, :most_pages]).to(device, non_blocking=True),
+        num_single=plan.num_single,
+        page_size=page_size,
+    )

@@ -1,0 +1,98 @@
+"""Fewer, larger matrix products: projections of the same input become one.
+
+In place of `q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) stand parts of one merged product. The first
+part that is called computes them all; the others take their share of it if they are called with the same tensor, and
+compute anew if not. So a module's own code stays as transformers wrote it, and stays right whatever it does with its
+projections. Only plain `nn.Linear`s of one input width are merged; anything unusual is left alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+
+
+def merge_projections(model: nn.Module) -> int:
+    """Merge what can be merged in a model; return how many products were saved."""
+    saved = 0
+    for module in list(model.modules()):
+        for names in MERGED:
+            linears = _mergeable([getattr(module, name, None) for name in names])
+            if linears:
+                merged = MergedLinear(linears)
+                for i, name in enumerate(names):
+                    setattr(module, name, MergedPart(merged, i))
+                saved += len(names) - 1
+    return saved
+
+
+def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
+    """Return the modules if they can be merged, else nothing."""
+    linears = [linear for linear in found if type(linear) is nn.Linear]
+    if len(linears) < len(found) or any(
+        linear._forward_hooks or linear._forward_pre_hooks for linear in linears
+    ):
+        return []
+    kinds = {(x.in_features, x.bias is None, x.weight.dtype, x.weight.device) for x in linears}
+    return linears if len(kinds) == 1 else []
+
+
+class MergedLinear(nn.Module):
+    """One product for several projections of one input.
+
+    Args:
+        linears: at least two, of the same input width and dtype. Their weights are copied.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, linears: list[nn.Linear]) -> None:
+        super().__init__()
+        self.sizes = [linear.out_features for linear in linears]
+        self.weight = nn.Parameter(torch.cat([linear.weight.data for linear in linears]), requires_grad=False)
+        biases = [linear.bias.data for linear in linears if linear.bias is not None]
+        self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
+        self._input: torch.Tensor | None = None
+        self._outputs: list[torch.Tensor | None] = []
+
+    def take(self, index: int, hidden: torch.Tensor) -> torch.Tensor:
+        """Return one projection of `hidden`, [..., sizes[index]]. Each share of a product is handed out once."""
+        if self._input is not hidden or self._outputs[index] is None:
+            self._outputs = list(functional.linear(hidden, self.weight, self.bias).split(self.sizes, dim=-1))
+            self._input = hidden
+        output = self._outputs[index]
+        assert output is not None
+        self._outputs[index] = None
+        if not any(share is not None for share in self._outputs):
+            self._input = None
+        return output
+
+
+class MergedPart(nn.Module):
+    """Stands where a projection stood.
+
+    Args:
+        merged: the product that holds its weights.
+        index: which share is this one's.
+    """
+
+    def __init__(self, merged: MergedLinear, index: int) -> None:
+        super().__init__()
+        self.merged = merged
+        self.index = index
+        self.out_features = merged.sizes[index]
+        self.in_features = merged.weight.shape[1]
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """This projection's weight, [out_features, in_features]. A view."""
+        views: tuple[torch.Tensor, ...] = self.merged.weight.split(self.merged.sizes)
+        return views[self.index]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return this projection of `hidden`."""
+        return self.merged.take(self.index, hidden)

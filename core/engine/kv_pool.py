@@ -1,0 +1,62 @@
+"""Pages of key and value storage: which are free, and which are not.
+
+The pool hands out page numbers. It knows neither tensors (`KVStorage`) nor who shares a page (`RadixCache`) nor
+sequences (`SequencePages`). Handing back a page that is free already is an assertion error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Pages = npt.NDArray[np.int32]
+"""Page numbers: [count]."""
+
+FREE = -1
+
+
+class KVPool:
+    """A stack of free page numbers.
+
+    Args:
+        num_pages: pages in all.
+        page_size: tokens in one page.
+    """
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self._free = np.arange(num_pages - 1, -1, -1, dtype=np.int32)
+        self._num_free = num_pages
+        self._marks = np.full(num_pages, FREE, dtype=np.int32)
+
+    @property
+    def num_free(self) -> int:
+        """Pages that are free."""
+        return self._num_free
+
+    def allocate(self, count: int) -> Pages:
+        """Take pages.
+
+        Raises:
+            AssertionError: fewer than `count` are free; the caller makes room first.
+        """
+        assert 0 <= count <= self._num_free, f"{count} pages asked for, {self._num_free} free"
+        self._num_free -= count
+        pages = self._free[self._num_free : self._num_free + count].copy()
+        self._marks[pages] = 0
+        return pages
+
+    def free(self, pages: Pages) -> None:
+        """Hand pages back."""
+        count = len(pages)
+        if not count:
+            return
+        assert self._marks[pages].min() != FREE, "a page was freed that is free already"
+        # A page that is twice in `pages` keeps the mark of its last place only.
+        places = np.arange(count, dtype=np.int32)
+        self._marks[pages] = places
+        assert (self._marks[pages] == places).all(), "a page was freed twice at once"
+        self._marks[pages] = FREE
+        self._free[self._num_free : self._num_free + count] = pages
+        self._num_free += count

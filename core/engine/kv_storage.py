@@ -1,0 +1,63 @@
+"""The tensors that hold keys and values, and how many tokens fit into a device's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..attention import LayerSpec
+
+
+class KVStorage:
+    """Keys and values of all pages, layer by layer.
+
+    Attributes:
+        keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
+        values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
+
+    Args:
+        layers: the attention layers.
+        num_pages, page_size: how much to hold.
+        dtype, device: of the tensors.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        num_pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.keys = [
+            _zeros((num_pages, page_size, spec.num_kv_heads, spec.head_dim), dtype, device) for spec in layers
+        ]
+        self.values = [
+            _zeros((num_pages, page_size, spec.num_kv_heads, spec.v_head_dim), dtype, device)
+            for spec in layers
+        ]
+
+    @property
+    def num_bytes(self) -> tuple[int, int]:
+        """Bytes of all keys, and of all values."""
+        return sum(k.nbytes for k in self.keys), sum(v.nbytes for v in self.values)
+
+
+def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
+    """Return the bytes of storage that one token takes in all layers."""
+    return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros: a masked slot is multiplied by 0, which does not make a stray NaN harmless.
+
+    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,175 @@
+"""Loads a model by transformers, with our attention in it, and says what it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ..attention import LayerSpec
+from ..config import EngineConfig
+from ..errors import ConfigError, ModelError
+from .devices import available_memory, gigabytes, has_fast_bfloat16
+from .fuse import merge_projections
+from .hf_attention import IMPLEMENTATION, register_with_transformers
+from .probe import probe
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
+"""Kinds of rotary embedding whose frequencies change with the longest sequence of a batch, past the original limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can be served.
+
+    Attributes:
+        module: transformers' module, in evaluation mode, on its device.
+        layers: its attention layers, by index.
+        architecture: the class's name.
+        vocab_size: size of the logits.
+        context_length: longest sequence.
+        dtype: of weights and of keys and values.
+    """
+
+    module: nn.Module
+    layers: list[LayerSpec]
+    architecture: str
+    vocab_size: int
+    context_length: int
+    dtype: torch.dtype
+
+
+def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
+    """Load, merge projections and probe.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be served; with the reason.
+        ConfigError: dtype, context length or load format do not fit it.
+    """
+    register_with_transformers()
+    _quiet_transformers()
+    hf_config = _read_config(config.model)
+    text_config = hf_config.get_text_config(decoder=True)
+    dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
+    context_length = choose_context_length(config.context_length, text_config)
+    before = available_memory(device)
+    logger.info("Load weight begin. avail mem=%s", gigabytes(before))
+    started = time.perf_counter()
+    module = _load_module(config, hf_config, dtype, device)
+    merge_projections(module)
+    module.eval().requires_grad_(False)
+    size = sum(parameter.nbytes for parameter in module.parameters())
+    logger.info(
+        "Load weight end. type=%s, dtype=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
+        *(type(module).__name__, dtype, gigabytes(available_memory(device)), gigabytes(size)),
+        time.perf_counter() - started,
+    )
+    layers = probe(module, text_config.num_hidden_layers, text_config.vocab_size)
+    return LoadedModel(
+        module=module,
+        layers=layers,
+        architecture=type(module).__name__,
+        vocab_size=text_config.vocab_size,
+        context_length=context_length,
+        dtype=dtype,
+    )
+
+
+def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch.device) -> torch.dtype:
+    """Return the dtype to serve in.
+
+    "auto" is the checkpoint's, but on a CPU: bfloat16 in place of float16, and float32 in place of both where the
+    CPU has no instructions for bfloat16.
+    """
+    if asked != "auto":
+        if asked not in DTYPES:
+            raise ConfigError(f"dtype is {asked!r}; it must be auto or one of {', '.join(sorted(DTYPES))}")
+        return DTYPES[asked]
+    found = (
+        DTYPES.get(checkpoint, torch.float32) if isinstance(checkpoint, str) else checkpoint or torch.float32
+    )
+    if device.type == "cpu" and found in (torch.float16, torch.bfloat16):
+        return torch.bfloat16 if has_fast_bfloat16() else torch.float32
+    return found
+
+
+def choose_context_length(asked: int | None, text_config: Any) -> int:
+    """Return the longest sequence, which is the model's own limit unless a smaller one is asked for."""
+    limit = getattr(text_config, "max_position_embeddings", None)
+    rope = getattr(text_config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES:
+        limit = rope.get("original_max_position_embeddings") or limit
+    if limit is None and asked is None:
+        raise ConfigError("the model's config names no longest sequence; give --context-length")
+    if asked is None:
+        assert limit is not None
+        return int(limit)
+    if asked < 2 or (limit is not None and asked > limit):
+        raise ConfigError(f"--context-length is {asked}; this model can be served with 2 to {limit} tokens")
+    return asked
+
+
+def _read_config(path: str) -> Any:
+    try:
+        hf_config = AutoConfig.from_pretrained(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"model {path!r} has no config that transformers can read: {_first_line(error)}"
+        ) from error
+    if getattr(hf_config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"
+        )
+    if type(hf_config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(
+            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers"
+        )
+    return hf_config
+
+
+def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    module: nn.Module
+    try:
+        if config.load_format == "dummy":
+            torch.manual_seed(0)
+            with torch.device(device):
+                module = AutoModelForCausalLM.from_config(
+                    hf_config, dtype=dtype, attn_implementation=IMPLEMENTATION
+                )
+            return module.to(device)
+        module = AutoModelForCausalLM.from_pretrained(
+            config.model, config=hf_config, dtype=dtype, attn_implementation=IMPLEMENTATION
+        )
+        return module.to(device)
+    except KeyError as error:
+        if error.args != (IMPLEMENTATION,):
+            raise
+        # The architecture has a table of its own attention classes in place of the interface.
+        name = type(hf_config).__name__.removesuffix("Config")
+        raise ModelError(
+            f"{name} cannot be served: it does not use transformers' attention interface"
+        ) from error
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"model {config.model!r} cannot be loaded: {_first_line(error)}") from error
+
+
+def _quiet_transformers() -> None:
+    transformers.utils.logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

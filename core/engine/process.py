@@ -1,0 +1,176 @@
+"""The engine process: the loop around `Engine`, socket in, socket out.
+
+Started by `llmfw.core.client.process`. Reads its settings from stdin, which then stays open: its end tells that the
+parent is gone, whatever ended it. This module knows messages and clients; it does not know what a step does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import zmq
+
+from ..client.intake import take_in
+from ..client.wire import (
+    Endpoint,
+    Hello,
+    decode_from_client,
+    encode,
+    failure_of,
+    open_socket,
+    read_launch,
+)
+from ..config import EngineConfig
+from ..errors import LLMFWError
+from ..log import setup_logging
+from ..request import EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("llmfw.core.engine.process")
+
+HELLO_TIMEOUT_MS = 5000
+FAREWELL_MS = 1000  # how long a last message may take to leave
+ORPHAN_GRACE_S = 3.0
+
+
+class EngineServer:
+    """Serves one engine to any number of clients, each known by its socket's identity.
+
+    Args:
+        sock: a bound ROUTER socket.
+        engine: used by the thread that calls `run`.
+    """
+
+    def __init__(self, sock: zmq.Socket[bytes], engine: Engine) -> None:
+        self._socket = sock
+        self._engine = engine
+        self._clients: set[bytes] = set()
+        self._owners: dict[str, bytes] = {}
+
+    def run(self) -> None:
+        """Serve until an exception ends the process. Waits without a time-out while there is no work."""
+        try:
+            while True:
+                if not self._engine.has_work:
+                    self._socket.poll()
+                self._take_all_in()
+                if self._engine.has_work:
+                    self._send_events(self._engine.step())
+        except Exception as error:
+            logger.exception("the engine failed; it ends, and with it every open request")
+            self._say_to_all(failure_of(error))
+            raise SystemExit(1) from error
+
+    def _take_all_in(self) -> None:
+        while True:
+            try:
+                client, payload = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._handle(client, payload)
+
+    def _handle(self, client: bytes, payload: bytes) -> None:
+        message = decode_from_client(payload)
+        if isinstance(message, Hello):
+            self._clients.add(client)
+            self._send(client, self._engine.info)
+            return
+        if isinstance(message, Request):
+            self._owners[message.id] = client
+        answer = take_in(self._engine, message)
+        if isinstance(answer, TokenEvent):
+            self._send_events([answer])
+        elif answer is not None:
+            self._send(client, answer)
+
+    def _send_events(self, events: list[TokenEvent]) -> None:
+        """Send each client its own events, in one message."""
+        by_client: dict[bytes, list[TokenEvent]] = {}
+        for event in events:
+            ended = event.finish_reason is not None
+            owner = self._owners.pop(event.id, None) if ended else self._owners.get(event.id)
+            if owner is not None:
+                by_client.setdefault(owner, []).append(event)
+        for client, own in by_client.items():
+            self._send(client, StepOutput(own))
+
+    def _say_to_all(self, message: EngineFailed) -> None:
+        self._socket.linger = FAREWELL_MS
+        for client in self._clients:
+            self._send(client, message)
+
+    def _send(self, client: bytes, message: FromEngine) -> None:
+        self._socket.send_multipart((client, encode(message)), zmq.NOBLOCK)
+
+
+def main(build: Callable[[EngineConfig], Engine] | None = None) -> None:
+    """Run an engine process to its end.
+
+    Args:
+        build: makes the engine; None: the real one, with the installed plugins.
+    """
+    _take_over_signals()
+    launch = read_launch(sys.stdin.buffer)
+    _watch_parent(launch.endpoint)
+    setup_logging(launch.config.log_level)
+    with zmq.Context() as context, open_socket(context, zmq.ROUTER) as sock:
+        sock.bind(launch.endpoint.address)
+        try:
+            engine = (build or _build)(launch.config)
+        except Exception as error:
+            if not isinstance(error, LLMFWError):
+                logger.exception("the engine could not be built")
+            _refuse(sock, failure_of(error))
+        EngineServer(sock, engine).run()
+
+
+def _build(config: EngineConfig) -> Engine:
+    # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
+    from ..plugins import load_plugins
+    from .engine import Engine
+
+    return Engine.build(config, load_plugins(config.disabled_plugins).registry)
+
+
+def _refuse(sock: zmq.Socket[bytes], failed: EngineFailed) -> NoReturn:
+    """Answer the parent's Hello with the failure, and end."""
+    sock.linger = FAREWELL_MS
+    if sock.poll(HELLO_TIMEOUT_MS):
+        client, _ = sock.recv_multipart()
+        sock.send_multipart((client, encode(failed)))
+    raise SystemExit(1)
+
+
+def _take_over_signals() -> None:
+    """Leave Ctrl-C to the parent, and end cleanly on SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+
+def _watch_parent(endpoint: Endpoint) -> None:
+    """End this process when stdin ends, whatever the main thread is busy with."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        endpoint.remove()
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="llmfw-parent-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

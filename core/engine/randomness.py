@@ -1,0 +1,36 @@
+"""Random numbers that depend on a seed and a position, and on nothing else.
+
+The mixing is SplitMix64's (Steele, Lea and Flood, 2014), as in Java's SplittableRandom.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_ALL_BITS = 0xFFFFFFFFFFFFFFFF
+
+
+def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return one number in [0, 1) for each seed and position: [N]."""
+    mixed = _mix(_mix(seeds) + positions.astype(np.uint64) * _GOLDEN)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def derive_seed(base: int, number: int) -> int:
+    """Return a 63-bit seed for the `number`-th of things that share a base seed."""
+    mixed = (
+        _mix(np.array([base & _ALL_BITS], dtype=np.uint64)) + np.array([number], dtype=np.uint64) * _GOLDEN
+    )
+    return int(_mix(mixed)[0] >> np.uint64(1))
+
+
+def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return each number scrambled. Products wrap around, as arrays of unsigned numbers do."""
+    state = state + _GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * _FIRST
+    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    return state ^ (state >> np.uint64(31))

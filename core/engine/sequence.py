@@ -1,0 +1,138 @@
+"""A request while it runs.
+
+    token_ids   [ prompt ............................ | output ........ ]  and up to one token in flight
+    storage     [ computed .............................. )               keys and values are in pages
+    pages       [ shared: the prefix cache's | own ...... )
+
+`num_computed` counts what the steps launched so far have put, or will have put, into pages. A token in flight has
+been launched but not read back: its value is known to the device only (see `Engine`'s overlapped loop).
+
+The scheduler changes the status, `SequencePages` changes the pages; nothing else writes here.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..request import FinishReason, Request
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .prefix_cache import CacheNode
+
+
+class Status(enum.Enum):
+    """Where a sequence is in its life. A retracted sequence is WAITING again."""
+
+    WAITING = 1
+    RUNNING = 2
+    FINISHED = 3
+
+
+class SequenceState:
+    """Tokens, pages and status of one request.
+
+    Args:
+        request: what the client asked for; `sampling.max_tokens` is set.
+        arrival: position in the order of arrival.
+    """
+
+    __slots__ = (
+        "_tokens",
+        "arrival",
+        "cache_node",
+        "finish_reason",
+        "max_tokens",
+        "num_cached",
+        "num_computed",
+        "num_in_flight",
+        "num_pages",
+        "num_shared_pages",
+        "num_tokens",
+        "prompt_len",
+        "request",
+        "row",
+        "status",
+        "stop_token_ids",
+    )
+
+    def __init__(self, request: Request, arrival: int) -> None:
+        assert request.sampling.max_tokens is not None
+        self.request = request
+        self.arrival = arrival
+        self.prompt_len = len(request.prompt)
+        self.max_tokens: int = request.sampling.max_tokens
+        self.stop_token_ids = frozenset(request.eos_token_ids) | frozenset(request.sampling.stop_token_ids)
+        self._tokens = np.array(request.prompt, dtype=np.int32)
+        self.num_tokens = self.prompt_len
+        self.num_in_flight = 0
+        self.num_computed = 0
+        self.num_cached: int | None = None  # prompt tokens found in the cache at first admission
+        self.row = -1  # of the page table and of the device's per-sequence state, while running
+        self.num_pages = 0
+        self.num_shared_pages = 0
+        self.cache_node: CacheNode | None = None
+        self.status = Status.WAITING
+        self.finish_reason: FinishReason | None = None
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def priority(self) -> int:
+        """The request's priority."""
+        return self.request.priority
+
+    @property
+    def token_ids(self) -> npt.NDArray[np.int32]:
+        """The known tokens, prompt and output: [num_tokens]. A view."""
+        return self._tokens[: self.num_tokens]
+
+    @property
+    def output_ids(self) -> npt.NDArray[np.int32]:
+        """The known output tokens. A view."""
+        return self._tokens[self.prompt_len : self.num_tokens]
+
+    @property
+    def num_output(self) -> int:
+        """How many output tokens are known."""
+        return self.num_tokens - self.prompt_len
+
+    @property
+    def length(self) -> int:
+        """Tokens known or in flight."""
+        return self.num_tokens + self.num_in_flight
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens that no launched step has computed yet."""
+        return self.length - self.num_computed
+
+    @property
+    def num_to_come(self) -> int:
+        """How many more output tokens may be sampled, beyond those in flight."""
+        return self.max_tokens - self.num_output - self.num_in_flight
+
+    def append(self, token_id: int) -> None:
+        """Take note of a sampled token."""
+        if self.num_tokens == len(self._tokens):
+            grown = np.empty(max(2 * len(self._tokens), 64), dtype=np.int32)
+            grown[: self.num_tokens] = self._tokens
+            self._tokens = grown
+        self._tokens[self.num_tokens] = token_id
+        self.num_tokens += 1
+
+    def finish_reason_now(self) -> FinishReason | None:
+        """Return why the sequence ends with its last known token, or None if it goes on."""
+        last_token = int(self._tokens[self.num_tokens - 1])
+        if last_token in self.stop_token_ids and self.num_output >= self.request.sampling.min_tokens:
+            return FinishReason.STOP
+        if self.num_output >= self.max_tokens:
+            return FinishReason.LENGTH
+        return None

@@ -1,0 +1,112 @@
+"""Gives running sequences their pages: from the prefix cache, from the pool, and by eviction.
+
+Who owns what, for a running sequence of n computed tokens (one character a page):
+
+    page table row   [ S S S S S S O O O O . . . . . ]
+                       └ shared ─┘ └ own ─┘
+    shared   the cache's pages; `cache_node` is locked, so they stay
+    own      allocated from the pool for this sequence alone
+
+`publish` gives full own pages to the cache (S grows). Where the cache already had a page for the same tokens, that
+one takes the place of ours, which is freed. `release` publishes, frees what is left, and lets go of the lock.
+
+Pages may be freed and given to others while a launched step still reads them: steps run in the order they are
+launched in, so whoever gets the pages writes to them later.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .kv_pool import KVPool, Pages
+from .prefix_cache import PrefixCache
+from .sequence import SequenceState
+
+
+class SequencePages:
+    """The page table, and the only place that moves pages between pool, cache and sequences.
+
+    Args:
+        pool: free pages.
+        cache: shared pages, back to the same pool.
+        max_sequences: rows of the page table.
+        max_tokens: longest sequence.
+    """
+
+    def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.page_size = pool.page_size
+        self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
+        self._free_rows = list(range(max_sequences - 1, -1, -1))
+
+    @property
+    def num_available_tokens(self) -> int:
+        """Tokens for which there are pages, free or evictable."""
+        return (self.pool.num_free + self.cache.num_evictable_pages) * self.page_size
+
+    @property
+    def num_used_tokens(self) -> int:
+        """Tokens' worth of pages that running sequences hold, shared ones counted once."""
+        return self.pool.num_pages * self.page_size - self.num_available_tokens
+
+    def attach(self, seq: SequenceState) -> None:
+        """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
+        node, pages = self.cache.match(seq.token_ids[: seq.num_tokens - 1])
+        self.cache.lock(node)
+        seq.cache_node = node
+        seq.row = self._free_rows.pop()
+        seq.num_pages = seq.num_shared_pages = len(pages)
+        seq.num_computed = len(pages) * self.page_size
+        self.table[seq.row, : len(pages)] = pages
+
+    def num_new_pages(self, seq: SequenceState, num_tokens: int) -> int:
+        """Return how many pages `extend` would take."""
+        return max(0, -(-num_tokens // self.page_size) - seq.num_pages)
+
+    def extend(self, seq: SequenceState, num_tokens: int) -> bool:
+        """Give a sequence pages for its first `num_tokens` tokens; return whether there were enough."""
+        count = self.num_new_pages(seq, num_tokens)
+        missing = count - self.pool.num_free
+        if missing > 0 and self.cache.evict(missing) < missing:
+            return False
+        if count:
+            self.table[seq.row, seq.num_pages : seq.num_pages + count] = self.pool.allocate(count)
+            seq.num_pages += count
+        return True
+
+    def publish(self, seq: SequenceState, num_tokens: int) -> None:
+        """Give the full pages of a sequence's first `num_tokens` tokens, which are computed, to the cache."""
+        num_full = num_tokens // self.page_size
+        if num_full <= seq.num_shared_pages:
+            return
+        row = self._row(seq)[:num_full]
+        node, pages = self.cache.insert(seq.token_ids[: num_full * self.page_size], row)
+        own, theirs = row[seq.num_shared_pages : len(pages)], pages[seq.num_shared_pages :]
+        self.pool.free(own[own != theirs])
+        row[: len(pages)] = pages
+        assert seq.cache_node is not None
+        self.cache.lock(node)
+        self.cache.unlock(seq.cache_node)
+        seq.cache_node = node
+        seq.num_shared_pages = len(pages)
+
+    def release(self, seq: SequenceState) -> None:
+        """Take everything from a sequence. What it computed stays in the cache until it is evicted."""
+        self.publish(seq, min(seq.num_computed, seq.num_tokens))
+        assert seq.cache_node is not None
+        self.pool.free(self._row(seq)[seq.num_shared_pages :])
+        self.cache.unlock(seq.cache_node)
+        self._free_rows.append(seq.row)
+        seq.cache_node = None
+        seq.row = -1
+        seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
+
+    def check_nothing_leaked(self) -> None:
+        """Assert, when no sequence runs, that every page is free or evictable and every row free."""
+        assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
+        assert self.cache.num_evictable_pages == self.cache.num_pages, "a lock was left on the prefix cache"
+        assert len(self._free_rows) == len(self.table), "a page table row leaked"
+
+    def _row(self, seq: SequenceState) -> Pages:
+        return self.table[seq.row, : seq.num_pages]

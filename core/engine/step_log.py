@@ -1,0 +1,71 @@
+"""The lines that the engine logs about its steps, in the words of SGLang's log."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from .plan import BatchPlan
+from .scheduler import Scheduler
+from .sequence_pages import SequencePages
+
+logger = logging.getLogger(__name__)
+
+
+class StepLog:
+    """Logs each step that holds prompt tokens, and every n-th that holds decode tokens.
+
+    Args:
+        scheduler, pages: whose figures are logged.
+        interval: decode steps from one line to the next.
+    """
+
+    def __init__(self, scheduler: Scheduler, pages: SequencePages, interval: int) -> None:
+        self._scheduler = scheduler
+        self._pages = pages
+        self._interval = interval
+        self._num_decode_steps = 0
+        self._num_generated = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
+        self._since = time.perf_counter()
+
+    @property
+    def num_total_tokens(self) -> int:
+        """Tokens that the pool holds."""
+        return self._pages.pool.num_pages * self._pages.page_size
+
+    def note(self, plan: BatchPlan) -> None:
+        """Take note of a launched step."""
+        prefills = [p for p in plan.sequences if p.is_prefill]
+        if prefills and logger.isEnabledFor(logging.INFO):
+            self._log_prefill(plan, [p.count for p in prefills], sum(p.start for p in prefills if p.is_new))
+        self._num_generated += sum(p.samples for p in plan.sequences)
+        if len(prefills) < len(plan.sequences):
+            self._num_decode_steps += 1
+            if self._num_decode_steps % self._interval == 0:
+                self._log_decode(len(plan.sequences) - len(prefills))
+
+    def _log_prefill(self, plan: BatchPlan, counts: list[int], num_cached: int) -> None:
+        num_new = sum(p.is_new for p in plan.sequences)
+        self._num_prompt_tokens += sum(counts) + num_cached
+        self._num_cached_tokens += num_cached
+        logger.info(
+            "Prefill batch. #new-seq: %d, #new-token: %d, #cached-token: %d, cache hit rate: %.2f%%, "
+            "token usage: %.2f, #running-req: %d, #queue-req: %d",
+            *(num_new, sum(counts), num_cached, 100 * self._num_cached_tokens / self._num_prompt_tokens),
+            *(self._usage(), len(self._scheduler.running) - num_new, len(self._scheduler.waiting)),
+        )
+
+    def _log_decode(self, num_running: int) -> None:
+        now = time.perf_counter()
+        rate = self._num_generated / (now - self._since)
+        self._since, self._num_generated = now, 0
+        logger.info(
+            "Decode batch. #running-req: %d, #token: %d, token usage: %.2f, gen throughput (token/s): %.2f, "
+            "#queue-req: %d",
+            *(num_running, self._pages.num_used_tokens, self._usage(), rate, len(self._scheduler.waiting)),
+        )
+
+    def _usage(self) -> float:
+        return self._pages.num_used_tokens / self.num_total_tokens

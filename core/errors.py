@@ -1,0 +1,79 @@
+"""Every exception that llmfw raises for a reason a user can act on.
+
+    LLMFWError
+    ├── ConfigError            a flag, a file or a combination of them that cannot work
+    │   ├── UnknownPartError   a part was asked for by a name that no plugin registers
+    │   ├── ModelError         a model folder that is not one, or a model that cannot be served
+    │   └── PartError          a part that is registered but cannot be imported, built or used here
+    ├── PluginError            a plugin package that is broken (raised only in strict mode)
+    ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
+    │   ├── ContextLengthError more tokens than the model or the pool can hold
+    │   └── ModelNotFoundError a model name that this server does not serve
+    └── EngineError            the engine could not finish what it had accepted
+        └── EngineDeadError    the engine process has ended
+
+The API maps them to HTTP status codes in one table (`api/errors.py`); this module knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+
+class LLMFWError(Exception):
+    """Base of all errors that carry a message meant for the user."""
+
+
+class ConfigError(LLMFWError):
+    """The server or engine cannot start with these settings."""
+
+
+class UnknownPartError(ConfigError):
+    """No plugin registers the part that was asked for."""
+
+
+class ModelError(ConfigError):
+    """The model cannot be found, read, or served correctly."""
+
+
+class PartError(ConfigError):
+    """A registered part cannot be imported or cannot do what this model and device need."""
+
+
+class PluginError(LLMFWError):
+    """A plugin package is broken, and strict mode does not allow that."""
+
+
+class RequestError(LLMFWError):
+    """A request is wrong.
+
+    Args:
+        message: what is wrong and what would be right, with the value.
+        param: name of the parameter at fault, as the client wrote it (`stop[2]`, `logit_bias`), or None.
+        code: a short machine-readable reason, or None.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class ContextLengthError(RequestError):
+    """Prompt and requested output do not fit into the context."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="context_length_exceeded")
+
+
+class ModelNotFoundError(RequestError):
+    """The request names a model that is not served here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model", code="model_not_found")
+
+
+class EngineError(LLMFWError):
+    """The engine failed while it worked on an accepted request."""
+
+
+class EngineDeadError(EngineError):
+    """The engine process has ended; nothing can be generated any more."""

@@ -1,0 +1,89 @@
+"""Models by name: the interface of a model source, and what the name that a user gives stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ModelError, UnknownPartError
+from .registry import Registry
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+
+
+class ModelSource(ABC):
+    """A model that a plugin brings under a name of its own, such as `demo`.
+
+    Any other name is taken as a folder, or as a hub id that transformers resolves.
+    """
+
+    tool_parser: str | None = None
+    """Name of the tool parser that fits the model, used unless the user names one."""
+
+    reasoning_parser: str | None = None
+    """Name of the reasoning parser that fits the model, used unless the user names one."""
+
+    @abstractmethod
+    def folder(self) -> str:
+        """Return the folder of config, weights (safetensors) and tokenizer, in the layout of transformers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """What a model's name stands for.
+
+    Attributes:
+        path: a folder that holds config.json, or a hub id.
+        served_name: what clients call the model unless the user says otherwise: the name as it was given.
+        tool_parser, reasoning_parser: names of the parsers that fit it, where its source knows them.
+    """
+
+    path: str
+    served_name: str
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+def resolve_model(name: str, registry: Registry) -> ResolvedModel:
+    """Return what a model's name stands for: a registered model, else a folder, else a hub id.
+
+    A hub id is not looked up here; whoever reads the model's config does that.
+
+    Raises:
+        ModelError: a folder without config.json, or a name that can be none of the three.
+        ConfigError: several plugins register the name.
+        PartError: the registered source cannot be imported.
+    """
+    try:
+        entry = registry.find("model", name)
+    except UnknownPartError:
+        return ResolvedModel(_folder_or_hub_id(name, registry), name)
+    source: ModelSource = entry.load()()
+    folder = _model_folder(Path(source.folder()), str(entry))
+    return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
+
+
+def _folder_or_hub_id(name: str, registry: Registry) -> str:
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return _model_folder(path, f"model {name!r}")
+    if path.is_file():
+        raise ModelError(f"model {name!r} is a file; give the folder that holds config.json and the weights")
+    looks_like_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
+    if looks_like_path or not _HUB_ID.fullmatch(name):
+        known = ", ".join(registry.names("model"))
+        raise ModelError(f"there is no model folder {name!r}; registered models: {known}")
+    return name
+
+
+def _model_folder(path: Path, what: str) -> str:
+    if not path.is_dir():
+        raise ModelError(f"{what} should be in {path}, which is not a folder")
+    if not (path / "config.json").is_file():
+        raise ModelError(
+            f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"
+        )
+    return str(path)

@@ -1,0 +1,80 @@
+"""The interfaces of parsers: a model's text → reasoning, content and tool calls.
+
+A parser is fed the text of one choice as it comes, in pieces of any size, and gives back events. However the text
+is cut into pieces, the events put together are the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class ContentDelta(msgspec.Struct, frozen=True, tag="content"):
+    """More text of the answer."""
+
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning"):
+    """More text of the thinking before the answer."""
+
+    text: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
+    """More of a tool call. The first delta of an index has the name; the others have only arguments.
+
+    Attributes:
+        index: of the call among this choice's calls, from 0, ascending.
+        name: the tool's name, on the first delta of a call.
+        arguments: more of the arguments' JSON text.
+    """
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+
+
+class ReasoningParser(ABC):
+    """Splits one choice's text into reasoning and content. One object per choice.
+
+    Args:
+        in_reasoning: the prompt already ends inside the reasoning (the chat template opened it).
+    """
+
+    opening: ClassVar[str | None] = None
+    """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
+
+    def __init__(self, *, in_reasoning: bool = False) -> None:
+        self.in_reasoning = in_reasoning
+
+    @abstractmethod
+    def feed(self, text: str) -> Sequence[ReasoningDelta | ContentDelta]:
+        """Take more text; return what is certain by now."""
+
+    @abstractmethod
+    def finish(self) -> Sequence[ReasoningDelta | ContentDelta]:
+        """Return what was held back. Nothing is fed afterwards."""
+
+
+class ToolParser(ABC):
+    """Finds tool calls in the content of one choice. One object per choice.
+
+    Args:
+        tools: the request's tool definitions, as in the OpenAI API.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self.tools = tools
+
+    @abstractmethod
+    def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
+        """Take more text; return what is certain by now. Text that is no valid call comes back as content."""
+
+    @abstractmethod
+    def finish(self) -> Sequence[ContentDelta | ToolCallDelta]:
+        """Return what was held back. Nothing is fed afterwards."""

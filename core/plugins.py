@@ -1,0 +1,237 @@
+"""Entry points → pluggy → registry; which plugins are broken, and why.
+
+Bundled plugins and foreign ones come in by the same door: entry points of the group "llmfw", sorted by name, so
+that nothing depends on the order of folders on `sys.path`. Whatever a plugin does at load, the others stay usable:
+a plugin that cannot be imported, misspells a hook or raises is dropped whole, and kept with its reason.
+
+Environment: LLMFW_PLUGINS=a,b loads only these; LLMFW_STRICT_PLUGINS=1 makes a broken plugin an error;
+LLMFW_TRACE_PLUGINS=1 prints each hook call and what it registered to stderr.
+
+This module knows nothing of what parts do; it imports declaring modules only, never the parts themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+
+import click
+import pluggy
+
+from .errors import ConfigError, PluginError
+from .hookspecs import HOOK_NAMES, HookSpecs
+from .registry import BrokenPlugin, Entry, Registry
+
+GROUP = "llmfw"
+_PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin and everything it registered."""
+
+    name: str
+    distribution: str
+    version: str
+    parts: list[Entry] = field(default_factory=list)
+    commands: list[click.Command] = field(default_factory=list)
+    routes: list[str] = field(default_factory=list)
+
+
+class Plugins:
+    """The plugins of this process.
+
+    Attributes:
+        loaded: those that work, by name.
+        broken: those that do not, with the reason.
+        registry: the parts of those that work.
+    """
+
+    def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
+        self.loaded = list(loaded)
+        self.broken = list(broken)
+        self.registry = Registry((part for plugin in loaded for part in plugin.parts), broken)
+
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        """Plugin and import path of every registered route."""
+        return [(plugin.name, path) for plugin in self.loaded for path in plugin.routes]
+
+    def add_commands(self, group: click.Group) -> None:
+        """Add the plugins' commands to a click group.
+
+        A name that the group has already, or that two plugins bring, is added as "plugin/name".
+        """
+        commands = [(plugin.name, command) for plugin in self.loaded for command in plugin.commands]
+        names = [*group.commands, *(str(command.name) for _, command in commands)]
+        for plugin, command in commands:
+            name = str(command.name)
+            group.add_command(command, name if names.count(name) == 1 else f"{plugin}/{name}")
+
+
+def load_plugins(disabled: Collection[str] = ()) -> Plugins:
+    """Load the installed plugins, without those named in `disabled`.
+
+    Raises:
+        ConfigError: `disabled` names a plugin that is not installed.
+        PluginError: a plugin is broken, and LLMFW_STRICT_PLUGINS is set.
+    """
+    found = sorted(entry_points(group=GROUP), key=_loading_order)
+    wanted, broken = _select(found, disabled)
+    loader = _Loader()
+    for entry_point in wanted:
+        loader.load(entry_point)
+    broken += loader.broken
+    if broken and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
+        raise PluginError("; ".join(map(str, broken)))
+    return Plugins(loader.loaded, broken)
+
+
+def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
+    """By name; of two with one name llmfw's own comes first, because the second is refused."""
+    distribution = _package_of(entry_point)[0]
+    return entry_point.name, distribution != "llmfw", distribution
+
+
+def _select(
+    found: Sequence[EntryPoint], disabled: Collection[str]
+) -> tuple[list[EntryPoint], list[BrokenPlugin]]:
+    installed = {entry_point.name for entry_point in found}
+    for name in disabled:
+        if name not in installed:
+            raise ConfigError(
+                f"there is no plugin {name!r} to leave out; installed: {', '.join(sorted(installed))}"
+            )
+    only = os.environ.get("LLMFW_PLUGINS")
+    wanted = installed if only is None else {name.strip() for name in only.split(",") if name.strip()}
+    absent = [
+        BrokenPlugin(name, "no package", "", "named in LLMFW_PLUGINS, but not installed")
+        for name in sorted(wanted - installed)
+    ]
+    return [e for e in found if e.name in wanted and e.name not in disabled], absent
+
+
+class _Loader:
+    """Loads one plugin after the other, so that each registration and each failure belongs to one of them."""
+
+    def __init__(self) -> None:
+        self.loaded: list[LoadedPlugin] = []
+        self.broken: list[BrokenPlugin] = []
+        self._manager = pluggy.PluginManager("llmfw")
+        self._manager.add_hookspecs(HookSpecs)
+        self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
+
+    def load(self, entry_point: EntryPoint) -> None:
+        """Take a plugin's registrations over, or keep the reason why not."""
+        plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
+        if entry_point.name in (other.name for other in self.loaded):
+            self._reject(plugin, "another package brings a plugin of this name")
+            return
+        try:
+            module = entry_point.load()
+            self._manager.register(module, plugin.name)
+            self._check_hooks(module)
+            self._call_hooks(module, plugin)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code may raise anything)
+            self._manager.unregister(name=plugin.name)
+            self._reject(plugin, _reason(error))
+        else:
+            self.loaded.append(plugin)
+
+    def _reject(self, plugin: LoadedPlugin, reason: str) -> None:
+        broken = BrokenPlugin(plugin.name, plugin.distribution, plugin.version, reason)
+        self.broken.append(broken)
+        self._print(str(broken))
+
+    def _check_hooks(self, module: object) -> None:
+        """Raise PluginError for an implementation of a hook that is not there; pluggy would never call it."""
+        known = [name for name in vars(HookSpecs) if name.startswith("register_")]
+        for caller in self._manager.get_hookcallers(module) or []:
+            if not caller.has_spec():
+                nearest = difflib.get_close_matches(caller.name, known, n=1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+                raise PluginError(f"there is no hook {caller.name!r}{hint}")
+
+    def _call_hooks(self, module: object, plugin: LoadedPlugin) -> None:
+        others = [other for other in self._manager.get_plugins() if other is not module]
+        kinds = {hook: kind for kind, hook in HOOK_NAMES.items()}
+        for caller in self._manager.get_hookcallers(module) or []:
+            self._print(f"{plugin.name}: {caller.name}")
+            call = self._manager.subset_hook_caller(caller.name, others)
+            if caller.name == "register_commands":
+                group = click.Group(plugin.name)
+                call(cli=group)
+                plugin.commands.extend(group.commands.values())
+            elif caller.name == "register_routes":
+                call(register=_route_register(plugin))
+            else:
+                call(register=_part_register(plugin, kinds[caller.name]))
+        self._print_registered(plugin)
+
+    def _print_registered(self, plugin: LoadedPlugin) -> None:
+        names: Iterable[str] = [
+            *(f"{part.kind} {part.name} = {part.path}" for part in plugin.parts),
+            *(f"command {command.name}" for command in plugin.commands),
+            *(f"route {path}" for path in plugin.routes),
+        ]
+        for name in names:
+            self._print(f"{plugin.name}: registered {name}")
+
+    def _print(self, line: str) -> None:
+        if self._trace:
+            print(f"llmfw plugins: {line}", file=sys.stderr)
+
+
+def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
+    """Return the `register` that a hook for parts of this kind is given (`hookspecs.Register`)."""
+
+    def register(
+        name: str, path: str, *, summary: str = "", needs: Sequence[str] = (), rank: int = 0
+    ) -> None:
+        if not _PART_NAME.fullmatch(name):
+            raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
+        _check_path(path)
+        if isinstance(needs, str):
+            raise PluginError(
+                f"needs of {kind} {name!r} is the text {needs!r}; it must be a sequence of names"
+            )
+        if any((part.kind, part.name) == (kind, name) for part in plugin.parts):
+            raise PluginError(f"{kind} {name!r} is registered twice")
+        package = (plugin.distribution, plugin.version)
+        plugin.parts.append(Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank))
+
+    return register
+
+
+def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
+    """Return the `register` that `register_routes` is given (`hookspecs.RegisterRoute`)."""
+
+    def register(path: str) -> None:
+        _check_path(path)
+        plugin.routes.append(path)
+
+    return register
+
+
+def _check_path(path: str) -> None:
+    if not (isinstance(path, str) and _PATH.fullmatch(path)):
+        raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
+
+
+def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
+    """Return name and version of the distribution that brings an entry point."""
+    distribution = entry_point.dist
+    return (distribution.name, distribution.version) if distribution else ("unknown package", "")
+
+
+def _reason(error: BaseException) -> str:
+    """Return an exception as one line; its class is left out where it says nothing more."""
+    text = " ".join(str(error).split())
+    known = isinstance(error, PluginError | pluggy.PluginValidationError)
+    return text if known and text else f"{type(error).__name__}: {text}"

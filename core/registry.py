@@ -1,0 +1,222 @@
+"""The one place where a name becomes a class.
+
+Plugins register names and import paths (see `hookspecs`); nothing is imported until a name is chosen. Two parts of
+one kind may have one name: both stay reachable as "plugin/name", and the bare name is refused when it is chosen.
+This module knows nothing of entry points and hooks: `plugins` fills it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from typing import Any
+
+import msgspec
+
+from .errors import ConfigError, PartError, UnknownPartError
+
+INTERFACES: Mapping[str, str] = {
+    "attention": "llmfw.core.attention:AttentionBackend",
+    "policy": "llmfw.core.policy:SchedulePolicy",
+    "chat_template": "llmfw.core.chat_template:ChatTemplate",
+    "file_store": "llmfw.core.storage:FileStore",
+    "batch_store": "llmfw.core.storage:BatchStore",
+    "grammar": "llmfw.core.grammar:GrammarBackend",
+    "tool_parser": "llmfw.core.parsers:ToolParser",
+    "reasoning_parser": "llmfw.core.parsers:ReasoningParser",
+    "model": "llmfw.core.model:ModelSource",
+}
+"""Kind of part → the interface that its classes implement."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """A plugin that did not load, and why. Nothing that it registered is kept."""
+
+    name: str
+    distribution: str
+    version: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} ({self.distribution} {self.version}) did not load: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A registered part: what is known of it before it is imported.
+
+    Attributes:
+        kind: which interface it implements, a key of `INTERFACES`.
+        name: by which users choose it.
+        path: "package.module:Class".
+        plugin: name of the plugin that registered it.
+        distribution, version: the installed package that brings the plugin.
+        summary: one line for listings.
+        needs: names of modules that must be importable for the part to work.
+        rank: where the choice is "auto", larger is tried first.
+    """
+
+    kind: str
+    name: str
+    path: str
+    plugin: str
+    distribution: str
+    version: str
+    summary: str = ""
+    needs: tuple[str, ...] = ()
+    rank: int = 0
+
+    @property
+    def full_name(self) -> str:
+        """The spelling that no other plugin can take: "plugin/name"."""
+        return f"{self.plugin}/{self.name}"
+
+    def missing(self) -> list[str]:
+        """Return those of `needs` that are not installed. Imports nothing."""
+        return [module for module in self.needs if not _is_installed(module)]
+
+    def load(self) -> type[Any]:
+        """Import the class.
+
+        Raises:
+            PartError: it cannot be imported, or does not implement its kind's interface.
+        """
+        if missing := self.missing():
+            raise PartError(f"{self} needs {', '.join(missing)}, which is not installed")
+        try:
+            found = _import_path(self.path)
+        except Exception as error:  # whatever a foreign module raises is the cause to report
+            raise PartError(f"{self} cannot be imported: {type(error).__name__}: {error}") from error
+        interface = _import_path(INTERFACES[self.kind])
+        if not (isinstance(found, type) and issubclass(found, interface)):
+            raise PartError(f"{self} is not a subclass of {INTERFACES[self.kind].replace(':', '.')}")
+        return found
+
+    def build_options(self, options: Mapping[str, str]) -> Any:
+        """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
+
+        Raises:
+            ConfigError: a key that the part does not have, or a value of the wrong type.
+            PartError: as `load`.
+        """
+        given = {
+            key.partition(".")[2]: text for key, text in options.items() if key.startswith(f"{self.kind}.")
+        }
+        struct = getattr(self.load(), "Options", _NoOptions)
+        known = struct.__struct_encode_fields__
+        for key in given:
+            if key not in known:
+                raise ConfigError(
+                    f"{_spoken(self.kind)} {self.name!r} has no option {key!r}; "
+                    + (_known_names(key, known) if known else "it has none")
+                )
+        try:
+            return msgspec.convert(given, struct, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"options of {_spoken(self.kind)} {self.name!r}: {error}") from error
+
+    def __str__(self) -> str:
+        return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r} ({self.path})"
+
+
+class _NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a part whose class declares none."""
+
+
+class Registry:
+    """All registered parts.
+
+    Args:
+        entries: the parts; of one plugin and kind, each name once.
+        broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
+        self._entries = tuple(entries)
+        self._broken = tuple(broken)
+
+    def entries(self, kind: str) -> list[Entry]:
+        """Return the parts of a kind, by descending rank, then by name and plugin."""
+        found = [entry for entry in self._entries if entry.kind == kind]
+        return sorted(found, key=lambda entry: (-entry.rank, entry.name, entry.plugin))
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names that choose a part of this kind, sorted; "plugin/name" where two plugins bring one name."""
+        entries = self.entries(kind)
+        bare = [entry.name for entry in entries]
+        return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
+
+    def find(self, kind: str, name: str) -> Entry:
+        """Return the part of that name, "name" or "plugin/name".
+
+        Raises:
+            UnknownPartError: there is none; the message lists those that are, and the plugins that did not load.
+            ConfigError: several plugins bring that name.
+        """
+        found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
+        if not found:
+            raise UnknownPartError(self._unknown(kind, name))
+        if len(found) > 1:
+            spellings = ", ".join(entry.full_name for entry in found)
+            raise ConfigError(
+                f"{_spoken(kind)} {name!r} is brought by {len(found)} plugins; choose one of: {spellings}"
+            )
+        return found[0]
+
+    def _unknown(self, kind: str, name: str) -> str:
+        message = f"unknown {_spoken(kind)} {name!r}; {_known_names(name, self.names(kind))}"
+        return f"{message} ({'; '.join(map(str, self._broken))})" if self._broken else message
+
+
+def check_option_keys(options: Mapping[str, str]) -> None:
+    """Raise ConfigError for a key that is not "kind.key" of a kind of part that takes options.
+
+    Whether the chosen part has that option is checked when it is built (`Entry.build_options`).
+    """
+    kinds = [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
+    for key in options:
+        kind, dot, name = key.partition(".")
+        if not (dot and name and kind in kinds):
+            parts = ", ".join(f"{kind}.…" for kind in kinds)
+            raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+
+
+def _spoken(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def _known_names(name: str, known: Collection[str]) -> str:
+    """Return a clause for error messages: the names there are, and the one that was probably meant."""
+    if not known:
+        return "none is registered"
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"known: {', '.join(known)}{hint}"
+
+
+def _import_path(path: str) -> Any:
+    module, _, attributes = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module is there, without importing it or (as `find_spec` does) its parents."""
+    top, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # a module that is in sys.modules without a spec
+        return True
+    for depth in range(len(inner)):
+        if spec is None:
+            return False
+        name = ".".join([top, *inner[: depth + 1]])
+        spec = PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return spec is not None

@@ -1,0 +1,193 @@
+"""What crosses the wire between the API and the engine, and nothing else.
+
+`Request` goes one way, `StepOutput` (all `TokenEvent`s of one step) the other. Everything here is plain data
+that msgspec can encode; new fields get defaults and go last, so that an older process understands a newer one.
+This module knows nothing of text: prompts and outputs are token ids. Stop *strings* travel in `SamplingParams`
+for the benefit of whoever turns tokens into text; the engine does not look at them.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import msgspec
+
+from .errors import RequestError
+
+
+class FinishReason(enum.StrEnum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # an end-of-sequence or stop token, or (decided by the API) a stop string
+    LENGTH = "length"  # max_tokens, or the context is full
+    ABORT = "abort"  # the client went away, or asked for it
+    ERROR = "error"  # the engine could not go on; `TokenEvent.error` says why
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How tokens are chosen. Names and meanings as in the OpenAI API and its common extensions.
+
+    Attributes:
+        max_tokens: at most so many new tokens; None: until the context is full.
+        min_tokens: end-of-sequence and stop tokens cannot be sampled before so many new tokens.
+        temperature: logits are divided by it; 0 takes the most likely token.
+        top_k: sample among the k most likely tokens; 0 or -1: among all.
+        top_p: sample among the most likely tokens whose probabilities add up to p (after top_k).
+        min_p: drop tokens less likely than min_p times the most likely one (after top_p).
+        presence_penalty: subtracted once from the logit of each token that was already generated.
+        frequency_penalty: subtracted from a token's logit once for each time it was generated.
+        repetition_penalty: positive logits of tokens seen in prompt or output are divided by it, negative ones
+            multiplied (Keskar et al., 2019, as in transformers).
+        logit_bias: added to the logits of these token ids.
+        stop: text ends before the first of these strings.
+        stop_token_ids: generation ends after one of these tokens.
+        ignore_eos: the model's own end-of-sequence tokens do not end generation.
+        seed: with the same seed, model and prompt the text is the same, whatever else runs; None: drawn.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise RequestError, naming the parameter, for a value out of range."""
+        if self.max_tokens is not None:
+            _check("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1")
+        _check("min_tokens", self.min_tokens, self.min_tokens >= 0, "0 or more")
+        if self.max_tokens is not None:
+            _check(
+                "min_tokens",
+                self.min_tokens,
+                self.min_tokens <= self.max_tokens,
+                f"at most max_tokens ({self.max_tokens})",
+            )
+        _check("temperature", self.temperature, _within(self.temperature, 0, 100), "between 0 and 100")
+        _check("top_k", self.top_k, self.top_k >= -1, "-1, 0 (both: off) or more")
+        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
+        _check("min_p", self.min_p, _within(self.min_p, 0, 1), "between 0 and 1")
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name, getattr(self, name), _within(getattr(self, name), -2, 2), "between -2 and 2")
+        penalty = self.repetition_penalty
+        _check("repetition_penalty", penalty, 0 < penalty <= 100, "above 0 and at most 100")
+        for token, bias in self.logit_bias.items():
+            _check(
+                f"logit_bias.{token}", bias, token >= 0 and _within(bias, -100, 100), "between -100 and 100"
+            )
+        for i, text in enumerate(self.stop):
+            _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
+        if self.seed is not None:
+            _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
+
+
+def _within(value: float, low: float, high: float) -> bool:
+    return math.isfinite(value) and low <= value <= high
+
+
+def _check(param: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise RequestError(f"{param} is {value!r}; it must be {expected}", param=param)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=True):
+    """One prompt to be continued, as the engine sees it.
+
+    Attributes:
+        id: unique among the requests in the engine.
+        prompt: token ids, at least one.
+        sampling: `max_tokens` and `seed` are set (see `Engine.add`).
+        eos_token_ids: the model's end-of-sequence tokens, empty with `ignore_eos`.
+        priority: larger runs earlier, for policies that look at it.
+    """
+
+    id: str
+    prompt: list[int]
+    sampling: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
+    priority: int = 0
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """The requests of these ids are to end now; their pages are free after the step in flight."""
+
+    ids: list[str]
+
+
+class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
+    """Asks for one `EngineStats`."""
+
+
+ToEngine = Request | Abort | StatsQuery
+
+
+class TokenEvent(msgspec.Struct, array_like=True):
+    """New tokens of one request, and how it ended if it did.
+
+    Attributes:
+        id: of the request.
+        token_ids: new tokens, in order; the end-of-sequence or stop token is among them.
+        finish_reason: None while the request runs.
+        cached_tokens: how many prompt tokens came from the prefix cache (on a request's first event, else 0).
+        error: the reason, with finish_reason "error".
+    """
+
+    id: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
+    error: str | None = None
+
+
+class StepOutput(msgspec.Struct, tag="step"):
+    """All events of one engine step for one client."""
+
+    events: list[TokenEvent]
+
+
+class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
+    """The engine at one moment. Token counts are of KV storage."""
+
+    num_running: int
+    num_waiting: int
+    num_used_tokens: int
+    num_cached_tokens: int
+    num_total_tokens: int
+    num_retractions: int = 0
+    num_generated_tokens: int = 0
+
+
+class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
+    """What the engine is, told once when it is ready to serve."""
+
+    model: str
+    architecture: str
+    dtype: str
+    device: str
+    vocab_size: int
+    max_model_len: int
+    max_total_tokens: int
+    max_running_requests: int
+    attention: str
+    policy: str
+    weight_version: str = ""
+
+
+class EngineFailed(msgspec.Struct, tag="failed"):
+    """The engine could not start, or stopped: the message for the user, and the name of the exception's class."""
+
+    kind: str
+    message: str
+
+
+FromEngine = StepOutput | EngineStats | EngineInfo | EngineFailed
