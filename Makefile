@@ -1,0 +1,66 @@
+# `make serve` and `make test` need nothing but Python and a package registry: each makes the virtual environment
+# that it runs in, once, and again when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV ?= .venv
+PEER ?= .venv-bench
+ARGS ?=
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint types docs size bench python
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
+
+serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS="--port 8000"
+	$(BIN)/llmfw serve $(ARGS)
+
+test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/core -x"
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/installed-dev  ## ruff: rules and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/installed-dev  ## mypy
+	$(BIN)/mypy
+
+docs: $(VENV)/installed-dev  ## write anew the parts of docs/ that are made from the code
+	$(BIN)/python docs/generate.py
+
+size: $(VENV)/installed-dev  ## the largest files and functions
+	$(BIN)/python tests/size.py
+
+bench: $(VENV)/installed $(PEER)/installed  ## measure llmfw and `transformers serve`, write docs/benchmarks.md; takes long
+	$(BIN)/python docs/benchmarks/compare.py --page docs/benchmarks.md $(ARGS)
+
+# The links serve the editable install alone; git brings them, an unpacked sdist does not.
+LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api
+
+$(LINKS):
+	@mkdir -p $(@D)
+	ln -s ../../$(@F) $@
+
+$(VENV)/installed: pyproject.toml constraints.txt | python $(LINKS)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) install --constraint constraints.txt --group dev
+	@touch $@
+
+$(PEER)/installed: docs/benchmarks/requirements.txt | python
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --requirement $<
+	@touch $@
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo 'There is no $(PYTHON). llmfw needs Python 3.11, 3.12 or 3.13:' \
+		'name one that you have, as in `make serve PYTHON=python3.12`.' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
+		echo "$(PYTHON) is `$(PYTHON) -V 2>&1`. llmfw needs Python 3.11, 3.12 or 3.13:" \
+		'name one that you have, as in `make serve PYTHON=python3.12`.' >&2; exit 1; }

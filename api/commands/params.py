@@ -1,0 +1,158 @@
+"""Parameter types of the command line.
+
+Names of parts are asked of the registry only when a value, help or completion needs them, so that a command
+which names no part never loads a plugin.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from llmfw.core.errors import ConfigError, LLMFWError
+from llmfw.core.plugins import Plugins, load_plugins
+from llmfw.core.registry import check_option_keys
+
+_DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
+_PLUGINS = "llmfw.plugins"
+
+
+def plugins_of(ctx: click.Context) -> Plugins:
+    """Return the plugins of this command line, loaded once, without those that `--no-plugin` names."""
+    if _PLUGINS not in ctx.meta:
+        ctx.meta[_PLUGINS] = load_plugins()
+    plugins: Plugins = ctx.meta[_PLUGINS]
+    return plugins
+
+
+def leave_out(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of `--no-plugin`, which must be eager: whatever asks for a plugin afterwards gets the others."""
+    if names:
+        try:
+            ctx.meta[_PLUGINS] = load_plugins(disabled=names)
+        except ConfigError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+    return names
+
+
+class Name(click.ParamType[str, str]):
+    """The name of a registered part, "name" or "plugin/name".
+
+    Args:
+        kind: of the part.
+        also: further words that are accepted, such as "auto".
+        or_file: the path of an existing file is accepted too.
+    """
+
+    name = "name"
+
+    def __init__(self, kind: str, *, also: tuple[str, ...] = (), or_file: bool = False) -> None:
+        self.kind = kind
+        self.also = also
+        self.or_file = or_file
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.also or ctx is None:
+            return value
+        try:
+            plugins_of(ctx).registry.find(self.kind, value)
+        except LLMFWError as error:
+            if self.or_file and Path(value).is_file():
+                return value
+            no_file = f"; nor is there a file {value!r}" if self.or_file else ""
+            self.fail(f"{error}{no_file}", param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        choices = [
+            *self.also,
+            *plugins_of(ctx).registry.names(self.kind),
+            *(["FILE"] if self.or_file else []),
+        ]
+        return f"[{'|'.join(choices)}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = [*self.also, *plugins_of(ctx).registry.names(self.kind)]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*found, CompletionItem(incomplete, type="file")] if self.or_file else found
+
+
+class Text(click.ParamType[str, str]):
+    """Text that is not empty: an empty one comes from a shell variable that is not set, and means nothing good."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("it is empty; leave the option out, or give a value", param, ctx)
+        return value
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; "nan" and "inf" are none."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class ChunkSize(click.IntRange):
+    """A number of tokens from 1, or -1 for "never cut"."""
+
+    def __init__(self) -> None:
+        super().__init__(min=-1)
+
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        size = super().convert(value, param, ctx)
+        if size == 0:
+            self.fail("0 is not a chunk size; give 1 or more, or -1 to never cut prompts", param, ctx)
+        return size
+
+
+class Device(click.ParamType[str, str]):
+    """A device as torch names it, or "auto". Whether it is there is the engine's to find out."""
+
+    name = "device"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _DEVICE.fullmatch(value):
+            self.fail(f"{value!r} is not a device; devices are named auto, cpu, cuda, cuda:1, …", param, ctx)
+        return value
+
+
+class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
+    """One "part.key=value"."""
+
+    name = "part.key=value"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r} has no '='; write part.key=value", param, ctx)
+        return key.strip(), text
+
+
+def collect(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Callback of a repeatable option of `Assignment`s: return them as a mapping."""
+    options: dict[str, str] = {}
+    for key, text in pairs:
+        if key in options:
+            raise click.BadParameter(f"{key!r} is given twice: {options[key]!r} and {text!r}", ctx, param)
+        options[key] = text
+    try:
+        check_option_keys(options)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return options

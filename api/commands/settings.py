@@ -1,0 +1,227 @@
+"""The options of `llmfw serve`: one for each field of EngineConfig and ServerConfig that a user may choose.
+
+Their defaults are the structs' own. Knows nothing of what the server does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from llmfw.core.config import EngineConfig, ServerConfig
+
+from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_Command = Callable[..., Any]
+
+
+def _defaults() -> dict[str, Any]:
+    fields = (*msgspec.structs.fields(ServerConfig), *msgspec.structs.fields(EngineConfig))
+    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
+
+
+_DEFAULTS = _defaults()
+
+
+def setting(
+    *names: str, field: str, type: Any, help: str, unset: str = "by device", **kwargs: Any
+) -> Callable[[_Command], _Command]:
+    """Return an option that fills a field of the config structs.
+
+    Args:
+        names: of the option.
+        field: its default is the option's.
+        unset: what happens without the option, in words, where the field's default is None.
+    """
+    default = _DEFAULTS.get(field)
+    if default is None:
+        help = f"{help} Default: {unset}."
+    shown = default is not None
+    return click.option(*names, field, type=type, default=default, show_default=shown, help=help, **kwargs)
+
+
+def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    ctx.meta["llmfw.debug"] = value == "debug"
+    return value
+
+
+def _positive() -> click.IntRange:
+    return click.IntRange(min=1)
+
+
+# In the order of the help: what clients meet, parts, device, memory, scheduling, logging, plugins.
+_SETTINGS = (
+    setting("--host", field="host", type=Text(), help="Address to listen on."),
+    setting("--port", field="port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one."),
+    setting(
+        "--api-key",
+        field="api_key",
+        type=Text(),
+        envvar="LLMFW_API_KEY",
+        show_envvar=True,
+        help="Clients must send it as a bearer token.",
+        unset="no key is asked for",
+    ),
+    setting(
+        "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
+    ),
+    setting(
+        "--chat-template",
+        field="chat_template",
+        type=Name("chat_template", or_file=True),
+        help="How messages become a prompt: a registered template, or a Jinja file.",
+        unset="the model's own",
+    ),
+    setting(
+        "--tool-parser",
+        "--tool-call-parser",
+        field="tool_parser",
+        type=Name("tool_parser", also=("none",)),
+        help="Finds tool calls in the text.",
+        unset="the one that the model's source names, or none",
+    ),
+    setting(
+        "--reasoning-parser",
+        field="reasoning_parser",
+        type=Name("reasoning_parser", also=("none",)),
+        help="Splits off the reasoning.",
+        unset="the one that the model's source names, or none",
+    ),
+    setting(
+        "--attention",
+        "--attention-backend",
+        field="attention",
+        type=Name("attention", also=("auto",)),
+        help="Attention backend; auto takes the best one that can serve the model.",
+    ),
+    setting(
+        "--policy",
+        "--schedule-policy",
+        field="policy",
+        type=Name("policy"),
+        help="Order in which waiting requests are admitted.",
+    ),
+    setting(
+        "--dtype",
+        field="dtype",
+        type=click.Choice(("auto", "float32", "bfloat16", "float16")),
+        help="Type of weights and activations; auto takes the checkpoint's where the device is fast with it.",
+    ),
+    setting(
+        "--device",
+        field="device",
+        type=Device(),
+        help="auto, cpu, cuda, cuda:1; auto takes cuda if it is there.",
+    ),
+    setting(
+        "--load-format",
+        field="load_format",
+        type=click.Choice(("auto", "dummy")),
+        help="auto reads safetensors; dummy draws random weights from the config alone.",
+    ),
+    setting(
+        "--context-length",
+        field="context_length",
+        type=_positive(),
+        help="Longest sequence in tokens, prompt and output together.",
+        unset="the model's own",
+    ),
+    setting(
+        "--mem-fraction-static",
+        field="mem_fraction_static",
+        type=FiniteRange(0, 1, min_open=True),
+        help="Share of the device's memory for weights and KV storage, from 0 to 1.",
+    ),
+    setting(
+        "--max-total-tokens",
+        field="max_total_tokens",
+        type=_positive(),
+        help="Size of the KV storage in tokens.",
+        unset="what the memory share allows",
+    ),
+    setting("--page-size", field="page_size", type=_positive(), help="Tokens in one page of the KV storage."),
+    setting(
+        "--max-running-requests",
+        field="max_running_requests",
+        type=_positive(),
+        help="Most sequences in one step.",
+    ),
+    setting(
+        "--chunked-prefill-size",
+        field="chunked_prefill_size",
+        type=ChunkSize(),
+        help="Most prompt tokens in one step; -1 never cuts prompts.",
+    ),
+    setting(
+        "--max-prefill-tokens",
+        field="max_prefill_tokens",
+        type=_positive(),
+        help="Most prompt tokens in one step when prompts are not cut.",
+    ),
+    setting(
+        "--schedule-conservativeness",
+        field="schedule_conservativeness",
+        type=FiniteRange(0, min_open=True),
+        help="Factor on the estimate of tokens still to come; higher means fewer retractions.",
+    ),
+    click.option(
+        "--disable-radix-cache",
+        "disable_radix_cache",
+        is_flag=True,
+        help="Never reuse the keys and values of a common prefix. Default: reuse them.",
+    ),
+    click.option(
+        "--disable-overlap-schedule",
+        is_flag=True,
+        help="Do not plan the next step while one runs. Default: by device.",
+    ),
+    click.option(
+        "--random-seed",
+        type=click.IntRange(0, 2**63 - 1),
+        help="Seed of requests that bring none. Default: drawn at each start.",
+    ),
+    setting(
+        "--log-level",
+        field="log_level",
+        type=click.Choice(LOG_LEVELS),
+        is_eager=True,
+        callback=_debug,
+        help="Least severe messages to log; debug also shows tracebacks.",
+    ),
+    setting(
+        "--decode-log-interval",
+        field="decode_log_interval",
+        type=_positive(),
+        help="Decode steps from one line of the log to the next.",
+    ),
+    click.option(
+        "-o",
+        "--option",
+        "options",
+        type=Assignment(),
+        metavar="PART.KEY=VALUE",
+        multiple=True,
+        callback=collect,
+        help="An option of a chosen part, as in attention.workspace_mb=256; repeatable. Default: the part's own.",
+    ),
+    click.option(
+        "--no-plugin",
+        "disabled_plugins",
+        metavar="NAME",
+        multiple=True,
+        is_eager=True,
+        callback=leave_out,
+        help="A plugin that is not loaded; repeatable. Default: all that are installed are.",
+    ),
+)
+
+
+def with_settings(command: _Command) -> _Command:
+    """Add all options to a command, whose parameters then have the names of the structs' fields."""
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command

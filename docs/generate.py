@@ -1,0 +1,88 @@
+"""Writes anew the parts of docs/ that are made from the code: `make docs`. With --check, only says which are stale.
+
+A part stands between two comments, `<!-- made: NAME -->` and `<!-- end -->`. Only bundled plugins are looked at,
+so that the result does not depend on what else is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from llmfw.api.cli import build_cli
+from llmfw.core.hookspecs import HOOK_NAMES
+from llmfw.core.plugins import load_plugins
+
+DOCS = Path(__file__).parent
+PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+WIDTH = 100
+
+
+def commands() -> str:
+    """Return a section for each command, with its help as it is printed."""
+    cli = build_cli()
+    with click.Context(cli, info_name="llmfw") as ctx:
+        sections = [_help(cli, "llmfw")]
+        for name in cli.list_commands(ctx):
+            command = cli.get_command(ctx, name)
+            assert command is not None
+            sections.append(_help(command, f"llmfw {name}"))
+    return "\n".join(sections)
+
+
+def _help(command: click.Command, name: str) -> str:
+    ctx = click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+    ctx.help_option_names = ["-h", "--help"]
+    with ctx:
+        return f"## {name}\n\n```text\n{command.get_help(ctx)}\n```\n"
+
+
+def parts() -> str:
+    """Return a table of the bundled parts, by hook."""
+    return "\n".join(["| hook | part | plugin | what it is |", "|---|---|---|---|", *_part_rows(), ""])
+
+
+def _part_rows() -> Iterator[str]:
+    plugins = load_plugins()
+    for kind, hook in HOOK_NAMES.items():
+        for entry in plugins.registry.entries(kind):
+            yield f"| `{hook}` | `{entry.name}` | `{entry.plugin}` | {entry.summary} |"
+    for plugin in plugins.loaded:
+        for command in plugin.commands:
+            about = command.get_short_help_str(limit=WIDTH)
+            yield f"| `register_commands` | `{command.name}` | `{plugin.name}` | {about} |"
+
+
+MAKERS: dict[str, Callable[[], str]] = {"commands": commands, "parts": parts}
+
+
+def made_anew(text: str) -> str:
+    """Return a page with its made parts replaced."""
+    return PART.sub(lambda match: match[1] + MAKERS[match[2]]() + match[3], text)
+
+
+def main() -> None:
+    """Write the pages, or with --check exit with 1 if one of them is stale."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    os.environ["LLMFW_PLUGINS"] = ",".join(project["entry-points"]["llmfw"])
+    stale = []
+    for page in sorted(DOCS.glob("*.md")):
+        old = page.read_text("utf-8")
+        new = made_anew(old)
+        if new != old:
+            stale.append(page.name)
+            if "--check" not in sys.argv:
+                page.write_text(new, "utf-8")
+    if stale:
+        print("stale:" if "--check" in sys.argv else "written:", ", ".join(stale))
+    sys.exit("--check" in sys.argv and bool(stale))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Renders a model's own chat template, by transformers' function for it: a sandbox, with its filters and globals.
+
+What the template finds in a message is what model families agree on, not what clients send: nulls are left out,
+text parts joined, and the arguments of tool calls read as JSON. Knows nothing of tokens. Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError, TemplateSyntaxError
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from llmfw.core.chat_template import ChatTemplate, Message
+from llmfw.core.errors import ConfigError, RequestError
+
+_RESERVED = frozenset({"chat_template", "conversations", "messages", "return_assistant_tokens_mask"})
+
+
+class JinjaChatTemplate(ChatTemplate):
+    """A template in Jinja, as in the `chat_template` of a tokenizer.
+
+    Raises:
+        ConfigError: the template has a syntax error.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        super().__init__(source, special_tokens)
+        try:
+            self._render([], ())
+        except TemplateSyntaxError as error:
+            raise ConfigError(
+                f"the chat template has a syntax error in line {error.lineno}: {error}"
+            ) from error
+        except Exception:  # noqa: BLE001 (most templates refuse an empty conversation; it compiled, that is all)
+            return
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        **kwargs: object,
+    ) -> str:
+        if not self.source:
+            raise RequestError(
+                "this model has no chat template: use /v1/completions, or start the server with --chat-template",
+                param="messages",
+            )
+        if not messages:
+            raise RequestError("messages is empty; it must have at least one message", param="messages")
+        if refused := sorted(_RESERVED & kwargs.keys()):
+            raise RequestError(
+                f"a request cannot set {refused[0]!r}", param=f"chat_template_kwargs.{refused[0]}"
+            )
+        if add_generation_prompt and kwargs.get("continue_final_message"):
+            raise RequestError(
+                "continue_final_message continues the last message; add_generation_prompt must then be false",
+                param="chat_template_kwargs.continue_final_message",
+            )
+        try:
+            return self._render(messages, tools, add_generation_prompt=add_generation_prompt, **kwargs)
+        except TemplateError as error:
+            raise RequestError(f"the chat template: {error.message or error}", param="messages") from error
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise RequestError(
+                f"the chat template cannot render these messages: {cause}", param="messages"
+            ) from error
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        texts, _ = render_jinja_template(
+            conversations=[[_as_templates_expect(message) for message in messages]],
+            tools=[dict(tool) for tool in tools] or None,
+            chat_template=self.source,
+            **{**self.special_tokens, **kwargs},
+        )
+        return str(texts[0])
+
+
+def _as_templates_expect(message: Message) -> dict[str, Any]:
+    """Return a message without nulls, its text parts joined by newlines, tool calls' arguments as objects."""
+    found = {key: value for key, value in message.items() if value is not None}
+    content = found.get("content")
+    if isinstance(content, list) and all(_is_text(part) for part in content):
+        found["content"] = "\n".join(part["text"] for part in content)
+    if isinstance(calls := found.get("tool_calls"), list):
+        found["tool_calls"] = [_with_parsed_arguments(call) for call in calls]
+    return found
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _with_parsed_arguments(call: Any) -> Any:
+    """Parse `function.arguments`; text that is no JSON object stays as the client sent it."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not (isinstance(function, Mapping) and isinstance(function.get("arguments"), str)):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call

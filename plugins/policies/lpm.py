@@ -1,0 +1,18 @@
+"""Longest prefix match first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.policy import PrefixLookup, SchedulePolicy, Waiting
+
+
+class LPM(SchedulePolicy):
+    """Orders by how many leading tokens are cached, most first; equals by arrival.
+
+    What is in the cache is used before it is evicted, so fewer tokens are computed in all. The price: a request
+    whose prefix is not cached waits for as long as others with a cached one keep coming.
+    """
+
+    def order(self, waiting: Sequence[Waiting], cache: PrefixLookup) -> Sequence[Waiting]:
+        return sorted(waiting, key=lambda request: (-cache.match_length(request.token_ids), request.arrival))

@@ -1,0 +1,108 @@
+"""Both kinds of client, by the same promises; the engine process is a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+import pytest
+
+from llmfw.core.client.client import EngineClient
+from llmfw.core.client.inproc import InprocEngineClient
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.config import EngineConfig
+from llmfw.core.errors import EngineDeadError, EngineError
+from llmfw.core.request import Request, SamplingParams, TokenEvent
+
+from ...doubles import echo_engine
+from ...doubles.echo_engine import BREAK, CRASH, EOS, REFUSE, WAIT, EchoEngine
+
+COMMAND = (sys.executable, echo_engine.__file__)
+
+
+def request(id: str, *prompt: int) -> Request:
+    return Request(id=id, prompt=list(prompt), sampling=SamplingParams(max_tokens=100))
+
+
+async def run(client: EngineClient, wanted: Request) -> list[TokenEvent]:
+    return [event async for event in client.generate(wanted)]
+
+
+@pytest.fixture(params=["inproc", "process"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
+    if request.param == "inproc":
+        client: EngineClient = InprocEngineClient(EchoEngine(delay=0.01))  # type: ignore[arg-type]
+    else:
+        client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def test_a_request_s_events_come_in_order_and_end_with_a_reason(client: EngineClient) -> None:
+    events = await run(client, request("a", 1, 2, 3))
+    assert [event.token_ids for event in events] == [[1], [2], [3], [EOS]]
+    assert [event.finish_reason for event in events] == [None, None, None, "stop"]
+
+
+async def test_many_requests_at_once_each_get_their_own_events(client: EngineClient) -> None:
+    wanted = [request(f"r{i}", *range(i, i + 5)) for i in range(50)]
+    for asked, events in zip(wanted, await asyncio.gather(*(run(client, r) for r in wanted)), strict=True):
+        assert [token for event in events for token in event.token_ids] == [*asked.prompt, EOS]
+
+
+async def test_info_and_stats_are_the_engine_s(client: EngineClient) -> None:
+    assert client.info.architecture == "Echo"
+    task = asyncio.create_task(run(client, request("a", WAIT)))
+    await asyncio.sleep(0.1)
+    assert (await client.stats()).num_running == 1
+    task.cancel()
+
+
+async def test_leaving_a_stream_aborts_its_request(client: EngineClient) -> None:
+    async with aclosing(client.generate(request("a", *range(90)))) as events:  # type: ignore[type-var]
+        await anext(events)
+    waiting = asyncio.create_task(run(client, request("b", WAIT)))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    await asyncio.sleep(0.2)
+    assert (await client.stats()).num_running == 0
+
+
+@pytest.mark.parametrize(("token", "words"), [(REFUSE, "refuses"), (BREAK, "ZeroDivisionError: a defect")])
+async def test_a_request_that_is_not_accepted_ends_alone(
+    client: EngineClient, token: int, words: str
+) -> None:
+    other = asyncio.create_task(run(client, request("other", *range(20))))
+    with pytest.raises(EngineError, match=words):
+        await run(client, request("bad", token))
+    assert len(await other) == 21
+
+
+async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineClient) -> None:
+    other = asyncio.create_task(run(client, request("other", WAIT)))
+    await asyncio.sleep(0.05)
+    with pytest.raises(EngineDeadError, match="RuntimeError: the step failed"):
+        await run(client, request("bad", CRASH))
+    with pytest.raises(EngineDeadError, match="the step failed"):
+        await other
+    assert client.failure is not None
+    with pytest.raises(EngineDeadError):
+        await run(client, request("late", 1))
+    with pytest.raises(EngineDeadError):
+        await client.stats()
+
+
+async def test_closing_ends_open_streams(client: EngineClient) -> None:
+    waiting = asyncio.create_task(run(client, request("a", WAIT)))
+    await asyncio.sleep(0.05)
+    await client.close()
+    with pytest.raises(EngineDeadError, match="closed"):
+        await waiting
+
+
+def test_importing_the_clients_imports_no_torch(fresh_python: Callable[..., str]) -> None:
+    code = "import sys, llmfw.core.client.process, llmfw.core.client.inproc; print('torch' in sys.modules)"
+    assert fresh_python(code) == "False\n"

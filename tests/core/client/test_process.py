@@ -1,0 +1,141 @@
+"""The engine process lives and dies with its parent, and nobody is left waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.config import EngineConfig
+from llmfw.core.errors import EngineDeadError, EngineError, ModelError
+from llmfw.core.request import Request, SamplingParams
+
+from ...doubles import echo_engine
+from ...doubles.echo_engine import WAIT
+
+COMMAND = (sys.executable, echo_engine.__file__)
+WAITING = Request(id="a", prompt=[WAIT], sampling=SamplingParams(max_tokens=9))
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 8
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} still runs"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[ProcessEngineClient]:
+    client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def test_killing_the_engine_ends_streams_at_once_and_says_by_what(client: ProcessEngineClient) -> None:
+    stream = client.generate(WAITING)
+    reading = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0.1)
+    assert client.pid is not None
+    killed = time.monotonic()
+    os.kill(client.pid, signal.SIGKILL)
+    with pytest.raises(EngineDeadError, match=r"killed by SIGKILL \(signal 9\)"):
+        await reading
+    assert time.monotonic() - killed < 0.5
+    assert client.failure is not None
+
+
+async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngineClient) -> None:
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGINT)
+    await asyncio.sleep(0.2)
+    assert (await client.stats()).num_running == 0
+    os.kill(client.pid, signal.SIGTERM)
+    await asyncio.to_thread(wait_for_end, client.pid)
+
+
+async def test_closing_ends_the_process_and_removes_its_socket(client: ProcessEngineClient) -> None:
+    directory = client._endpoint.directory
+    assert directory is not None
+    assert Path(directory).is_dir()
+    assert client.pid is not None
+    await client.close()
+    assert not is_alive(client.pid)
+    assert not Path(directory).exists()
+
+
+async def test_an_idle_engine_uses_no_processor_time(client: ProcessEngineClient) -> None:
+    def ticks() -> int:
+        fields = Path(f"/proc/{client.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    await asyncio.sleep(0.3)
+    before = ticks()
+    await asyncio.sleep(1.0)
+    assert ticks() - before <= 1  # a tick is 1 % of this second
+
+
+async def test_a_failure_at_start_is_the_same_exception_here() -> None:
+    code = """
+    from llmfw.core.engine.process import main
+    from llmfw.core.errors import ModelError
+    def build(config):
+        raise ModelError("there is no model 'x'")
+    main(build)
+    """
+    client = ProcessEngineClient(EngineConfig(model="x"), (sys.executable, "-c", textwrap.dedent(code)))
+    with pytest.raises(ModelError, match="there is no model 'x'"):
+        await client.start()
+    await client.close()
+
+
+async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_code() -> None:
+    client = ProcessEngineClient(EngineConfig(model="x"), (sys.executable, "-c", "raise SystemExit(7)"))
+    with pytest.raises(EngineError, match="exit code 7 while it started"):
+        await client.start()
+    await client.close()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_engine_ends_when_its_parent_is_killed(busy: bool, tmp_path: Path) -> None:
+    code = f"""
+    import asyncio, sys
+    from llmfw.core.client.process import ProcessEngineClient
+    from llmfw.core.config import EngineConfig
+    from llmfw.core.request import Request, SamplingParams
+    async def main():
+        client = ProcessEngineClient(EngineConfig(model="echo"), {COMMAND!r})
+        await client.start()
+        if {busy}:
+            events = client.generate(Request(id="a", prompt=[{WAIT}], sampling=SamplingParams(max_tokens=9)))
+            task = asyncio.create_task(anext(events))
+            await asyncio.sleep(0.1)
+        print(client.pid, client._endpoint.directory, flush=True)
+        await asyncio.sleep(60)
+    asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, directory = parent.stdout.readline().split()
+        assert is_alive(int(pid))
+        parent.kill()
+    wait_for_end(int(pid))
+    assert not Path(directory).exists()

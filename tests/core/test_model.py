@@ -1,0 +1,58 @@
+"""What a model's name stands for."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmfw.core.errors import ModelError
+from llmfw.core.model import resolve_model
+from llmfw.core.registry import Entry, Registry
+
+EMPTY = Registry()
+
+
+def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    module = tmp_path / "a_source.py"
+    module.write_text(
+        "from llmfw.core.model import ModelSource\n"
+        "class Source(ModelSource):\n"
+        "    tool_parser = 'hermes'\n"
+        f"    def folder(self): return {str(tmp_path)!r}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry([Entry("model", "tiny", "a_source:Source", "ours", "d", "1")])
+    for name in ("tiny", "ours/tiny"):
+        resolved = resolve_model(name, registry)
+        assert (resolved.path, resolved.served_name) == (str(tmp_path), "tiny")
+        assert (resolved.tool_parser, resolved.reasoning_parser) == ("hermes", None)
+
+
+def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path.parent)
+    assert resolve_model(tmp_path.name, EMPTY).path == tmp_path.name
+    assert resolve_model(str(tmp_path), EMPTY).served_name == str(tmp_path)
+
+
+def test_a_folder_without_config_says_what_is_missing(tmp_path):
+    with pytest.raises(ModelError, match=f"no config.json in {tmp_path}"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
+def test_a_file_is_no_model(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.touch()
+    with pytest.raises(ModelError, match="is a file; give the folder"):
+        resolve_model(str(file), EMPTY)
+
+
+@pytest.mark.parametrize("name", ["./nope", "/no/such", "nope/", "a/b/c", "two words", ""])
+def test_a_name_that_can_be_neither_folder_nor_hub_id_is_refused(name):
+    with pytest.raises(ModelError, match="there is no model folder"):
+        resolve_model(name, EMPTY)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "meta-llama/Llama-3.2-1B", "HuggingFaceTB/SmolLM2-135M"])
+def test_other_names_are_hub_ids(name):
+    assert resolve_model(name, EMPTY).path == name

@@ -1,0 +1,131 @@
+"""A name becomes a class, or an error that says what would have been right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llmfw.core.errors import ConfigError, PartError, UnknownPartError
+from llmfw.core.policy import SchedulePolicy
+from llmfw.core.registry import BrokenPlugin, Entry, Registry, check_option_keys
+
+
+class Aged(SchedulePolicy):
+    """A policy with options."""
+
+    class Options(SchedulePolicy.Options, frozen=True):
+        seconds: float = 2.0
+        steps: int = 1
+
+    def order(self, waiting, cache):
+        return waiting
+
+
+AGED = Entry("policy", "aged", f"{__name__}:Aged", "ours", "llmfw-ours", "1.0")
+TWIN = replace(AGED, plugin="theirs")
+BROKEN = BrokenPlugin("newer", "llmfw-newer", "2.0", "no such hook")
+
+
+def test_a_part_is_found_by_its_name_and_by_its_full_name():
+    registry = Registry([AGED])
+    assert registry.find("policy", "aged") is registry.find("policy", "ours/aged") is AGED
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest():
+    with pytest.raises(UnknownPartError, match=r"unknown policy 'agd'; known: aged\. Did you mean 'aged'\?$"):
+        Registry([AGED]).find("policy", "agd")
+
+
+def test_an_unknown_name_is_answered_with_the_plugins_that_did_not_load():
+    with pytest.raises(UnknownPartError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
+        Registry([AGED], [BROKEN]).find("policy", "new")
+
+
+def test_a_kind_without_parts_says_so():
+    with pytest.raises(UnknownPartError, match="unknown tool parser 'x'; none is registered"):
+        Registry([AGED]).find("tool_parser", "x")
+
+
+def test_a_name_that_two_plugins_bring_is_refused_with_both_spellings():
+    with pytest.raises(ConfigError, match="2 plugins; choose one of: ours/aged, theirs/aged"):
+        Registry([AGED, TWIN]).find("policy", "aged")
+
+
+def test_both_of_two_parts_with_one_name_stay_reachable():
+    registry = Registry([AGED, TWIN])
+    assert registry.names("policy") == ["ours/aged", "theirs/aged"]
+    assert [registry.find("policy", name) for name in registry.names("policy")] == [AGED, TWIN]
+
+
+def test_entries_come_by_rank_then_by_name():
+    parts = [replace(AGED, name=name, rank=rank) for name, rank in (("b", 0), ("a", 0), ("c", 5))]
+    assert [entry.name for entry in Registry(parts).entries("policy")] == ["c", "a", "b"]
+
+
+def test_what_a_part_lacks_is_known_without_importing_anything(fresh_python):
+    code = (
+        "import sys; from llmfw.core.registry import Entry;"
+        "part = Entry('policy', 'x', 'm:C', 'p', 'd', '1', needs=('torch', 'torch.cuda', 'torch.nope', 'nope.x'));"
+        "print(part.missing(), 'torch' in sys.modules)"
+    )
+    assert fresh_python(code) == "['torch.nope', 'nope.x'] False\n"
+
+
+def test_loading_gives_the_class():
+    assert AGED.load() is Aged
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("no.such.module:X", "ModuleNotFoundError: No module named 'no'"),
+        (f"{__name__}:Missing", "AttributeError: .*Missing"),
+    ],
+)
+def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, cause):
+    with pytest.raises(
+        PartError, match=rf"policy 'aged' of plugin 'ours' \({path}\) cannot be imported: {cause}"
+    ):
+        replace(AGED, path=path).load()
+
+
+def test_a_part_whose_needs_are_missing_says_which():
+    with pytest.raises(
+        PartError, match=r"'aged' of plugin 'ours' .* needs no_such_kernels, which is not installed"
+    ):
+        replace(AGED, needs=("no_such_kernels",)).load()
+
+
+@pytest.mark.parametrize("path", ["llmfw.core.parsers:ToolParser", f"{__name__}:AGED"])
+def test_a_part_of_another_interface_is_refused(path):
+    with pytest.raises(PartError, match=r"is not a subclass of llmfw\.core\.policy\.SchedulePolicy"):
+        replace(AGED, path=path).load()
+
+
+def test_options_are_converted_to_the_types_that_the_part_declares():
+    options = AGED.build_options({"policy.seconds": "0.5", "policy.steps": "3", "attention.steps": "x"})
+    assert options == Aged.Options(seconds=0.5, steps=3)
+
+
+def test_an_unknown_option_is_answered_with_the_known_ones():
+    with pytest.raises(
+        ConfigError,
+        match=r"policy 'aged' has no option 'second'; known: seconds, steps. Did you mean 'seconds'\?",
+    ):
+        AGED.build_options({"policy.second": "1"})
+
+
+def test_an_option_of_the_wrong_type_is_named():
+    with pytest.raises(ConfigError, match=r"options of policy 'aged': Expected `int`.*`\$\.steps`"):
+        AGED.build_options({"policy.steps": "many"})
+
+
+@pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "tool_parser.x", ".x"])
+def test_an_option_key_that_no_kind_of_part_takes_is_refused(key):
+    with pytest.raises(ConfigError, match=r"no part option .* named attention.…, policy.…"):
+        check_option_keys({key: "1"})
+
+
+def test_option_keys_of_kinds_with_options_pass():
+    check_option_keys({"policy.x": "1", "attention.y": "2"})

@@ -1,0 +1,140 @@
+"""What the documentation says is so."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from llmfw.api.cli import build_cli
+from llmfw.core.hookspecs import HOOK_NAMES, HookSpecs
+from llmfw.core.registry import INTERFACES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+HOOKS = {name: hook for name, hook in vars(HookSpecs).items() if not name.startswith("_")}
+FILE = re.compile(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_each_hook_has_a_section_that_is_headed_by_its_signature(name):
+    arguments = list(inspect.signature(HOOKS[name]).parameters)[1:]
+    heading = f"## {name}({', '.join(arguments)})\n"
+    _, _, section = text_of("hooks.md").partition(heading)
+    assert f"def {name}(" in section.partition("\n## ")[0]
+
+
+def test_no_section_describes_a_hook_that_is_not_there():
+    assert set(re.findall(r"^## (register_\w+)\(", text_of("hooks.md"), re.MULTILINE)) == set(HOOKS)
+
+
+def test_every_kind_of_part_has_a_hook_and_an_interface_and_the_docs_name_it():
+    assert set(HOOK_NAMES) == set(INTERFACES)
+    for kind, hook in HOOK_NAMES.items():
+        interface = INTERFACES[kind].replace(":", ".")
+        assert interface in str(HOOKS[hook].__doc__)
+        assert interface in text_of("hooks.md")
+
+
+def test_register_is_documented_with_its_signature():
+    from llmfw.core.hookspecs import Register
+
+    parameters = list(inspect.signature(Register.__call__).parameters.values())[1:]
+    plain = inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
+    assert f"register{plain}".replace("''", '""') in text_of("hooks.md")
+
+
+def test_the_made_parts_are_fresh():
+    done = subprocess.run(
+        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}run `make docs`"
+
+
+def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
+    cli = build_cli()
+    for name in ("serve", "plugins"):
+        options = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
+        assert all(option.help for option in options)
+        assert all(flag in text_of("cli.md") for option in options for flag in option.opts)
+
+
+def test_each_page_is_linked_from_the_index():
+    linked = {target for target, _ in LINK.findall(text_of("index.md"))}
+    assert linked == {page.name for page in PAGES} - {"index.md"}
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_no_link_is_dead(page):
+    for target, anchor in LINK.findall(page.read_text("utf-8")):
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of write_a_plugin.md, written to a folder and installed into its `installed`."""
+    folder = tmp_path_factory.mktemp("example")
+    for name, content in FILE.findall(text_of("write_a_plugin.md")):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--target",
+        "installed",
+        ".",
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *install], cwd=folder, check=True)
+    return folder
+
+
+def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: Callable[..., str]):
+    code = (
+        "from llmfw.api.cli import build_cli\n"
+        "build_cli()(['plugins', '--json'], prog_name='llmfw', standalone_mode=False)"
+    )
+    found = json.loads(fresh_python(code, example / "installed"))
+    assert ("shortest", "llmfw-shortest") in {(part["name"], part["package"]) for part in found["parts"]}
+    assert [broken for broken in found["broken"] if broken["package"] == "llmfw-shortest"] == []
+
+
+def test_the_example_plugin_takes_the_option_that_is_shown(example, fresh_python: Callable[..., str]):
+    code = (
+        "from llmfw.core.plugins import load_plugins\n"
+        "entry = load_plugins().registry.find('policy', 'shortest')\n"
+        "print(entry.load()(entry.build_options({'policy.cached_is_free': 'false'})).options)"
+    )
+    assert fresh_python(code, example / "installed") == "Options(cached_is_free=False)\n"
+
+
+def test_the_example_plugins_own_test_passes(example):
+    env = os.environ | {"PYTHONPATH": str(example / "installed")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=example, env=env, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
