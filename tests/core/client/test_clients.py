@@ -62,7 +62,7 @@ async def test_info_and_stats_are_the_engine_s(client: EngineClient) -> None:
 
 
 async def test_leaving_a_stream_aborts_its_request(client: EngineClient) -> None:
-    async with aclosing(client.generate(request("a", *range(90)))) as events:  # type: ignore[type-var]
+    async with aclosing(client.generate(request("a", *range(90)))) as events:
         await anext(events)
     waiting = asyncio.create_task(run(client, request("b", WAIT)))
     await asyncio.sleep(0.05)

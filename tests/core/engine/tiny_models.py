@@ -1,0 +1,117 @@
+"""Random models of many architectures, a few thousand weights each, as folders that transformers reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+VOCAB_SIZE = 300
+CONTEXT = 512
+WINDOW = 24
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+SERVABLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {}),
+    "mistral with a sliding window": ("MistralConfig", {"sliding_window": WINDOW}),
+    "gemma 2 (soft cap)": ("Gemma2Config", {"sliding_window": WINDOW, "query_pre_attn_scalar": 16}),
+    "gemma 3": ("Gemma3TextConfig", {"sliding_window": WINDOW, "num_hidden_layers": 6}),
+    "phi 3": ("Phi3Config", {}),
+    "gpt-neox": ("GPTNeoXConfig", {}),
+    "olmo 2": ("Olmo2Config", {}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4}),
+    "qwen3-moe": ("Qwen3MoeConfig", EXPERTS),
+    "gpt-oss (sinks)": (
+        "GptOssConfig",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": WINDOW,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "deepseek v3 (value heads of another size)": (
+        "DeepseekV3Config",
+        {
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "n_routed_experts": 8,
+            "n_group": 2,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "q_lora_rank": 16,
+            "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 12,
+        },
+    ),
+}
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "falcon": ("FalconConfig", {"head_dim": None}, "does not use transformers' attention interface"),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
+    "mamba": ("MambaConfig", {}, "do not call transformers' attention interface"),
+    "qwen3-next": (
+        "Qwen3NextConfig",
+        EXPERTS
+        | {
+            "num_hidden_layers": 4,
+            "shared_expert_intermediate_size": 32,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+        "layers 0, 1, 2 of 4 are not ordinary attention",
+    ),
+    "falcon-h1": (
+        "FalconH1Config",
+        {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16},
+        "something other than attention mixes the tokens",
+    ),
+    "llama 4 (chunked attention)": (
+        "Llama4TextConfig",
+        {
+            "attention_chunk_size": 16,
+            "num_local_experts": 2,
+            "interleave_moe_layer_step": 1,
+            "intermediate_size_mlp": 64,
+        },
+        "neither causal nor a sliding window",
+    ),
+}
+
+
+def save_random_model(folder: Path, config_class: str, changes: dict[str, Any]) -> Path:
+    """Write a model of an architecture with random float32 weights, peaked enough to have a clear greedy choice."""
+    torch.manual_seed(1)
+    settings = {name: value for name, value in (SIZES | changes).items() if value is not None}
+    config = getattr(transformers, config_class)(**settings)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() >= 2:
+                parameter.normal_(0, 0.15)
+    model.save_pretrained(folder)
+    return folder
