@@ -1,0 +1,134 @@
+"""A streaming client of OpenAI-compatible servers.
+
+While a reply streams, only its parts and their times are kept; they are taken apart when it has ended. This module
+knows neither workloads nor prompts.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from .errors import BenchError
+from .reply import Reply, error_message, parse_stream
+from .transport import Transport, TransportError
+
+
+class CompletionClient:
+    """Sends streaming requests to one server.
+
+    Args:
+        base_url: of the server, with or without `/v1`.
+        api: "completions" or "chat".
+        model: name to send; empty until `find_model` where the server is to be asked for it.
+        api_key: sent as a bearer token.
+        extra: fields merged into each request's body.
+        timeout: seconds without any byte after which a request has failed.
+
+    Attributes:
+        exact_length: whether requests carry `ignore_eos` and `min_tokens`; see `probe`.
+
+    Raises:
+        BenchError: `base_url` is not a URL.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api: str = "completions",
+        model: str = "",
+        api_key: str | None = None,
+        extra: dict[str, Any] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self.api = api
+        self.model = model
+        self.exact_length = True
+        self._extra = extra or {}
+        self._path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._transport = Transport(self.base_url, headers, timeout)
+
+    async def find_model(self) -> None:
+        """Take the first model that the server lists.
+
+        Raises:
+            BenchError: the server cannot be reached, fails, or lists none.
+        """
+        url = f"{self.base_url}/v1/models"
+        try:
+            answer = await self._transport.exchange("GET", "/v1/models")
+        except TransportError as error:
+            raise BenchError(f"{url} cannot be reached: {error}") from error
+        if answer.status != 200:
+            reason = error_message(answer.body)
+            raise BenchError(f"{url} answers {answer.status}: {reason}; name the model with --model")
+        try:
+            self.model = str(msgspec.json.decode(answer.body)["data"][0]["id"])
+        except (msgspec.DecodeError, LookupError, TypeError) as error:
+            raise BenchError(f"{url} lists no model; name it with --model") from error
+
+    async def probe(self, content: dict[str, Any]) -> Reply:
+        """Send one request for one token, and find out whether the server takes the fields for an exact length.
+
+        A server that refuses them is asked without them from then on (`exact_length` is False then).
+
+        Args:
+            content: as for `complete`.
+
+        Raises:
+            BenchError: the server cannot be reached, or does not answer this request.
+        """
+        reply = await self.complete(content, wanted=1)
+        if reply.status in (400, 422) and self.exact_length:
+            self.exact_length = False
+            reply = await self.complete(content, wanted=1)
+        if reply.status is None:
+            raise BenchError(f"{self.base_url} cannot be reached: {reply.error}")
+        if reply.error is not None:
+            raise BenchError(f"{self.base_url}{self._path}: {reply.error}")
+        return reply
+
+    async def complete(self, content: dict[str, Any], wanted: int, turn: int = 0) -> Reply:
+        """Send one request and read its stream to the end; what goes wrong is in the reply's `error`.
+
+        Args:
+            content: `{"prompt": …}` or `{"messages": …}`.
+            wanted: output tokens to ask for.
+            turn: noted in the reply.
+        """
+        reply = Reply(wanted, turn)
+        body = msgspec.json.encode(self._body(content, wanted))
+        reply.started = time.perf_counter()
+        try:
+            answer = await self._transport.exchange("POST", self._path, body)
+        except TransportError as error:
+            reply.ended = time.perf_counter()
+            reply.error = str(error)
+            return reply
+        reply.ended = time.perf_counter()
+        reply.status = answer.status
+        if answer.status == 200:
+            parse_stream(answer.reads, reply)
+        else:
+            reply.error = f"HTTP {answer.status}: {error_message(answer.body)}"
+        return reply
+
+    def _body(self, content: dict[str, Any], wanted: int) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            **content,
+            "max_tokens": wanted,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self.exact_length:
+            body |= {"ignore_eos": True, "min_tokens": wanted}
+        return body | self._extra

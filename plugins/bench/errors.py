@@ -1,0 +1,9 @@
+"""Why a benchmark cannot run."""
+
+from __future__ import annotations
+
+from llmfw.core.errors import LLMFWError
+
+
+class BenchError(LLMFWError):
+    """The server cannot be reached, refuses requests, or does not say what is needed to count tokens."""

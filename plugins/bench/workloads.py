@@ -1,0 +1,60 @@
+"""The workloads: how many requests, how many at a time, how long. They know nothing of text or of HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A load of one shape. Lengths are in tokens.
+
+    Attributes:
+        name: by which users choose it.
+        requests: how many requests, or conversations where `turns` is above 1.
+        concurrency: how many of them at a time.
+        prompt: new prompt tokens of each request (of each turn).
+        output: tokens that each request asks for.
+        shared: prompt tokens that all requests begin with, before their own.
+        turns: requests of one conversation, one after the other; each prompt holds all that was said before.
+    """
+
+    name: str
+    requests: int
+    concurrency: int
+    prompt: int
+    output: int
+    shared: int = 0
+    turns: int = 1
+
+    def scaled(self, factor: float) -> Workload:
+        """Return the workload with `factor` times as many requests, at least one, and all else as it is."""
+        return replace(self, requests=max(1, round(self.requests * factor)))
+
+    def warmup(self) -> Workload:
+        """Return one wave of the workload: as many requests as run at a time, at least two if there are two."""
+        return replace(self, requests=min(self.requests, max(2, self.concurrency)))
+
+    def describe(self) -> str:
+        """Return the workload in one line, for help texts."""
+        prompt = f"{self.shared} shared + {self.prompt}" if self.shared else str(self.prompt)
+        if self.turns > 1:
+            return (
+                f"{self.requests} conversations at once, {self.turns} turns of {prompt} in, {self.output} out"
+            )
+        many = "all at once" if self.concurrency >= self.requests else f"{self.concurrency} at a time"
+        return f"{self.requests} requests, {many}, {prompt} in, {self.output} out"
+
+
+WORKLOADS: dict[str, Workload] = {
+    w.name: w
+    for w in (
+        Workload("single", requests=4, concurrency=1, prompt=128, output=128),
+        Workload("batch16", requests=48, concurrency=16, prompt=256, output=64),
+        Workload("prefix", requests=48, concurrency=16, prompt=32, output=32, shared=512),
+        Workload("burst", requests=128, concurrency=128, prompt=64, output=32),
+        Workload("multiturn", requests=8, concurrency=8, prompt=64, output=48, turns=4),
+    )
+}
+ALL = "all"
+"""The name that stands for every workload, one after the other."""
