@@ -7,10 +7,11 @@ of requests, scheduling or sampling. Reading this module imports no torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from .layers import LayerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,31 +20,6 @@ if TYPE_CHECKING:
 
     from .engine.batch import ForwardBatch
     from .engine.kv_storage import KVStorage
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """The geometry of one attention layer, as seen when the loaded model was probed.
-
-    Attributes:
-        index: position among the model's layers, from 0.
-        num_heads, num_kv_heads: query heads, and key/value heads; the first is a multiple of the second.
-        head_dim, v_head_dim: size of a query or key head, and of a value head.
-        scale: factor applied to query·key before the softmax.
-        sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
-        softcap: scores become `softcap * tanh(score / softcap)`; None: as they are.
-        has_sinks: the softmax has one learned extra logit per head (gpt-oss).
-    """
-
-    index: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    v_head_dim: int
-    scale: float
-    sliding_window: int | None = None
-    softcap: float | None = None
-    has_sinks: bool = False
 
 
 class AttentionBackend(ABC):
@@ -91,3 +67,6 @@ class AttentionBackend(ABC):
         Returns:
             [T, num_heads, v_head_dim], in the dtype of `query`.
         """
+
+
+__all__ = ["AttentionBackend", "LayerSpec"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 
@@ -26,7 +26,7 @@ class EngineClient(ABC):
         """Wait until the engine is ready. Raises a ConfigError or EngineError with its reason if it is not."""
 
     @abstractmethod
-    def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         """Send a request and yield its events; the last one has a finish reason.
 
         Closing the iterator (or cancelling the task that reads it) before its end aborts the request.

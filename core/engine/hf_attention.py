@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from ..attention import AttentionBackend, LayerSpec
+from ..attention import AttentionBackend
+from ..layers import LayerSpec
 from .batch import ForwardBatch
 
 IMPLEMENTATION = "llmfw"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..attention import LayerSpec
+from ..layers import LayerSpec
 
 
 class KVStorage:

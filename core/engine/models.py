@@ -14,9 +14,9 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ..attention import LayerSpec
 from ..config import EngineConfig
 from ..errors import ConfigError, ModelError
+from ..layers import LayerSpec
 from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers

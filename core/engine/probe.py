@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ..attention import LayerSpec
 from ..errors import ModelError
+from ..layers import LayerSpec
 from .hf_attention import MaskFunction, Step, observing_masks
 
 NUM_TOKENS = 4

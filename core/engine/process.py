@@ -21,6 +21,7 @@ from ..client.intake import take_in
 from ..client.wire import (
     Endpoint,
     Hello,
+    Launch,
     decode_from_client,
     encode,
     failure_of,
@@ -119,13 +120,20 @@ def main(build: Callable[[EngineConfig], Engine] | None = None) -> None:
         build: makes the engine; None: the real one, with the installed plugins.
     """
     _take_over_signals()
-    launch = read_launch(sys.stdin.buffer)
+    try:
+        _serve(read_launch(sys.stdin.buffer), build or _build)
+    finally:
+        # What runs at the interpreter's end must not be interrupted by an exception.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _serve(launch: Launch, build: Callable[[EngineConfig], Engine]) -> None:
     _watch_parent(launch.endpoint)
     setup_logging(launch.config.log_level)
     with zmq.Context() as context, open_socket(context, zmq.ROUTER) as sock:
         sock.bind(launch.endpoint.address)
         try:
-            engine = (build or _build)(launch.config)
+            engine = build(launch.config)
         except Exception as error:
             if not isinstance(error, LLMFWError):
                 logger.exception("the engine could not be built")
@@ -134,6 +142,9 @@ def main(build: Callable[[EngineConfig], Engine] | None = None) -> None:
 
 
 def _build(config: EngineConfig) -> Engine:
+    # OpenMP's threads spin while they wait for each other. Where they share the cores with the API process (and a
+    # laptop's other work) a step then takes ten times as long: waiting threads sleep instead. Read at torch's import.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
     from ..plugins import load_plugins
     from .engine import Engine

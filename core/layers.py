@@ -1,0 +1,30 @@
+"""What an attention layer is, for whoever stores its keys and values or computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """The geometry of one attention layer, as seen when the loaded model was probed.
+
+    Attributes:
+        index: position among the model's layers, from 0.
+        num_heads, num_kv_heads: query heads, and key/value heads; the first is a multiple of the second.
+        head_dim, v_head_dim: size of a query or key head, and of a value head.
+        scale: factor applied to query·key before the softmax.
+        sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
+        softcap: scores become `softcap * tanh(score / softcap)`; None: as they are.
+        has_sinks: the softmax has one learned extra logit per head (gpt-oss).
+    """
+
+    index: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    scale: float
+    sliding_window: int | None = None
+    softcap: float | None = None
+    has_sinks: bool = False

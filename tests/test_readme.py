@@ -1,0 +1,66 @@
+"""The README's examples run as they stand, and print what it says they print."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+PLUGIN = re.findall(r"```python\n(# pyproject.toml of your package.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A port on which the command that `make serve` runs serves the demo model."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-m", "llmfw.api", "serve", "--port", str(port)])
+    try:
+        for _ in range(120):
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health").is_success:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.5)
+        yield port
+    finally:
+        server.terminate()
+        assert server.wait(20) == 0
+
+
+@pytest.mark.parametrize(("code", "output"), EXAMPLES)
+def test_an_example_prints_what_the_readme_says(code: str, output: str, port: int) -> None:
+    code = code.replace("30000", str(port))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == output, done.stderr
+
+
+def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(tmp_path: Path) -> None:
+    (tmp_path / "shortest.py").write_text(PLUGIN[0])
+    about = tmp_path / "shortest-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shortest\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[llmfw]\nshortest = shortest\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from llmfw.core.config import EngineConfig\n"
+        "from llmfw.core.engine.engine import Engine\n"
+        "from llmfw.core.plugins import load_plugins\n"
+        "from llmfw.core.model import resolve_model\n"
+        "registry = load_plugins().registry\n"
+        "config = EngineConfig(model=resolve_model('demo', registry).path, policy='shortest')\n"
+        "print(Engine.build(config, registry).info.policy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "shortest\n", done.stderr
