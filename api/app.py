@@ -1,0 +1,114 @@
+"""The HTTP application: services, routes, error handling, request ids and the API key around all of it.
+
+Knows nothing of processes and sockets; its engine client is started and closed by whoever made it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.types import ASGIApp, ControllerRouterHandler
+
+from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.client.client import EngineClient
+from llmfw.core.config import ServerConfig
+from llmfw.core.errors import PartError
+from llmfw.core.parsers import ReasoningParser, ToolParser
+
+from .chat import ChatService
+from .completions import CompletionService
+from .errors import EXCEPTION_HANDLERS
+from .fingerprint import system_fingerprint
+from .generation import Generator
+from .middleware import ApiKey, RequestId
+from .native import NativeService
+from .routes.chat import chat_routes
+from .routes.completions import completion_routes
+from .routes.health import PATH as HEALTH_PATH
+from .routes.health import health_routes
+from .routes.models import model_routes
+from .routes.native import native_routes
+from .tokenizer import Tokenizer
+
+MAX_BODY_BYTES = 64 * 2**20
+
+
+def create_app(
+    client: EngineClient,
+    tokenizer: Tokenizer,
+    chat_template: ChatTemplate,
+    config: ServerConfig,
+    *,
+    reasoning_parser: type[ReasoningParser] | None = None,
+    tool_parser: type[ToolParser] | None = None,
+    plugin_routes: Sequence[tuple[str, str]] = (),
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        client: started.
+        reasoning_parser, tool_parser: classes that fit the model, or None.
+        plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
+            They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
+
+    Raises:
+        PartError: a plugin's route cannot be imported.
+    """
+    generator = Generator(client, tokenizer, config.served_model_name)
+    fingerprint = system_fingerprint(client.info)
+    chat = ChatService(
+        generator,
+        chat_template,
+        reasoning_parser=reasoning_parser,
+        tool_parser=tool_parser,
+        fingerprint=fingerprint,
+    )
+    completions = CompletionService(generator, fingerprint)
+    handlers = [
+        *chat_routes(chat),
+        *completion_routes(completions),
+        *native_routes(NativeService(generator), generator),
+        *model_routes(generator),
+        *health_routes(client),
+        *(_import_route(plugin, path) for plugin, path in plugin_routes),
+    ]
+    state = {
+        "client": client,
+        "generator": generator,
+        "chat": chat,
+        "completions": completions,
+        "config": config,
+    }
+    return _guarded(_litestar(handlers, state), config.api_key)
+
+
+def _litestar(handlers: Sequence[ControllerRouterHandler], state: dict[str, Any]) -> Litestar:
+    return Litestar(
+        handlers,
+        exception_handlers=EXCEPTION_HANDLERS,
+        state=State(state),
+        request_max_body_size=MAX_BODY_BYTES,
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _guarded(app: ASGIApp, api_key: str | None) -> ASGIApp:
+    """Put around an application what holds for every request."""
+    if api_key is not None:
+        app = ApiKey(app, api_key, {HEALTH_PATH})
+    return RequestId(app)
+
+
+def _import_route(plugin: str, path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise PartError(
+            f"route {path!r} of plugin {plugin!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,149 @@
+"""A request's body: bytes → Struct, with an error that names the field, and the list of what is ignored.
+
+Knows which fields a Struct declares as refused or ignored (`schemas.common`); nothing of what the others do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+
+from .schemas.common import Body, GenerationRequest
+from .schemas.native import GenerateRequest
+
+IGNORED_HEADER = "llmfw-ignored-params"
+MAX_IGNORED_NAMES = 50
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+GenerationT = TypeVar("GenerationT", bound=GenerationRequest)
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_AT_PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_IN_KEYS = re.compile(r" - at `key` in `\$\.?(?P<path>.*)`$")
+
+
+def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
+    """Return the body as a Struct.
+
+    Raises:
+        RequestError: not JSON, or a value of the wrong type; names the field and shows its value.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_value(_decode(raw), str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from error
+
+
+def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:
+    """Return the body, and the names of fields in it that change nothing.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
+    ignored = check_fields(body, _fields_of(raw))
+    options = body.stream_options
+    if options is not None and not body.stream:
+        raise RequestError("stream_options needs stream to be true", param="stream_options")
+    if options is not None and options.include_obfuscation:
+        ignored.append("stream_options.include_obfuscation")
+    return body, ignored
+
+
+def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
+    """As `decode_generation`, for SGLang's native form."""
+    body = decode_body(raw, GenerateRequest)
+    given = _fields_of(raw)
+    ignored = check_fields(body, given)
+    if body.sampling_params is not None:
+        inner = _fields_of(given["sampling_params"])
+        ignored += check_fields(body.sampling_params, inner, "sampling_params.")
+    return body, ignored
+
+
+def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
+    """Refuse what the body's kind refuses, and return the names of fields that change nothing.
+
+    Args:
+        prefix: of the names, for a body inside another.
+    """
+    ignored = []
+    for name in given.keys() - set(body.__struct_fields__):
+        value = _decode(given[name])
+        if name in body.refused:
+            if body.asks(name, value):
+                raise RequestError(
+                    f"{prefix}{name} is {_shown(value)}, which is not supported: {body.refused[name]}",
+                    param=prefix + name,
+                    code="unsupported_parameter",
+                )
+        elif value is not None:
+            ignored.append(prefix + name)
+    return sorted(ignored)
+
+
+def ignored_header(names: list[str]) -> dict[str, str]:
+    """Return the header that reports ignored fields, none if there are none. Odd characters are percent-encoded."""
+    if not names:
+        return {}
+    shown = [quote(name[:100], safe="[]. ") for name in names[:MAX_IGNORED_NAMES]]
+    if len(names) > MAX_IGNORED_NAMES:
+        shown.append("...")
+    return {IGNORED_HEADER: ", ".join(shown)}
+
+
+def _fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    try:
+        return _fields_decoder.decode(raw)
+    except ValueError as error:  # what a Struct skips is not looked at when it is decoded
+        raise _not_json(error) from error
+
+
+def _decode(raw: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from error
+
+
+def _not_json(error: Exception) -> RequestError:
+    return RequestError(f"the request's body is not valid JSON: {error}", code="invalid_json")
+
+
+def _wrong_value(body: Any, message: str) -> RequestError:
+    """Turn msgspec's message, which ends with a path, into one that names the field and its value."""
+    found = _AT_PATH.search(message) or _IN_KEYS.search(message)
+    if found is None:
+        missing = re.search(r"missing required field `(\w+)`", message)
+        if missing:
+            return RequestError(f"{missing[1]} is missing; it is required", param=missing[1])
+        return RequestError(f"the request's body is not what it should be: {message}")
+    path, problem = found["path"], message[: found.start()]
+    if missing := re.search(r"missing required field `(\w+)`", problem):
+        path = f"{path}.{missing[1]}"
+        return RequestError(f"{path} is missing; it is required", param=path)
+    value = _value_at(body, path)
+    expected = problem[:1].lower() + problem[1:]
+    return RequestError(f"{path} is {value}: {expected}", param=path or None)
+
+
+def _value_at(body: Any, path: str) -> str:
+    for key in re.findall(r"[^.\[\]]+|\[\.\.\.\]", path):
+        try:
+            body = body[int(key)] if isinstance(body, list) else body[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            break
+    return _shown(body)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as JSON, short enough for a message."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 100 else f"{text[:100]}…"

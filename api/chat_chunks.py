@@ -1,0 +1,88 @@
+"""The chunks of one chat stream. The constant part of a content chunk is encoded once."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+from msgspec import UNSET
+
+from llmfw.core.parsers import ContentDelta, ToolCallDelta
+
+from .generation import Generation
+from .schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
+from .schemas.common import Usage
+from .sse import frame
+from .text_stream import Delta
+
+_MARK = "\x00text\x00"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ChatChunks:
+    """Encodes the events of one stream.
+
+    Args:
+        generation: gives id and time.
+        model: its served name.
+        include_usage: every chunk has the key `usage`, null in all but the last.
+    """
+
+    def __init__(self, generation: Generation, model: str, fingerprint: str, include_usage: bool) -> None:
+        self._chunk = ChatChunk(
+            id=generation.id,
+            created=generation.created,
+            model=model,
+            system_fingerprint=fingerprint,
+            choices=[],
+            usage=None if include_usage else UNSET,
+        )
+        self._content = [
+            self._around_text(ChatChunkChoice(index=choice.index, delta=ChatDelta(content=_MARK)))
+            for choice in generation.choices
+        ]
+
+    def role(self, index: int) -> bytes:
+        """Return a choice's first event."""
+        delta = ChatDelta(role="assistant", content="", refusal=None)
+        return self._encode(ChatChunkChoice(index=index, delta=delta))
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """Return the event for a piece of an answer."""
+        if isinstance(delta, ContentDelta):
+            before, after = self._content[index]
+            return b"%b%b%b" % (before, _encode(delta.text), after)
+        if isinstance(delta, ToolCallDelta):
+            return self._encode(
+                ChatChunkChoice(index=index, delta=ChatDelta(tool_calls=[_call_chunk(delta)]))
+            )
+        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(reasoning_content=delta.text)))
+
+    def finish(self, index: int, reason: str) -> bytes:
+        """Return a choice's last event."""
+        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(), finish_reason=reason))
+
+    def usage(self, usage: Usage) -> bytes:
+        """Return the event with the token counts."""
+        return frame(_encode(msgspec.structs.replace(self._chunk, usage=usage)))
+
+    def _encode(self, choice: ChatChunkChoice) -> bytes:
+        return frame(_encode(msgspec.structs.replace(self._chunk, choices=[choice])))
+
+    def _around_text(self, choice: ChatChunkChoice) -> tuple[bytes, bytes]:
+        before, after = self._encode(choice).split(_encode(_MARK))
+        return before, after
+
+
+def _call_chunk(delta: ToolCallDelta) -> ToolCallChunk:
+    """A call's first piece has id, type and name; the others have only arguments."""
+    if delta.name is None:
+        return ToolCallChunk(delta.index, FunctionCall(delta.arguments))
+    function = FunctionCall(delta.arguments, delta.name)
+    return ToolCallChunk(delta.index, function, new_call_id(), "function")
+
+
+def new_call_id() -> str:
+    """Return an id for a tool call."""
+    return f"call_{uuid.uuid4().hex[:24]}"

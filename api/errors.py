@@ -1,0 +1,109 @@
+"""Exception → status and OpenAI error body: the one table."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from llmfw.core.errors import (
+    EngineDeadError,
+    EngineError,
+    LLMFWError,
+    ModelNotFoundError,
+    RequestError,
+)
+
+from .schemas.errors import ErrorBody, ErrorDetail
+
+logger = logging.getLogger(__name__)
+
+STATUS: dict[type[LLMFWError], int] = {
+    ModelNotFoundError: 404,
+    RequestError: 400,
+    EngineDeadError: 503,
+    EngineError: 500,
+}
+"""The first class that fits counts."""
+
+NO_RETRY = {"x-should-retry": "false"}
+"""SDKs repeat a request after any status from 500 up, unless told that it is of no use."""
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of an exception."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def body_of(error: Exception) -> ErrorBody:
+    """Return the error body of an exception. Of an unexpected one it tells no details: they are in the log."""
+    if isinstance(error, RequestError):
+        detail = ErrorDetail(
+            message=str(error), type="invalid_request_error", param=error.param, code=error.code
+        )
+    elif isinstance(error, EngineDeadError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="engine_dead")
+    elif isinstance(error, LLMFWError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
+    elif isinstance(error, HTTPException):
+        kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+        detail = ErrorDetail(message=error.detail, type=kind, code=_HTTP_CODES.get(error.status_code))
+    else:
+        detail = ErrorDetail(
+            message="The server failed on this request; its log says why.",
+            type="server_error",
+            code="internal_error",
+        )
+    return ErrorBody(detail)
+
+
+_HTTP_CODES = {
+    401: "invalid_api_key",
+    404: "unknown_url",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+}
+
+
+def error_response(error: Exception) -> Response[bytes]:
+    """Return the reply for an exception."""
+    status = status_of(error)
+    headers: dict[str, Any] = dict(getattr(error, "headers", None) or {})
+    if status >= 500:
+        headers |= NO_RETRY
+    return Response(
+        msgspec.json.encode(body_of(error)),
+        status_code=status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def log_unexpected(error: Exception, where: str) -> None:
+    """Write an exception that is no answer to a user's mistake to the log, with its traceback."""
+    if not isinstance(error, LLMFWError | HTTPException):
+        logger.error("%s failed", where, exc_info=error)
+
+
+def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    where = f"{request.method} {request.url.path}"
+    log_unexpected(error, where)
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        error.detail = f"Unknown request URL: {where}"
+    elif isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("allow", "")
+        error.detail = f"{request.method} is not allowed on {request.url.path}; allowed: {allowed}"
+    elif isinstance(error, HTTPException) and error.status_code == 413:
+        limit = request.app.request_max_body_size
+        error.detail = f"the request's body is larger than {limit} bytes"
+    return error_response(error)
+
+
+EXCEPTION_HANDLERS: ExceptionHandlersMap = {HTTPException: _handle, Exception: _handle}

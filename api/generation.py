@@ -1,0 +1,225 @@
+"""The one path from a prompt to a stream of text events, for routes and whoever else generates.
+
+`Generator` turns prompts and sampling parameters into engine requests; `Generation` is what runs then: one or more
+choices, each with its own request and its own text. Knows nothing of HTTP and of the bodies' form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+
+from llmfw.core.client.client import EngineClient
+from llmfw.core.errors import (
+    ContextLengthError,
+    EngineDeadError,
+    EngineError,
+    ModelNotFoundError,
+    RequestError,
+)
+from llmfw.core.request import EngineInfo, FinishReason, Request, SamplingParams
+
+from .text_stream import Delta, TextStream
+from .tokenizer import Tokenizer
+
+MakeText = Callable[[Sequence[int]], TextStream]
+"""Given a prompt's tokens, returns a fresh text for one choice."""
+
+
+class Choice:
+    """One continuation of one prompt.
+
+    Attributes:
+        index: among the choices of its generation.
+        request: as the engine gets it.
+        text: what came of it so far; has a finish reason at the end.
+    """
+
+    __slots__ = ("index", "request", "text")
+
+    def __init__(self, index: int, request: Request, text: TextStream) -> None:
+        self.index = index
+        self.request = request
+        self.text = text
+
+
+class Generation:
+    """The choices of one client request, while they run.
+
+    Attributes:
+        id: with its prefix, as the client sees it.
+        created: seconds since the epoch.
+    """
+
+    def __init__(self, id: str, client: EngineClient, choices: Sequence[Choice]) -> None:
+        self.id = id
+        self.created = int(time.time())
+        self.choices = choices
+        self._client = client
+
+    async def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+        """Send the requests, and yield what each event adds to its choice, maybe nothing.
+
+        Closing the iterator before its end aborts what still runs.
+
+        Raises:
+            EngineError: as `EngineClient.generate`.
+        """
+        source = self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
+        async with contextlib.aclosing(source):
+            async for event in source:
+                yield event
+
+    async def finish(self) -> dict[int, list[Delta]]:
+        """Run to the end; return all deltas by choice index."""
+        deltas: dict[int, list[Delta]] = {choice.index: [] for choice in self.choices}
+        async with contextlib.aclosing(self.events()) as events:
+            async for choice, new in events:
+                deltas[choice.index] += new
+        return deltas
+
+    async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+        text = choice.text
+        async with contextlib.aclosing(self._client.generate(choice.request)) as events:
+            async for event in events:
+                if event.finish_reason is FinishReason.ABORT:
+                    raise EngineError("the request was aborted")
+                yield choice, text.feed(event)
+                if text.finish_reason is not None:
+                    return
+
+    async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+        """Run all choices at once, and yield their events as they come."""
+        queue: asyncio.Queue[tuple[Choice, Sequence[Delta]] | Exception | None] = asyncio.Queue()
+
+        async def pump(choice: Choice) -> None:
+            try:
+                async with contextlib.aclosing(self._one(choice)) as events:
+                    async for event in events:
+                        queue.put_nowait(event)
+            except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
+                queue.put_nowait(error)
+            else:
+                queue.put_nowait(None)
+
+        tasks = [asyncio.create_task(pump(choice)) for choice in self.choices]
+        try:
+            running = len(tasks)
+            while running:
+                item = await queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    running -= 1
+                else:
+                    yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Generator:
+    """Makes generations.
+
+    Args:
+        client: started.
+        tokenizer: the model's.
+        served_name: what clients call the model.
+    """
+
+    def __init__(self, client: EngineClient, tokenizer: Tokenizer, served_name: str) -> None:
+        self.client = client
+        self.tokenizer = tokenizer
+        self.served_name = served_name
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine is."""
+        return self.client.info
+
+    def check(self, model: str | None) -> None:
+        """Raise ModelNotFoundError if a request names another model, EngineDeadError if nothing can run."""
+        if model is not None and model != self.served_name:
+            raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
+        if self.client.failure is not None:
+            raise EngineDeadError(self.client.failure)
+
+    def start(
+        self,
+        prefix: str,
+        prompts: Sequence[list[int]],
+        sampling: SamplingParams,
+        make_text: MakeText,
+        *,
+        n: int = 1,
+        priority: int = 0,
+        max_tokens_param: str = "max_tokens",
+    ) -> Generation:
+        """Return a generation of n choices for each prompt, prompt-major. Nothing is sent before its events are read.
+
+        Args:
+            prefix: of the id.
+            max_tokens_param: how the client calls `max_tokens`.
+
+        Raises:
+            RequestError: a prompt is empty, does not fit, or a token id is none of the model's.
+        """
+        id = f"{prefix}{uuid.uuid4().hex}"
+        eos = () if sampling.ignore_eos else self.tokenizer.eos_token_ids
+        self._check_token_ids("stop_token_ids", sampling.stop_token_ids)
+        self._check_token_ids("logit_bias", tuple(sampling.logit_bias))
+        choices: list[Choice] = []
+        for prompt in prompts:
+            fitted = self._fit(sampling, prompt, max_tokens_param)
+            for i in range(n):
+                index = len(choices)
+                request = Request(
+                    id=f"{id}-{index}",
+                    prompt=prompt,
+                    sampling=_with_own_seed(fitted, i),
+                    eos_token_ids=eos,
+                    priority=priority,
+                )
+                choices.append(Choice(index, request, make_text(prompt)))
+        return Generation(id, self.client, choices)
+
+    def _fit(self, sampling: SamplingParams, prompt: Sequence[int], max_tokens_param: str) -> SamplingParams:
+        """Return the parameters with max_tokens set; raise RequestError if prompt and output do not fit."""
+        if not prompt:
+            raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
+        self._check_token_ids("prompt", prompt)
+        limit, used = self.info.max_model_len, len(prompt)
+        if used >= limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt alone has {used}"
+            )
+        if sampling.max_tokens is None:
+            return msgspec.structs.replace(sampling, max_tokens=limit - used)
+        if used + sampling.max_tokens > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt has {used} and "
+                f"{max_tokens_param} is {sampling.max_tokens}: together {used + sampling.max_tokens}",
+                param=max_tokens_param,
+            )
+        return sampling
+
+    def _check_token_ids(self, param: str, token_ids: Sequence[int]) -> None:
+        size = self.info.vocab_size
+        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < size):
+            wrong = next(token for token in token_ids if not 0 <= token < size)
+            raise RequestError(
+                f"{param} has the token id {wrong}; this model's go from 0 to {size - 1}", param=param
+            )
+
+
+def _with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
+    """Return the parameters for the i-th choice of a prompt: with a seed, each choice has a seed of its own."""
+    if i == 0 or sampling.seed is None:
+        return sampling
+    return msgspec.structs.replace(sampling, seed=(sampling.seed + i + 2**63) % 2**64 - 2**63)

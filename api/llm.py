@@ -1,0 +1,179 @@
+"""Offline use: a model in this process, without a server.
+
+    llm = LLM("demo")
+    [output] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=8))
+
+It is the same path as a server's, from the prompt to the text. torch is imported when an `LLM` is built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import msgspec
+
+from llmfw.core.chat_template import Message
+from llmfw.core.client.inproc import InprocEngineClient
+from llmfw.core.config import EngineConfig
+from llmfw.core.errors import ConfigError, RequestError
+from llmfw.core.model import resolve_model
+from llmfw.core.parsers import ContentDelta
+from llmfw.core.plugins import load_plugins
+from llmfw.core.request import SamplingParams
+
+from .generation import Generator
+from .parts import build_chat_template
+from .text_stream import TextStream
+from .tokenizer_files import load_tokenizer
+
+ResultT = TypeVar("ResultT")
+Prompts = str | Sequence[str] | Sequence[Sequence[int]]
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What came of one prompt.
+
+    Attributes:
+        text: as the model wrote it, without an end-of-sequence token or stop string.
+        token_ids: of the new tokens, the one that ended it included.
+        finish_reason: "stop" or "length".
+        prompt_tokens: how many the prompt has.
+        cached_tokens: how many of these came from the prefix cache.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class LLM:
+    """A model, loaded into this process.
+
+    Args:
+        model: name of a registered model, folder, or hub id.
+        chat_template: a registered template or a file; None: the model's own.
+        settings: of the engine, as `llmfw.core.config.EngineConfig` names them.
+
+    Raises:
+        ConfigError: an unknown setting or a value of the wrong type; or the model cannot be served.
+    """
+
+    def __init__(self, model: str = "demo", *, chat_template: str | None = None, **settings: Any) -> None:
+        from llmfw.core.engine.engine import Engine
+
+        plugins = load_plugins(settings.get("disabled_plugins", ()))
+        config = _engine_config(resolve_model(model, plugins.registry).path, settings)
+        tokenizer = load_tokenizer(config.model, config.load_format)
+        self._template = build_chat_template(chat_template, plugins.registry, tokenizer)
+        self._client = InprocEngineClient(Engine.build(config, plugins.registry))
+        self._generator = Generator(self._client, tokenizer, model)
+        self._loop = asyncio.new_event_loop()
+        # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
+        self._thread.start()
+        self._run(self._client.start())
+
+    def generate(self, prompts: Prompts, sampling: SamplingParams | None = None) -> list[Output]:
+        """Continue prompts, all at once; return one output for each, in order.
+
+        Args:
+            prompts: a text, texts, or lists of token ids.
+
+        Raises:
+            RequestError: a prompt is empty or does not fit.
+        """
+        texts = [prompts] if isinstance(prompts, str) else prompts
+        encode = self._generator.tokenizer.encode
+        token_ids = [encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in texts]
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), primed=True))
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        **template_kwargs: Any,
+    ) -> list[Output]:
+        """Answer one conversation, or several at once; return one output for each, in order.
+
+        Args:
+            tools: tool definitions for the template; calls are part of the text.
+            template_kwargs: for the chat template, such as `enable_thinking`.
+
+        Raises:
+            RequestError: the template refuses the messages, or they do not fit.
+        """
+        if not messages:
+            raise RequestError("messages is empty; at least one is needed", param="messages")
+        several = not isinstance(messages[0], Mapping)
+        conversations = cast("Sequence[Sequence[Message]]", messages if several else [messages])
+        encode = self._generator.tokenizer.encode
+        token_ids = [
+            encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
+            for each in conversations
+        ]
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), primed=False))
+
+    def close(self) -> None:
+        """Free the model. The object cannot be used afterwards."""
+        if self._thread.is_alive():
+            self._run(self._client.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _generate(
+        self, prompts: list[list[int]], sampling: SamplingParams, *, primed: bool
+    ) -> list[Output]:
+        if not prompts:
+            return []
+
+        def make_text(prompt: Sequence[int]) -> TextStream:
+            detokenizer = self._generator.tokenizer.detokenizer(prompt if primed else ())
+            return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
+
+        generation = self._generator.start("llm-", prompts, sampling, make_text)
+        deltas = await generation.finish()
+        return [
+            Output(
+                text="".join(d.text for d in deltas[choice.index] if isinstance(d, ContentDelta)),
+                token_ids=choice.text.token_ids,
+                finish_reason=choice.text.finish_reason or "stop",
+                prompt_tokens=len(choice.request.prompt),
+                cached_tokens=choice.text.num_cached_tokens,
+            )
+            for choice in generation.choices
+        ]
+
+    def _run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        result = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return result.result()
+        except BaseException:
+            result.cancel()  # Ctrl-C: what still runs is aborted
+            raise
+
+
+def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
+    known = set(EngineConfig.__struct_fields__) - {"model"}
+    if unknown := sorted(settings.keys() - known):
+        raise ConfigError(f"there is no engine setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    try:
+        return msgspec.convert({"model": path, **settings}, EngineConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"engine settings: {error}") from error

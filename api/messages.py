@@ -1,0 +1,100 @@
+"""Checks a conversation and tool definitions before the chat template sees them.
+
+What a message may hold beyond what is checked here is the template's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llmfw.core.errors import RequestError
+
+ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
+
+
+def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
+    """Return the messages, with `reasoning` under the name that templates know.
+
+    Args:
+        template_source: a role that is none of OpenAI's is allowed if the template's text has it in quotes, or if
+            there is no text to look at.
+
+    Raises:
+        RequestError: names the part of the message that is wrong.
+    """
+    if not messages:
+        raise RequestError("messages is empty; at least one is needed", param="messages")
+    for i, message in enumerate(messages):
+        _check_role(message.get("role"), f"messages[{i}].role", template_source)
+        _check_content(message.get("content"), f"messages[{i}].content")
+        _check_tool_calls(message.get("tool_calls"), f"messages[{i}].tool_calls")
+    return [_with_reasoning_content(message) for message in messages]
+
+
+def check_tools(tools: Sequence[Mapping[str, Any]]) -> None:
+    """Raise RequestError unless each tool is a function with a name."""
+    for i, tool in enumerate(tools):
+        param = f"tools[{i}]"
+        if tool.get("type") != "function":
+            raise RequestError(
+                f"{param}.type is {tool.get('type')!r}; it must be 'function'", param=f"{param}.type"
+            )
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not (isinstance(name, str) and name):
+            raise RequestError(
+                f"{param}.function.name is {name!r}; it must be the function's name",
+                param=f"{param}.function.name",
+            )
+
+
+def _check_role(role: Any, param: str, template_source: str) -> None:
+    known = isinstance(role, str) and (
+        role in ROLES
+        or (role != "" and not template_source)
+        or any(f"{quote}{role}{quote}" in template_source for quote in "'\"")
+    )
+    if not known:
+        raise RequestError(f"{param} is {role!r}; it must be one of {', '.join(sorted(ROLES))}", param=param)
+
+
+def _check_content(content: Any, param: str) -> None:
+    if content is None or isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise RequestError(
+            f"{param} is {content!r:.100}; it must be a string or a list of parts", param=param
+        )
+    for i, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text":
+            raise RequestError(
+                f"{param}[{i}].type is {kind!r}; this server reads parts of type 'text' only",
+                param=f"{param}[{i}].type",
+            )
+        if not isinstance(part.get("text"), str):
+            raise RequestError(
+                f"{param}[{i}].text is {part.get('text')!r:.100}; it must be a string",
+                param=f"{param}[{i}].text",
+            )
+
+
+def _check_tool_calls(calls: Any, param: str) -> None:
+    if calls is None:
+        return
+    if not isinstance(calls, list):
+        raise RequestError(f"{param} is {calls!r:.100}; it must be a list", param=param)
+    for i, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not (isinstance(function, dict) and isinstance(function.get("name"), str)):
+            raise RequestError(
+                f"{param}[{i}].function.name is missing; a call names its function",
+                param=f"{param}[{i}].function.name",
+            )
+
+
+def _with_reasoning_content(message: dict[str, Any]) -> dict[str, Any]:
+    if "reasoning" in message and "reasoning_content" not in message:
+        return {**message, "reasoning_content": message["reasoning"]}
+    return message

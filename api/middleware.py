@@ -1,0 +1,89 @@
+"""What holds for every request, whatever its route: a request id, and the API key.
+
+Plain ASGI around the whole application, so that nothing, no unknown path and no plugin's route, is left out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import uuid
+from collections.abc import Collection
+
+import msgspec
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from .schemas.errors import ErrorBody, ErrorDetail
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
+
+
+class RequestId:
+    """Puts `x-request-id` on every reply: the client's own if it is sane, else a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":  # type: ignore[comparison-overlap]
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class ApiKey:
+    """Refuses every connection without the key, but for the public paths.
+
+    Args:
+        key: as in `Authorization: Bearer <key>`.
+        public: paths for everyone.
+    """
+
+    def __init__(self, app: ASGIApp, key: str, public: Collection[str]) -> None:
+        self._app = app
+        self._key = key.encode()
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        kind: str = scope["type"]
+        if kind == "lifespan" or scope["path"] in self._public or self._has_key(scope):
+            await self._app(scope, receive, send)
+        elif kind == "http":
+            await _send_401(send, bool(_authorization(scope)))
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
+
+    def _has_key(self, scope: Scope) -> bool:
+        scheme, _, key = _authorization(scope).partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
+
+
+def _authorization(scope: Scope) -> bytes:
+    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+
+
+async def _send_401(send: Send, given: bool) -> None:
+    problem = "the API key is wrong" if given else "an API key is needed"
+    detail = ErrorDetail(
+        message=f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'",
+        type="invalid_request_error",
+        code="invalid_api_key",
+    )
+    body = msgspec.json.encode(ErrorBody(detail))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"www-authenticate", b"Bearer"),
+    ]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,31 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_generation, ignored_header
+from ..chat import ChatService
+from ..schemas.chat import ChatRequest
+from ..sse import EventStreamResponse
+from .respond import json_response, read_json, while_connected
+
+
+def chat_routes(chat: ChatService) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+
+    @post("/v1/chat/completions", status_code=200)
+    async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_generation(await read_json(request), ChatRequest)
+        headers = ignored_header(ignored)
+        generation = await chat.start(body)
+        if body.stream:
+            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            return EventStreamResponse(chat.stream(generation, include_usage=include_usage), headers)
+        return json_response(await while_connected(request.receive, chat.reply(generation)), headers)
+
+    return [create_chat_completion]

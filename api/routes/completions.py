@@ -1,0 +1,31 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_generation, ignored_header
+from ..completions import CompletionService
+from ..schemas.completions import CompletionRequest
+from ..sse import EventStreamResponse
+from .respond import json_response, read_json, while_connected
+
+
+def completion_routes(completions: CompletionService) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+
+    @post("/v1/completions", status_code=200)
+    async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_generation(await read_json(request), CompletionRequest)
+        headers = ignored_header(ignored)
+        running = await completions.start(body)
+        if body.stream:
+            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            return EventStreamResponse(completions.stream(running, include_usage=include_usage), headers)
+        return json_response(await while_connected(request.receive, completions.reply(running)), headers)
+
+    return [create_completion]

@@ -1,0 +1,39 @@
+"""GET /v1/models and /v1/models/{id}."""
+
+from __future__ import annotations
+
+import time
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from llmfw.core.errors import ModelNotFoundError
+
+from ..generation import Generator
+from ..schemas.models import ModelCard, ModelList
+from .respond import json_response
+
+
+def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+    card = ModelCard(
+        id=generator.served_name,
+        created=int(time.time()),
+        root=generator.info.model,
+        max_model_len=generator.info.max_model_len,
+    )
+
+    @get("/v1/models")
+    async def list_models() -> ASGIApp:
+        return json_response(ModelList(data=[card]))
+
+    @get("/v1/models/{model_id:path}")
+    async def retrieve_model(model_id: str) -> ASGIApp:
+        # An id may have a slash in it, as it is or as %2F: the rest of the path is the id. "path" keeps its first one.
+        if model_id.removeprefix("/") != card.id and model_id != card.id:
+            wrong = model_id.removeprefix("/")
+            raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")
+        return json_response(card)
+
+    return [list_models, retrieve_model]

@@ -1,0 +1,51 @@
+"""POST /generate and GET /get_model_info, as SGLang has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_native, ignored_header
+from ..generation import Generator
+from ..native import NativeService
+from ..schemas.native import ModelInfo
+from ..sse import EventStreamResponse
+from .respond import json_response, read_json, while_connected
+
+
+def native_routes(native: NativeService, generator: Generator) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+
+    @post("/generate", status_code=200)
+    async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_native(await read_json(request))
+        headers = ignored_header(ignored)
+        generation = await native.start(body)
+        if body.stream:
+            return EventStreamResponse(native.stream(generation), headers)
+        return json_response(await while_connected(request.receive, native.reply(generation)), headers)
+
+    @get("/get_model_info")
+    async def get_model_info() -> ASGIApp:
+        info = generator.info
+        return json_response(
+            ModelInfo(
+                model_path=info.model,
+                tokenizer_path=info.model,
+                served_model_name=generator.served_name,
+                max_model_len=info.max_model_len,
+                max_total_num_tokens=info.max_total_tokens,
+                max_running_requests=info.max_running_requests,
+                vocab_size=info.vocab_size,
+                dtype=info.dtype,
+                device=info.device,
+                attention_backend=info.attention,
+                schedule_policy=info.policy,
+                weight_version=info.weight_version,
+            )
+        )
+
+    return [generate, get_model_info]

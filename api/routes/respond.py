@@ -1,0 +1,57 @@
+"""What the generating routes share: reading a body, waiting for a result while the client is there, replying."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.exceptions import HTTPException
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive
+
+ResultT = TypeVar("ResultT")
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is there to read it
+
+
+async def read_json(request: Request[Any, Any, Any]) -> bytes:
+    """Return the body of a request that says it is JSON, or does not say what it is.
+
+    Raises:
+        HTTPException: 415 for another content type, 413 for a body that is too large.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and kind != "application/json" and not kind.endswith("+json"):
+        raise HTTPException(
+            f"content-type is {kind!r}; send JSON with 'content-type: application/json'", status_code=415
+        )
+    return await request.body()
+
+
+def json_response(body: msgspec.Struct, headers: Mapping[str, str] | None = None) -> ASGIResponse:
+    """Return a reply with status 200."""
+    return ASGIResponse(
+        body=msgspec.json.encode(body), media_type="application/json", headers=dict(headers or {})
+    )
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Return the result of some work, or cancel it when the client goes.
+
+    Args:
+        receive: of a request whose body was read: its next message is the disconnect.
+    """
+    working = asyncio.create_task(work)
+    going = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({working, going}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
+    finally:
+        for task in (working, going):
+            task.cancel()
+        await asyncio.gather(working, going, return_exceptions=True)

@@ -1,0 +1,68 @@
+"""A body's fields → SamplingParams. The values are checked by SamplingParams itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+from llmfw.core.request import SamplingParams
+
+_SAME_NAME = (
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "ignore_eos",
+    "seed",
+)
+
+
+def to_sampling(
+    body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
+) -> SamplingParams:
+    """Return the sampling parameters of a body; what the client left open keeps its default.
+
+    Args:
+        body: has fields of SamplingParams' names, or of those in `renamed`.
+        max_tokens: its field has several names.
+        renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
+
+    Raises:
+        RequestError: a value out of range.
+    """
+    renamed = renamed or {}
+    values: dict[str, Any] = {name: getattr(body, renamed.get(name, name)) for name in _SAME_NAME}
+    values["max_tokens"] = max_tokens
+    values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None))
+    stop = getattr(body, "stop", None)
+    values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    values["stop_token_ids"] = tuple(getattr(body, "stop_token_ids", None) or ())
+    try:
+        return SamplingParams(**{name: value for name, value in values.items() if value is not None})
+    except RequestError as error:
+        raise _renamed(error, renamed, isinstance(stop, str)) from error
+
+
+def _logit_bias(given: dict[str, float] | None) -> dict[int, float]:
+    """Return the biases by token id. On the wire the keys are strings."""
+    found: dict[int, float] = {}
+    for key, bias in (given or {}).items():
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise RequestError(
+                f"logit_bias.{key[:100]}: {key[:100]!r} is no token id; the keys of logit_bias are",
+                param=f"logit_bias.{key}",
+            )
+        found[int(key)] = bias
+    return found
+
+
+def _renamed(error: RequestError, renamed: dict[str, str], one_stop: bool) -> RequestError:
+    name = error.param or ""
+    theirs = "stop" if one_stop and name == "stop[0]" else renamed.get(name, name)
+    return RequestError(str(error).replace(name, theirs, 1), param=theirs, code=error.code)

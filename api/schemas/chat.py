@@ -1,0 +1,131 @@
+"""Chat completions: request, reply, and the chunks of a stream."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .common import UNSUPPORTED, GenerationRequest, SmallInt, Usage
+
+
+class ChatRequest(GenerationRequest, kw_only=True):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: SmallInt | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    separate_reasoning: bool | None = None
+
+    refused: ClassVar[dict[str, str]] = {
+        **UNSUPPORTED,
+        "audio": "this server answers with text only",
+        "modalities": "this server answers with text only",
+        "function_call": "use tool_choice",
+        "functions": "use tools",
+        "logprobs": "log probabilities are not supported yet",
+        "top_logprobs": "log probabilities are not supported yet",
+        "moderation": "this server does not moderate",
+        "web_search_options": "this server does not search the web",
+        "chat_template": "the template is chosen when the server starts",
+        "continue_final_message": "the answer is always a new message",
+        "add_generation_prompt": "the answer is always a new message",
+    }
+
+    def asks(self, name: str, value: Any) -> bool:
+        if name == "modalities":
+            return value not in (None, [], ["text"])
+        if name == "add_generation_prompt":
+            return value not in (None, True)
+        return super().asks(name, value)
+
+
+class FunctionCall(msgspec.Struct, omit_defaults=True):
+    """A function's name (absent on all but a call's first delta) and its arguments, as JSON text."""
+
+    arguments: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+class ToolCall(msgspec.Struct):
+    """A tool call of a reply."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+
+class ToolCallChunk(msgspec.Struct):
+    """A piece of a tool call. `id` and `type` are on a call's first piece only."""
+
+    index: int
+    function: FunctionCall
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
+class ChatMessage(msgspec.Struct, kw_only=True):
+    """The answer."""
+
+    role: str = "assistant"
+    content: str | None = None
+    refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One answer of a reply."""
+
+    index: int
+    message: ChatMessage
+    logprobs: None = None
+    finish_reason: str
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    """The whole reply."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    system_fingerprint: str
+
+
+class ChatDelta(msgspec.Struct, kw_only=True):
+    """What a chunk adds to an answer."""
+
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    refusal: UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallChunk] | UnsetType = UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, kw_only=True):
+    """One answer's part of a chunk."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: None = None
+    finish_reason: str | None = None
+
+
+class ChatChunk(msgspec.Struct, kw_only=True):
+    """One event of a stream. `usage` is there only if the client asked for it: null but in the last chunk."""
+
+    id: str
+    object: str = "chat.completion.chunk"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | UnsetType | None = UNSET

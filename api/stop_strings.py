@@ -1,0 +1,44 @@
+"""Ends a text before the first stop string, however the text is cut into pieces. Knows nothing of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Watches one text. Holds back only what may still become a stop string.
+
+    The stop string that is complete first ends the text; of two that are complete together, the longer one.
+
+    Args:
+        stops: not empty strings.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._longest = max(map(len, stops))
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, str | None]:
+        """Return the text that is certain by now, and the stop string that ended it, if one did."""
+        text = self._held + text
+        found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if found:
+            _, start, stop = min(found)
+            self._held = ""
+            return text[:start], stop
+        held = self._beginning_at_end(text)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held], None
+
+    def finish(self) -> str:
+        """Return what was held back: it did not become a stop string."""
+        return self._held
+
+    def _beginning_at_end(self, text: str) -> int:
+        """Return the length of the longest end of the text that a stop string begins with."""
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
+            end = text[-length:]
+            if any(stop.startswith(end) for stop in self._stops):
+                return length
+        return 0

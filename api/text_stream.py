@@ -1,0 +1,136 @@
+"""TokenEvent → text of one choice: detokenise, stop strings, reasoning, tool calls.
+
+Knows nothing of HTTP and of the form of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
+from llmfw.core.request import FinishReason, TokenEvent
+
+from .stop_strings import StopStrings
+from .tokenizer import IncrementalDetokenizer
+
+Delta = ContentDelta | ReasoningDelta | ToolCallDelta
+
+
+class TextStream:
+    """The text of one choice, as it comes.
+
+    Args:
+        detokenizer: fresh.
+        stop: strings that end the text, unless they come before `min_tokens` new tokens.
+        reasoning, tools: fresh parsers, or None.
+        one_call: end with the first tool call.
+
+    Attributes:
+        finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
+        stopped_by: the stop string or token that ended it, if one did.
+        token_ids: all tokens so far, those of an end or stop included.
+        num_reasoning_tokens: how many of these were thinking.
+        num_cached_tokens: how many of the prompt's came from the prefix cache.
+    """
+
+    def __init__(
+        self,
+        detokenizer: IncrementalDetokenizer,
+        *,
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        reasoning: ReasoningParser | None = None,
+        tools: ToolParser | None = None,
+        one_call: bool = False,
+    ) -> None:
+        self._detokenizer = detokenizer
+        self._stop_strings = StopStrings(stop) if stop else None
+        self._min_tokens = min_tokens
+        self._reasoning = reasoning
+        self._tools = tools
+        self._one_call = one_call
+        self._thinking = reasoning is not None and reasoning.in_reasoning
+        self._called = False
+        self.finish_reason: str | None = None
+        self.stopped_by: str | int | None = None
+        self.token_ids: list[int] = []
+        self.num_reasoning_tokens = 0
+        self.num_cached_tokens = 0
+
+    def feed(self, event: TokenEvent) -> Sequence[Delta]:
+        """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
+        token_ids = event.token_ids
+        self.token_ids += token_ids
+        if event.cached_tokens:
+            self.num_cached_tokens = event.cached_tokens
+        if event.finish_reason is FinishReason.STOP and token_ids:
+            self.stopped_by = token_ids[-1]
+            token_ids = token_ids[:-1]  # an end or stop token is not part of the text
+        text = self._detokenizer.feed(token_ids)
+        ended = event.finish_reason is not None
+        if self._stop_strings is not None and len(self.token_ids) > self._min_tokens:
+            text, stop = self._stop_strings.feed(text)
+            if stop is not None:
+                self.stopped_by, ended = stop, True
+                self.finish_reason = "stop"
+            elif ended:
+                text += self._stop_strings.finish()
+        deltas: Sequence[Delta] = self._parse(text, ended) if self._parses else _content(text)
+        self._count_reasoning(deltas, len(event.token_ids))
+        if ended and self.finish_reason is None:
+            self.finish_reason = str(event.finish_reason)
+        if self.finish_reason == "stop" and self._called:
+            self.finish_reason = "tool_calls"
+        return deltas
+
+    @property
+    def _parses(self) -> bool:
+        return self._reasoning is not None or self._tools is not None
+
+    def _parse(self, text: str, ended: bool) -> list[Delta]:
+        """Run text through the reasoning parser, and its content through the tool parser."""
+        deltas: list[Delta] = []
+        if self._reasoning is None:
+            deltas += self._parse_content(text, ended)
+        else:
+            parts = list(self._reasoning.feed(text)) if text else []
+            if ended:
+                parts += self._reasoning.finish()
+            for part in parts:
+                if isinstance(part, ReasoningDelta):
+                    deltas.append(part)
+                else:
+                    deltas += self._parse_content(part.text, False)
+            if ended:
+                deltas += self._parse_content("", True)
+        return self._note_calls(deltas)
+
+    def _parse_content(self, text: str, ended: bool) -> list[Delta]:
+        if self._tools is None:
+            return _content(text)
+        deltas: list[Delta] = list(self._tools.feed(text)) if text else []
+        if ended:
+            deltas += self._tools.finish()
+        return deltas
+
+    def _note_calls(self, deltas: list[Delta]) -> list[Delta]:
+        """Note whether there is a tool call; where only one is wanted, end the text before a second one."""
+        for i, delta in enumerate(deltas):
+            if isinstance(delta, ToolCallDelta):
+                if self._one_call and delta.index > 0:
+                    self.finish_reason = "stop"
+                    return deltas[:i]
+                self._called = True
+        return deltas
+
+    def _count_reasoning(self, deltas: Sequence[Delta], num_tokens: int) -> None:
+        if self._reasoning is None:
+            return
+        if deltas:
+            self._thinking = isinstance(deltas[-1], ReasoningDelta)
+        if self._thinking:
+            self.num_reasoning_tokens += num_tokens
+
+
+def _content(text: str) -> list[Delta]:
+    return [ContentDelta(text)] if text else []

@@ -1,0 +1,112 @@
+"""Text ↔ token ids, in one go or token by token, and what comes with a model's tokenizer.
+
+Uses the `tokenizers` library on the model folder's own files. Where there are none, transformers converts the slow
+tokenizer (imported only then). Knows nothing of chats and requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
+CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
+MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        eos_token_ids: tokens that end the model's output.
+        special_tokens: by name: `bos_token`, `eos_token`, ….
+        chat_template: the text of the model's own template, "" if it has none.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        eos_token_ids: tuple[int, ...] = (),
+        special_tokens: Mapping[str, str] | None = None,
+        chat_template: str = "",
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self.eos_token_ids = eos_token_ids
+        self.special_tokens = dict(special_tokens or {})
+        self.chat_template = chat_template
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            add_special_tokens: add what the tokenizer puts around a text (a beginning-of-sequence token, say).
+                A rendered chat has these already.
+        """
+        if len(text) <= LONG_TEXT:
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        # Only the call for batches lets other threads run meanwhile.
+        return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """As `encode`; a long text does not hold up the event loop."""
+        if len(text) <= LONG_TEXT:
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of token ids."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def detokenizer(
+        self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
+    ) -> IncrementalDetokenizer:
+        """Return a detokenizer for the tokens that follow `prompt`."""
+        return IncrementalDetokenizer(self._backend, prompt[-CONTEXT_TOKENS:], skip_special_tokens)
+
+
+class IncrementalDetokenizer:
+    """Token ids → text, as they come. Characters come whole; half a character at the end is never shown.
+
+    Args:
+        prompt: the tokens before the first one fed; their text is not returned.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, prompt: Sequence[int], skip_special_tokens: bool
+    ) -> None:
+        self._backend = backend
+        self._skip_special_tokens = skip_special_tokens
+        self._held: list[int] = []
+        ends_whole = bool(prompt) and not backend.decode(prompt, skip_special_tokens).endswith("\ufffd")
+        self._stream = DecodeStream(list(prompt) if ends_whole else None, skip_special_tokens)
+
+    def feed(self, token_ids: Sequence[int]) -> str:
+        """Return the text that is certain by now."""
+        if len(token_ids) == 1:
+            return self._step(token_ids[0])
+        return "".join(map(self._step, token_ids))
+
+    def _step(self, token_id: int) -> str:
+        try:
+            text = self._stream.step(self._backend, token_id)
+        except Exception:  # noqa: BLE001 - the library's own class for a token that changes earlier text
+            return self._restart(token_id)
+        if text is not None:
+            if self._held:
+                self._held.clear()
+            return str(text)
+        self._held.append(token_id)
+        return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
+
+    def _restart(self, *token_ids: int) -> str:
+        """Give out what waits as it is: it will not become a character any more, and the wait costs time."""
+        text = self._backend.decode([*self._held, *token_ids], self._skip_special_tokens)
+        self._held.clear()
+        self._stream = DecodeStream(None, self._skip_special_tokens)
+        return str(text)

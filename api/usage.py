@@ -1,0 +1,27 @@
+"""Token counts of a generation, as clients get them."""
+
+from __future__ import annotations
+
+from .generation import Generation
+from .schemas.common import CompletionTokensDetails, PromptTokensDetails, Usage
+
+
+def usage_of(generation: Generation, num_prompts: int = 1) -> Usage:
+    """Return the counts so far. A prompt with several choices counts once.
+
+    Args:
+        num_prompts: the choices are spread evenly over so many prompts, prompt-major.
+    """
+    choices = generation.choices
+    firsts = choices[:: len(choices) // num_prompts]
+    prompt_tokens = sum(len(choice.request.prompt) for choice in firsts)
+    completion_tokens = sum(len(choice.text.token_ids) for choice in choices)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(sum(choice.text.num_cached_tokens for choice in firsts)),
+        completion_tokens_details=CompletionTokensDetails(
+            sum(choice.text.num_reasoning_tokens for choice in choices)
+        ),
+    )

@@ -1,0 +1,74 @@
+"""Reasoning between <think> and </think>, before the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser
+
+from .markers import certain_length
+
+OPEN = "<think>"
+CLOSE = "</think>"
+
+Deltas = list[ReasoningDelta | ContentDelta]
+
+
+class Qwen3ReasoningParser(ReasoningParser):
+    """Splits off one block of reasoning at the beginning of the text.
+
+    White space around the block's text and between the block and the answer is dropped. Markers further on are
+    part of the answer. Reasoning that never ends is reasoning.
+    """
+
+    opening = OPEN
+
+    def __init__(self, *, in_reasoning: bool = False) -> None:
+        super().__init__(in_reasoning=in_reasoning)
+        self._read: Callable[[], Deltas] = self._read_reasoning if in_reasoning else self._read_start
+        self._text = ""
+        self._strip = in_reasoning  # white space that comes next belongs to the marker before it
+
+    def feed(self, text: str) -> Deltas:
+        self._text += text
+        return self._read()
+
+    def finish(self) -> Deltas:
+        text, self._text = self._text, ""
+        if not text:
+            return []
+        return [ReasoningDelta(text) if self._read == self._read_reasoning else ContentDelta(text)]
+
+    def _read_start(self) -> Deltas:
+        """Find out whether the text begins with reasoning."""
+        text = self._text.lstrip()
+        if text.startswith(OPEN):
+            self._text = text[len(OPEN) :]
+            self._read, self._strip = self._read_reasoning, True
+            return self._read()
+        if OPEN.startswith(text):
+            return []
+        self._read = self._read_content
+        return self._read()
+
+    def _read_reasoning(self) -> Deltas:
+        self._skip_space()
+        before, marker, after = self._text.partition(CLOSE)
+        if marker:
+            self._text = after
+            self._read, self._strip = self._read_content, True
+            reasoning: Deltas = [ReasoningDelta(before.rstrip())] if before.strip() else []
+            return reasoning + self._read()
+        certain = certain_length(self._text, CLOSE)
+        text, self._text = self._text[:certain], self._text[certain:]
+        return [ReasoningDelta(text)] if text else []
+
+    def _read_content(self) -> Deltas:
+        self._skip_space()
+        text, self._text = self._text, ""
+        return [ContentDelta(text)] if text else []
+
+    def _skip_space(self) -> None:
+        if self._strip:
+            self._text = self._text.lstrip()
+            self._strip = not self._text

@@ -1,0 +1,248 @@
+"""Chat completions as the OpenAI SDK sees them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from ..doubles.serving import SERVED_NAME, Served, wait_until
+
+TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def chunks_of(server: Served, text: str, **fields: Any) -> list[dict[str, Any]]:
+    reply = server.chat(text, stream=True, **fields)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *frames, last = reply.text.removesuffix("\n\n").split("\n\n")
+    assert last == "data: [DONE]"
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames]
+
+
+def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
+    body = server.chat("Hello", model=SERVED_NAME).json()
+    reply = ChatCompletion.model_validate(body, strict=True)
+    assert reply.choices[0].message.content == "Hello"
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.id.startswith("chatcmpl-")
+    assert reply.system_fingerprint is not None
+
+
+def test_keys_that_openai_requires_are_there_and_others_absent(server: Served) -> None:
+    [choice] = server.chat("Hello").json()["choices"]
+    assert choice.keys() == {"index", "message", "finish_reason", "logprobs"}
+    assert choice["message"] == {"role": "assistant", "content": "Hello", "refusal": None}
+
+
+def test_usage_counts_all_tokens_and_those_of_the_prefix_cache(sdk: openai.OpenAI) -> None:
+    for cached in (0, 9):
+        usage = sdk.chat.completions.create(model=SERVED_NAME, messages=user("Ten bytes!")).usage
+        assert usage is not None
+        assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (10, 11, 21)
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens == cached
+        assert usage.completion_tokens_details is not None
+        assert usage.completion_tokens_details.reasoning_tokens == 0
+
+
+def test_the_sdk_puts_a_stream_together(sdk: openai.OpenAI) -> None:
+    with sdk.chat.completions.stream(model=SERVED_NAME, messages=user("Hello 🎉"), n=2) as stream:
+        reply = stream.get_final_completion()
+    assert [choice.message.content for choice in reply.choices] == ["Hello 🎉", "Hello 🎉"]
+    assert [choice.message.role for choice in reply.choices] == ["assistant", "assistant"]
+    assert [choice.finish_reason for choice in reply.choices] == ["stop", "stop"]
+
+
+def test_chunks_come_in_the_order_that_clients_rely_on(server: Served) -> None:
+    chunks = chunks_of(server, "abc", n=3, stream_options={"include_usage": True})
+    roles = [chunk["choices"][0] for chunk in chunks[:3]]
+    assert [(choice["index"], choice["delta"]["role"]) for choice in roles] == [
+        (0, "assistant"),
+        (1, "assistant"),
+        (2, "assistant"),
+    ]
+    assert not any("role" in chunk["choices"][0]["delta"] for chunk in chunks[3:-1])
+    finishes = [
+        chunk["choices"][0] for chunk in chunks if chunk["choices"] and chunk["choices"][0]["finish_reason"]
+    ]
+    assert sorted(choice["index"] for choice in finishes) == [0, 1, 2]
+    assert all(choice["delta"] == {} for choice in finishes)
+
+
+def test_usage_comes_last_alone_and_only_if_asked_for(server: Served) -> None:
+    asked = chunks_of(server, "abc", stream_options={"include_usage": True})
+    assert asked[-1]["choices"] == []
+    assert asked[-1]["usage"]["completion_tokens"] == 4
+    assert all(chunk["usage"] is None for chunk in asked[:-1])
+    not_asked = chunks_of(server, "abc")
+    assert all("usage" not in chunk and chunk["choices"] for chunk in not_asked)
+
+
+def test_every_chunk_is_what_the_sdk_s_type_says_and_names_the_same_reply(server: Served) -> None:
+    chunks = chunks_of(server, "abc", stream_options={"include_usage": True})
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk, strict=True)
+    for key in ("id", "created", "model", "system_fingerprint", "object"):
+        assert len({chunk[key] for chunk in chunks}) == 1
+
+
+def test_a_stream_has_the_same_text_as_a_reply(server: Served) -> None:
+    text = "Zwölf Boxkämpfer 👨‍👩‍👧 jagen\nViktor"
+    chunks = chunks_of(server, text)
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == text
+    assert server.chat(text).json()["choices"][0]["message"]["content"] == text
+
+
+def test_max_tokens_ends_with_length(sdk: openai.OpenAI) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        fields: dict[str, Any] = {name: 3}
+        reply = sdk.chat.completions.create(model=SERVED_NAME, messages=user("Hello"), **fields)
+        assert reply.choices[0].message.content == "Hel"
+        assert reply.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop", ["lo w", ["xyz", "lo w", "world"]])
+def test_text_ends_before_a_stop_string_and_the_engine_is_told(server: Served, stop: Any) -> None:
+    reply = server.chat("Hello world" + " and more" * 50, stop=stop).json()
+    assert reply["choices"][0]["message"]["content"] == "Hel"
+    assert reply["choices"][0]["finish_reason"] == "stop"
+    wait_until(lambda: any(id.startswith(reply["id"]) for id in server.engine.aborted))
+
+
+def test_each_choice_has_a_seed_of_its_own_that_follows_from_the_request_s(server: Served) -> None:
+    server.chat("Seeds", n=3, seed=7)
+    assert [request.sampling.seed for request in server.engine.requests[-3:]] == [7, 8, 9]
+
+
+def test_without_max_tokens_the_rest_of_the_context_is_free(server: Served) -> None:
+    server.chat("12345")
+    assert server.engine.requests[-1].sampling.max_tokens == 512 - 5
+
+
+def test_reasoning_is_split_off_and_counted(server: Served) -> None:
+    body = server.chat("<think>\nHmm.\n</think>\n\nYes.").json()
+    assert body["choices"][0]["message"]["reasoning_content"] == "Hmm."
+    assert body["choices"][0]["message"]["content"] == "Yes."
+    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 4
+
+
+def test_reasoning_stays_in_the_text_if_the_client_wants_it_there(server: Served) -> None:
+    message = server.chat("<think>Hmm.</think>Yes.", separate_reasoning=False).json()["choices"][0]["message"]
+    assert message["content"] == "<think>Hmm.</think>Yes."
+    assert "reasoning_content" not in message
+
+
+def test_reasoning_that_the_prompt_opened_is_reasoning(server: Served) -> None:
+    kwargs = {"enable_thinking": True}
+    message = server.chat("Hmm.</think>Yes.", chat_template_kwargs=kwargs).json()["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("Hmm.", "Yes.<think>")
+
+
+@pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", True), ("high", True)])
+def test_reasoning_effort_decides_on_thinking(server: Served, effort: str, thinks: bool) -> None:
+    server.chat("Hi", reasoning_effort=effort)
+    prompt = server.engine.requests[-1].prompt
+    assert prompt == tokens_of("Hi<think>" if thinks else "Hi", server)
+
+
+def test_the_client_s_own_template_arguments_win_over_reasoning_effort(server: Served) -> None:
+    server.chat("Hi", reasoning_effort="high", chat_template_kwargs={"enable_thinking": False})
+    prompt = server.engine.requests[-1].prompt
+    assert prompt == tokens_of("Hi", server)
+
+
+def tokens_of(text: str, server: Served) -> list[int]:
+    """Return the tokens of a text as the server makes them."""
+    server.post("/v1/completions", {"prompt": text})
+    return list(server.engine.requests[-1].prompt)
+
+
+def test_a_tool_call_is_found(sdk: openai.OpenAI) -> None:
+    reply = sdk.chat.completions.create(
+        model=SERVED_NAME, messages=user(f"Let me see.\n{CALL}"), tools=[TOOL]
+    )
+    [choice] = reply.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "Let me see."
+    assert choice.message.tool_calls is not None
+    [call] = choice.message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Rome"})
+
+
+def test_the_sdk_puts_streamed_tool_calls_together(sdk: openai.OpenAI) -> None:
+    with sdk.chat.completions.stream(
+        model=SERVED_NAME, messages=user(f"{CALL}\n{CALL}"), tools=[TOOL]
+    ) as stream:
+        [choice] = stream.get_final_completion().choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls is not None
+    names = [call.function.name for call in choice.message.tool_calls if call.type == "function"]
+    assert names == ["get_weather", "get_weather"]
+    assert len({call.id for call in choice.message.tool_calls}) == 2
+
+
+def test_content_is_null_beside_a_tool_call_without_text(server: Served) -> None:
+    message = server.chat(CALL, tools=[TOOL]).json()["choices"][0]["message"]
+    assert message["content"] is None
+    assert len(message["tool_calls"]) == 1
+
+
+def test_without_parallel_calls_the_first_one_is_the_only_one(server: Served) -> None:
+    [choice] = server.chat(f"{CALL}\n{CALL}", tools=[TOOL], parallel_tool_calls=False).json()["choices"]
+    assert len(choice["message"]["tool_calls"]) == 1
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_with_tool_choice_none_text_is_not_read_as_a_call(server: Served) -> None:
+    [choice] = server.chat(CALL, tools=[TOOL], tool_choice="none").json()["choices"]
+    assert choice["message"]["content"] == CALL
+    assert choice["finish_reason"] == "stop"
+
+
+def test_text_parts_are_read(sdk: openai.OpenAI) -> None:
+    content: Any = [{"type": "text", "text": "Hello"}]
+    reply = sdk.chat.completions.create(model=SERVED_NAME, messages=user(content))
+    assert reply.choices[0].message.content == "Hello"
+
+
+def test_fields_that_change_nothing_are_reported(server: Served) -> None:
+    reply = server.chat("Hi", user="me", metadata={"a": "b"}, frobnicate=1, store=None, temperature=0)
+    assert reply.status_code == 200
+    assert reply.headers["llmfw-ignored-params"] == "frobnicate, metadata, user"
+
+
+def test_without_ignored_fields_there_is_no_header(server: Served) -> None:
+    assert "llmfw-ignored-params" not in server.chat("Hi", response_format={"type": "text"}).headers
+
+
+def test_the_seeds_detailed_request_is_answered(sdk: openai.OpenAI) -> None:
+    reply = sdk.chat.completions.create(
+        model=SERVED_NAME,
+        messages=[
+            {
+                "role": "system",
+                "content": "You are a knowledgeable historian who provides concise responses.",
+            },
+            {"role": "user", "content": "Tell me about ancient Rome"},
+            {"role": "assistant", "content": "Ancient Rome was a civilization centered in Italy."},
+            {"role": "user", "content": "What were their major achievements?"},
+        ],
+        temperature=0.3,
+        max_tokens=100,
+        top_p=0.95,
+        stop=["\n\n"],
+        presence_penalty=0.2,
+        frequency_penalty=0.2,
+        n=1,
+        seed=42,
+    )
+    assert reply.choices[0].message.content == "What were their major achievements?"

@@ -1,0 +1,218 @@
+"""The command line: what becomes of each flag, and how wrong ones are answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.serve import build_configs, serve_command
+from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.model import ResolvedModel
+
+MODEL = ResolvedModel("/models/m", "m", tool_parser="hermes")
+HELLO = """
+@hookimpl
+def register_commands(cli):
+    import click
+    from llmfw.core.errors import EngineError
+
+    @cli.command()
+    @click.option("--fail", is_flag=True)
+    def hello(fail):
+        "Say hello."
+        if fail:
+            raise EngineError("the engine\\nhas ended")
+        click.echo("hello")
+"""
+FLAGS = {
+    "--host 0.0.0.0": ("host", "0.0.0.0"),
+    "--port 8000": ("port", 8000),
+    "--api-key k": ("api_key", "k"),
+    "--served-model-name n": ("served_model_name", "n"),
+    "--chat-template jinja": ("chat_template", "jinja"),
+    "--chat-template LICENSE": ("chat_template", "LICENSE"),
+    "--tool-parser none": ("tool_parser", None),
+    "--tool-call-parser none": ("tool_parser", None),
+    "--reasoning-parser none": ("reasoning_parser", None),
+    "--attention torch": ("attention", "torch"),
+    "--attention-backend attention_torch/torch": ("attention", "attention_torch/torch"),
+    "--policy fcfs": ("policy", "fcfs"),
+    "--schedule-policy policies/priority": ("policy", "policies/priority"),
+    "--dtype float32": ("dtype", "float32"),
+    "--device cuda:1": ("device", "cuda:1"),
+    "--load-format dummy": ("load_format", "dummy"),
+    "--context-length 512": ("context_length", 512),
+    "--mem-fraction-static 0.5": ("mem_fraction_static", 0.5),
+    "--max-total-tokens 4096": ("max_total_tokens", 4096),
+    "--page-size 16": ("page_size", 16),
+    "--max-running-requests 8": ("max_running_requests", 8),
+    "--chunked-prefill-size -1": ("chunked_prefill_size", -1),
+    "--max-prefill-tokens 99": ("max_prefill_tokens", 99),
+    "--schedule-conservativeness 0.3": ("schedule_conservativeness", 0.3),
+    "--disable-radix-cache": ("disable_radix_cache", True),
+    "--disable-overlap-schedule": ("overlap", False),
+    "--random-seed 7": ("random_seed", 7),
+    "--log-level warning": ("log_level", "warning"),
+    "--decode-log-interval 5": ("decode_log_interval", 5),
+    "-o policy.a=b=c --option attention.x=": ("options", {"policy.a": "b=c", "attention.x": ""}),
+    "--no-plugin chat_jinja --no-plugin bench": ("disabled_plugins", ("chat_jinja", "bench")),
+}
+WRONG = {
+    "--api-key=": "'--api-key'.* it is empty",
+    "--port 65536": "'--port': 65536 is not in the range",
+    "--port http": "'--port': 'http' is not a valid integer",
+    "--policy lmp": "unknown policy 'lmp'; known: .*lpm.*Did you mean 'lpm'",
+    "--policy auto": "unknown policy 'auto'",
+    "--attention flash": "unknown attention 'flash'; known: .*torch",
+    "--chat-template no.jinja": "unknown chat template 'no.jinja'.*nor is there a file 'no.jinja'",
+    "--tool-parser nope": "unknown tool parser 'nope'",
+    "--dtype int3": "'--dtype': 'int3' is not one of 'auto', 'float32'",
+    "--device GPU0": "'GPU0' is not a device; devices are named auto, cpu, cuda",
+    "--mem-fraction-static 0": "'--mem-fraction-static': 0.0 is not in the range 0<x<=1",
+    "--mem-fraction-static nan": "'nan' is not a finite number",
+    "--schedule-conservativeness inf": "'inf' is not a finite number",
+    "--context-length 0": "'--context-length': 0 is not in the range x>=1",
+    "--chunked-prefill-size 0": "give 1 or more, or -1 to never cut prompts",
+    "-o policy.x": "'policy.x' has no '='",
+    "-o policy.x=1 -o policy.x=2": "'policy.x' is given twice: '1' and '2'",
+    "-o chat_template.x=1": "no part option 'chat_template.x'; options are named attention.…, policy.…",
+    "--no-plugin nope": "'--no-plugin': there is no plugin 'nope' to leave out; installed: .*policies",
+    "--no-plugin policies --policy lpm": "unknown policy 'lpm'; none is registered",
+    "--no-plugin policies": "unknown policy 'lpm'; none is registered",
+    "--polcy lpm": "No such option '--polcy'.*'--policy'",
+    "a --model b": "MODEL is given twice",
+}
+
+
+def llmfw(line: str) -> Result:
+    return CliRunner().invoke(build_cli(), line.split())
+
+
+def configs(line: str, model: ResolvedModel = MODEL) -> dict[str, Any]:
+    """Return the fields of both configs of a command line."""
+    with serve_command.make_context("serve", line.split()) as ctx:
+        values = {name: value for name, value in ctx.params.items() if name not in ("model", "model_option")}
+        both = build_configs(model, values)
+    return {name: getattr(struct, name) for struct in both for name in struct.__struct_fields__}
+
+
+@pytest.mark.parametrize(("line", "expected"), FLAGS.items())
+def test_each_flag_reaches_its_field(line, expected):
+    field, value = expected
+    assert configs(line)[field] == value
+
+
+def test_without_flags_every_field_has_its_structs_default():
+    found = configs("") | {"random_seed": 0}
+    expected = {"model": "/models/m", "served_model_name": "m", "tool_parser": "hermes"}
+    for struct in (ServerConfig(served_model_name="m"), EngineConfig(model="/models/m")):
+        expected = {name: getattr(struct, name) for name in struct.__struct_fields__} | expected
+    assert found == expected
+
+
+def test_without_a_seed_each_start_draws_its_own():
+    assert len({configs("")["random_seed"] for _ in range(3)}) > 1
+
+
+def test_a_parser_that_is_named_replaces_the_models_own():
+    assert configs("--tool-parser none", MODEL)["tool_parser"] is None
+    assert configs("", ResolvedModel("/m", "m"))["tool_parser"] is None
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG.items())
+def test_a_wrong_flag_is_a_usage_error_that_says_what_would_be_right(line, message, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    result = llmfw(f"serve {line}" if line.startswith("a ") else f"serve {tmp_path} {line}")
+    assert result.exit_code == 2
+    assert "Usage: llmfw serve" in result.stderr
+    assert re.search(message, result.stderr), result.stderr
+
+
+def test_an_error_is_one_line_and_exit_code_1(tmp_path):
+    result = llmfw(f"serve {tmp_path}")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(f"Error: model '{tmp_path}': there is no config.json")
+    assert "Traceback" not in result.stderr
+
+
+def test_an_error_has_its_traceback_with_log_level_debug(tmp_path):
+    result = llmfw(f"serve {tmp_path} --log-level debug")
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+def test_a_broken_plugin_is_one_line_of_warning_when_serving(install_plugin, tmp_path):
+    install_plugin("ours", "raise OSError('disk\\nfull')")
+    lines = llmfw(f"serve {tmp_path}").stderr.splitlines()
+    assert "warning: plugin 'ours' (foreign 1.2) did not load: OSError: disk full" in lines
+
+
+@pytest.mark.parametrize("line", ["--version", "--help", "plugins", "serve --help"])
+def test_a_broken_plugin_stops_nothing_that_does_not_need_it(install_plugin, line):
+    install_plugin("ours", "raise SystemExit(7)")
+    assert llmfw(line).exit_code == 0
+
+
+def test_plugins_lists_parts_commands_and_what_is_broken(install_plugin):
+    install_plugin("greeter", HELLO, "greetings")
+    install_plugin("ours", "raise OSError('disk')")
+    found = json.loads(llmfw("plugins --json").stdout)
+    (lpm,) = [part for part in found["parts"] if (part["kind"], part["name"]) == ("policy", "lpm")]
+    assert (lpm["plugin"], lpm["package"], lpm["lacks"]) == ("policies", "llmfw", [])
+    assert ("command", "hello", "greetings") in {
+        (part["kind"], part["name"], part["package"]) for part in found["parts"]
+    }
+    assert {"name": "ours", "package": "foreign", "version": "1.2", "reason": "OSError: disk"} in found[
+        "broken"
+    ]
+
+
+def test_plugins_prints_what_a_part_lacks(install_plugin):
+    part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
+    install_plugin("ours", f"@hookimpl\ndef register_attention_backends(register): {part}")
+    (line,) = [line for line in llmfw("plugins").stdout.splitlines() if " fast " in line]
+    assert line.count("no_such_kernels") == 2
+    assert "foreign 1.2" in line
+
+
+def test_a_plugins_command_runs_and_is_listed(install_plugin):
+    install_plugin("ours", HELLO)
+    assert "Say hello." in llmfw("--help").stdout
+    assert llmfw("hello").stdout == "hello\n"
+
+
+def test_an_error_of_a_plugins_command_is_one_line(install_plugin):
+    install_plugin("ours", HELLO)
+    result = llmfw("hello --fail")
+    assert (result.exit_code, result.stderr) == (1, "Error: the engine has ended\n")
+
+
+def test_a_command_that_two_plugins_bring_is_refused_with_both_spellings(install_plugin):
+    install_plugin("one", HELLO, "one")
+    install_plugin("two", HELLO, "two")
+    result = llmfw("hello")
+    assert result.exit_code == 2
+    assert "choose one of: one/hello, two/hello" in result.stderr
+    assert llmfw("two/hello").stdout == "hello\n"
+
+
+def test_the_shell_completes_names_of_parts():
+    complete = ShellComplete(build_cli(), {}, "llmfw", "_LLMFW_COMPLETE")
+    found = [item.value for item in complete.get_completions(["serve", "--policy"], "l")]
+    assert found == ["lpm"]
+
+
+def test_every_option_says_what_it_is_and_what_its_default_is():
+    context = click.Context(serve_command)
+    for option in serve_command.params:
+        if isinstance(option, click.Option):
+            record = option.get_help_record(context)
+            assert record is not None
+            assert "default" in record[1].lower(), record

@@ -1,0 +1,62 @@
+"""Offline use: the demo model in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from llmfw.api.llm import LLM
+from llmfw.core.errors import ConfigError, ContextLengthError, ModelError, RequestError
+from llmfw.core.request import SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM("demo", max_total_tokens=4096) as llm:
+        yield llm
+
+
+def test_prompts_are_continued_in_order(llm: LLM) -> None:
+    alone = [llm.generate(prompt, GREEDY)[0] for prompt in ("The capital of France", "Once upon a time")]
+    together = llm.generate(["The capital of France", "Once upon a time"], GREEDY)
+    assert [output.text for output in together] == [output.text for output in alone]
+
+
+def test_an_output_tells_its_facts(llm: LLM) -> None:
+    [output] = llm.generate([[10, 11, 12]], SamplingParams(max_tokens=5, ignore_eos=True))
+    assert len(output.token_ids) == 5
+    assert (output.finish_reason, output.prompt_tokens) == ("length", 3)
+
+
+def test_a_chat_is_answered(llm: LLM) -> None:
+    [one] = llm.chat([{"role": "user", "content": "Hello"}], GREEDY)
+    two = llm.chat([[{"role": "user", "content": "Hello"}]] * 2, GREEDY)
+    assert [output.text for output in two] == [one.text] * 2
+    assert two[1].cached_tokens > 0
+
+
+async def test_it_works_where_an_event_loop_runs_already(llm: LLM) -> None:
+    assert llm.generate("Hello", GREEDY)[0].token_ids
+
+
+def test_nothing_asked_is_nothing_answered(llm: LLM) -> None:
+    assert llm.generate([]) == []
+
+
+def test_wrong_requests_are_errors_that_say_why(llm: LLM) -> None:
+    with pytest.raises(ContextLengthError, match="5000"):
+        llm.generate("Hello", SamplingParams(max_tokens=5000))
+    with pytest.raises(RequestError, match="empty"):
+        llm.chat([])
+
+
+def test_wrong_settings_are_errors_that_say_what_is_right() -> None:
+    with pytest.raises(ConfigError, match=r"'atention'; known: .*attention"):
+        LLM("demo", atention="torch")
+    with pytest.raises(ConfigError, match=r"max_total_tokens"):
+        LLM("demo", max_total_tokens="many")
+    with pytest.raises(ModelError, match="no/where/at/all"):
+        LLM("no/where/at/all")

@@ -1,0 +1,159 @@
+"""Models, health, SGLang's native routes, routes of plugins, and what holds for all routes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from litestar import get
+
+from llmfw.api.app import create_app
+from llmfw.core.config import ServerConfig
+from llmfw.core.errors import PartError
+from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
+
+
+@get("/plugin/hello")
+async def hello() -> dict[str, str]:
+    return {"hello": "world"}
+
+
+def test_models_are_listed(sdk: openai.OpenAI) -> None:
+    [card] = sdk.models.list().data
+    assert (card.id, card.object) == (SERVED_NAME, "model")
+
+
+def test_a_model_is_found_by_the_sdk_though_its_name_has_a_slash(sdk: openai.OpenAI) -> None:
+    assert sdk.models.retrieve(SERVED_NAME).id == SERVED_NAME
+
+
+@pytest.mark.parametrize("name", ["org/echo", "org%2Fecho"])
+def test_a_model_s_slash_may_be_encoded_or_not(server: Served, name: str) -> None:
+    card = httpx.get(f"{server.url}/v1/models/{name}").json()
+    assert card["id"] == "org/echo"
+    assert card["max_model_len"] == 512
+
+
+@pytest.mark.parametrize("name", ["echo", "org/echo/more", "org"])
+def test_another_model_is_not_found(server: Served, name: str) -> None:
+    reply = httpx.get(f"{server.url}/v1/models/{name}")
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "model_not_found"
+
+
+def test_health_costs_no_generation(server: Served) -> None:
+    before = len(server.engine.requests)
+    assert httpx.get(server.url + "/health").status_code == 200
+    assert len(server.engine.requests) == before
+
+
+def test_native_generation_replies_with_text_and_figures(server: Served) -> None:
+    body = {"text": "Hello world", "sampling_params": {"max_new_tokens": 5}}
+    reply = server.post("/generate", body).json()
+    assert reply["text"] == "Hello"
+    assert reply["meta_info"]["finish_reason"] == {"type": "length", "length": 5}
+    assert reply["meta_info"]["prompt_tokens"] == 11
+    assert reply["meta_info"]["completion_tokens"] == 5
+    assert reply["meta_info"]["cached_tokens"] == 0
+
+
+def test_native_generation_says_what_it_stopped_at(server: Served) -> None:
+    body = {"text": "Hello world", "sampling_params": {"stop": " w"}}
+    reply = server.post("/generate", body).json()
+    assert reply["text"] == "Hello"
+    assert reply["meta_info"]["finish_reason"] == {"type": "stop", "matched": " w"}
+
+
+def test_native_streams_hold_the_text_so_far(server: Served) -> None:
+    reply = server.post("/generate", {"input_ids": [65, 66, 67], "stream": True})
+    *frames, last = reply.text.removesuffix("\n\n").split("\n\n")
+    bodies = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+    assert last == "data: [DONE]"
+    assert [len(body["text"]) for body in bodies] == [1, 2, 3, 3]
+    assert bodies[-1]["meta_info"]["finish_reason"]["type"] == "stop"
+
+
+def test_native_fields_that_change_nothing_are_reported(server: Served) -> None:
+    body = {"text": "Hi", "rid": "x", "sampling_params": {"spaces_between_special_tokens": True}}
+    ignored = server.post("/generate", body).headers["llmfw-ignored-params"]
+    assert ignored == "rid, sampling_params.spaces_between_special_tokens"
+
+
+def test_model_info_says_what_runs(server: Served) -> None:
+    info = httpx.get(server.url + "/get_model_info").json()
+    assert info["model_path"] == "echo"
+    assert info["is_generation"] is True
+    assert info["max_model_len"] == 512
+
+
+def test_a_reply_has_a_request_id_and_the_sdk_finds_it(sdk: openai.OpenAI) -> None:
+    reply = sdk.completions.create(model=SERVED_NAME, prompt="Hi")
+    assert reply._request_id is not None
+    assert reply._request_id.startswith("req_")
+
+
+@pytest.mark.parametrize("path", ["/health", "/nothing", "/v1/chat/completions"])
+def test_the_client_s_own_request_id_comes_back_if_it_is_sane(server: Served, path: str) -> None:
+    own = httpx.get(server.url + path, headers={"x-request-id": "my-id.42"})
+    assert own.headers.get_list("x-request-id") == ["my-id.42"]
+    odd = httpx.get(server.url + path, headers={"x-request-id": "<script> alert"})
+    assert odd.headers["x-request-id"].startswith("req_")
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path_factory.mktemp("model")), api_key="sesame") as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/generate", "/get_model_info", "/nothing", "/health/", "//health"]
+)
+@pytest.mark.parametrize(
+    "headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic sesame"}]
+)
+def test_without_the_key_every_path_is_a_401(locked: Served, path: str, headers: dict[str, str]) -> None:
+    reply = httpx.get(locked.url + path, headers=headers)
+    assert reply.status_code == 401
+    assert reply.json()["error"]["code"] == "invalid_api_key"
+    assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert reply.headers["x-request-id"]
+
+
+def test_with_the_key_the_sdk_is_let_in_and_without_it_refused(locked: Served) -> None:
+    with openai.OpenAI(base_url=f"{locked.url}/v1", api_key="sesame") as sdk:
+        assert sdk.models.list().data
+    with locked.openai() as sdk, pytest.raises(openai.AuthenticationError):
+        sdk.models.list()
+
+
+def test_health_needs_no_key(locked: Served) -> None:
+    assert httpx.get(locked.url + "/health").status_code == 200
+
+
+def test_a_plugin_s_route_is_served_behind_the_key(tmp_path: Path) -> None:
+    routes = [("hello", f"{__name__}:hello")]
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), plugin_routes=routes, api_key="sesame") as served:
+        assert httpx.get(f"{served.url}/plugin/hello").status_code == 401
+        reply = httpx.get(f"{served.url}/plugin/hello", headers={"authorization": "Bearer sesame"})
+        assert reply.json() == {"hello": "world"}
+
+
+def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
+    server: Served, tmp_path: Path
+) -> None:
+    with pytest.raises(PartError, match=r"nothing:here.*plugin 'broken'"):
+        create_app(
+            server.client,
+            byte_tokenizer(tmp_path),
+            JinjaChatTemplate("", {}),
+            ServerConfig(served_model_name="x"),
+            plugin_routes=[("broken", "nothing:here")],
+        )

@@ -1,0 +1,81 @@
+"""What is decided before the server runs: port, parts, fingerprint, messages' roles."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from llmfw.api.fingerprint import system_fingerprint
+from llmfw.api.listen import bind, url_of
+from llmfw.api.messages import check_messages
+from llmfw.api.parts import build_chat_template
+from llmfw.api.tokenizer import Tokenizer
+from llmfw.core.errors import ConfigError, RequestError
+from llmfw.core.plugins import load_plugins
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import byte_tokenizer
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    return byte_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
+def test_a_free_port_is_taken_and_connections_are_refused_until_it_listens(host: str, shown: str) -> None:
+    with bind(host, 0) as sock:
+        assert url_of(sock).startswith(shown)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(sock.getsockname()[:2])
+
+
+@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("192.0.2.1", 0)])
+def test_an_address_that_cannot_be_had_is_an_error_that_names_it(host: str, port: int) -> None:
+    with pytest.raises(ConfigError, match=host):
+        bind(host, port)
+
+
+def test_a_chat_template_is_the_model_s_own_or_the_named_part_or_file(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    registry = load_plugins().registry
+    (tmp_path / "own.jinja").write_text("own {{ messages[0].content }}")
+    for name, expected in ((None, tokenizer.chat_template), ("jinja", tokenizer.chat_template)):
+        assert build_chat_template(name, registry, tokenizer).source == expected
+    from_file = build_chat_template(str(tmp_path / "own.jinja"), registry, tokenizer)
+    assert from_file.render([{"role": "user", "content": "Hi"}]) == "own Hi"
+
+
+def test_a_chat_template_that_is_nowhere_is_an_error_that_lists_what_there_is(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match=r"'jinga' cannot be read.*known: jinja"):
+        build_chat_template("jinga", load_plugins().registry, tokenizer)
+
+
+def test_the_fingerprint_changes_with_what_the_engine_is() -> None:
+    info = EchoEngine().info
+    assert system_fingerprint(info) == system_fingerprint(EchoEngine().info)
+    for change in ({"dtype": "bfloat16"}, {"attention": "other"}, {"weight_version": "2"}):
+        assert system_fingerprint(msgspec.structs.replace(info, **change)) != system_fingerprint(info)
+
+
+def test_a_role_of_the_template_s_own_is_allowed() -> None:
+    source = "{% if message.role == 'ipython' %}"
+    assert check_messages([{"role": "ipython", "content": "1"}], source)
+    assert check_messages([{"role": "whatever", "content": "1"}], "")
+    with pytest.raises(RequestError, match=r"'python'"):
+        check_messages([{"role": "python", "content": "1"}], source)
+
+
+def test_reasoning_is_read_under_both_of_its_names() -> None:
+    [message] = check_messages([{"role": "assistant", "content": "", "reasoning": "Hm"}], "")
+    assert message["reasoning_content"] == "Hm"
+
+
+def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
+    code = "import sys, llmfw.api.serve, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
+    assert fresh_python(code) == "[False, False]\n"

@@ -1,0 +1,106 @@
+"""A double of the engine, and of nothing else: each request gets its own prompt back, a token per step, then an end.
+
+Run as a script it is an engine process. The client, the API and everything else in the tests are the real ones.
+"""
+
+from __future__ import annotations
+
+import time
+
+from llmfw.core.errors import RequestError
+from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
+
+EOS = 256
+WAIT = 257  # in a prompt: nothing comes until the request is aborted
+CRASH = 258  # in a prompt: the step fails
+REFUSE = 259  # in a prompt: the request is not accepted
+BREAK = 260  # in a prompt: accepting it fails in a way that nobody expects
+VOCAB_SIZE = 1000
+
+
+class EchoEngine:
+    """Has the interface of `llmfw.core.engine.engine.Engine`.
+
+    Args:
+        max_model_len: longest sequence.
+        delay: seconds that a step takes.
+
+    Attributes:
+        requests: all that were accepted.
+        aborted: ids of those that were aborted while they ran.
+    """
+
+    def __init__(self, max_model_len: int = 512, delay: float = 0.0) -> None:
+        self.info = EngineInfo(
+            model="echo",
+            architecture="Echo",
+            dtype="float32",
+            device="cpu",
+            vocab_size=VOCAB_SIZE,
+            max_model_len=max_model_len,
+            max_total_tokens=4096,
+            max_running_requests=64,
+            attention="none",
+            policy="fcfs",
+        )
+        self.requests: list[Request] = []
+        self.aborted: list[str] = []
+        self._delay = delay
+        self._running: dict[str, tuple[Request, int]] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._running)
+
+    def add(self, request: Request) -> None:
+        if REFUSE in request.prompt:
+            raise RequestError("the engine refuses this prompt", param="prompt")
+        if BREAK in request.prompt:
+            raise ZeroDivisionError("a defect of the engine")
+        self.requests.append(request)
+        self._running[request.id] = (request, 0)
+
+    def abort(self, request_id: str) -> None:
+        if self._running.pop(request_id, None):
+            self.aborted.append(request_id)
+
+    def step(self) -> list[TokenEvent]:
+        time.sleep(self._delay or 0.0005)
+        return [
+            event for request, done in list(self._running.values()) for event in self._next(request, done)
+        ]
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=len(self._running),
+            num_waiting=0,
+            num_used_tokens=0,
+            num_cached_tokens=0,
+            num_total_tokens=4096,
+        )
+
+    def _next(self, request: Request, done: int) -> list[TokenEvent]:
+        if WAIT in request.prompt:
+            return []
+        if CRASH in request.prompt:
+            raise RuntimeError("the step failed")
+        end = done == len(request.prompt)
+        reason = FinishReason.STOP if end else None
+        if not end and done + 1 == request.sampling.max_tokens:
+            reason = FinishReason.LENGTH
+        if reason is None:
+            self._running[request.id] = (request, done + 1)
+        else:
+            del self._running[request.id]
+        token = EOS if end else request.prompt[done]
+        return [TokenEvent(request.id, [token], reason, self._cached(request) if done == 0 else 0)]
+
+    def _cached(self, request: Request) -> int:
+        seen = any(other.prompt == request.prompt for other in self.requests if other.id != request.id)
+        return len(request.prompt) - 1 if seen else 0
+
+
+if __name__ == "__main__":
+    from llmfw.core.engine.process import main
+
+    main(lambda config: EchoEngine(delay=0.01))  # type: ignore[arg-type,return-value]

@@ -1,0 +1,112 @@
+"""The real application on a real uvicorn and a port of its own, in a thread, around an engine in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import uvicorn
+
+from llmfw.api.app import create_app
+from llmfw.api.listen import bind, url_of
+from llmfw.api.tokenizer import Tokenizer
+from llmfw.api.tokenizer_files import load_tokenizer
+from llmfw.core.client.inproc import InprocEngineClient
+from llmfw.core.config import ServerConfig
+from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
+from llmfw.plugins.parsers_families.hermes import HermesToolParser
+from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+
+from .echo_engine import EOS, VOCAB_SIZE
+
+LAST_MESSAGE = (
+    "{% if 'wizard' %}{{ messages[-1].content }}{% endif %}{% if enable_thinking %}<think>{% endif %}"
+)
+"""A chat template that makes the echo engine answer with the last message's text."""
+
+SERVED_NAME = "org/echo"
+
+
+@dataclass
+class Served:
+    """A running server, and what is behind it."""
+
+    url: str
+    engine: Any
+    client: InprocEngineClient
+
+    def openai(self, **options: Any) -> openai.OpenAI:
+        """Return the OpenAI SDK's client for it."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="None", max_retries=0, **options)
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        """Send a body as it is."""
+        return httpx.post(self.url + path, json=body, timeout=20, **options)
+
+    def chat(self, text: str, **fields: Any) -> httpx.Response:
+        """Send a chat of one message."""
+        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+
+
+def byte_tokenizer(folder: Path) -> Tokenizer:
+    """Return a tokenizer with one token for each byte, and made-up words up to the engine's vocabulary."""
+    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCAB_SIZE, "eos_token_id": EOS}))
+    return load_tokenizer(str(folder), "dummy")
+
+
+@contextmanager
+def serving(
+    engine: Any, tokenizer: Tokenizer, template: str = LAST_MESSAGE, **options: Any
+) -> Iterator[Served]:
+    """Serve an engine until the block ends.
+
+    Args:
+        options: of the server's config; `plugin_routes` go to the application.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    client = InprocEngineClient(engine)
+    asyncio.run_coroutine_threadsafe(client.start(), loop).result()
+    plugin_routes = options.pop("plugin_routes", ())
+    app = create_app(
+        client,
+        tokenizer,
+        JinjaChatTemplate(template, tokenizer.special_tokens),
+        ServerConfig(served_model_name=SERVED_NAME, **options),
+        reasoning_parser=Qwen3ReasoningParser,
+        tool_parser=HermesToolParser,
+        plugin_routes=plugin_routes,
+    )
+    server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
+    sock = bind("127.0.0.1", 0)
+    running = asyncio.run_coroutine_threadsafe(server.serve([sock]), loop)
+    url = url_of(sock)
+    while not server.started and not running.done():
+        threading.Event().wait(0.01)
+    try:
+        yield Served(url, engine, client)
+    finally:
+        server.should_exit = True
+        running.result(10)
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when something has come true; fail if it does not within five seconds."""
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
