@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# OpenMP's threads would spin while they wait for each other, and ten tests at once would stand still.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 Install = Callable[..., Path]
 
 

@@ -3,6 +3,11 @@
 Sequences with one new token (decode) are gathered together, in groups of similar length, padded to the longest;
 prompts one by one, in blocks of queries so that a mask stays small. Query heads that share a key head are folded
 into the query dimension or broadcast, so keys are never repeated in memory. It does whatever `LayerSpec` can say.
+
+A token's result does not depend on what it is computed with. torch's kernels choose how they add up by the shapes
+that they are given, so all shapes are rounded up, queries to 8 rows and keys to 64, and what is past the end is
+masked. With torch 2.13 on x86 the result is equal to the last bit alone, in a batch, and in a prompt cut anywhere;
+a test holds it. Other devices may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from torch.nn import functional
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
 
+QUERY_BLOCK = 8
+KEY_BLOCK = 64
 MAX_MASK_ELEMENTS = 4_000_000
 MAX_PADDING = 1.5
 SMALL_GATHER = 4096
@@ -28,7 +35,7 @@ class Group:
 
     Attributes:
         members: which tokens of the batch these are, [G]; None: the first G.
-        slots: where the keys are, padded to the longest: [G * L].
+        slots: where the keys are, each row padded to L, the rounded length of the longest: [G * L].
         distance: how far back each slot is from the newest token, 0 for itself, negative beyond the end: [G, L].
     """
 
@@ -43,13 +50,13 @@ class Span:
 
     Attributes:
         tokens: which tokens of the batch.
-        slots: where the keys are, up to the block's last token: [L].
-        start: position of the block's first token.
+        slots: where the keys are, up to the block's last token and padded to L, a rounded length: [L].
+        distance: how far back each slot is from each token, padded to t tokens, a rounded number: [t, L].
     """
 
     tokens: slice
     slots: torch.Tensor
-    start: int
+    distance: torch.Tensor
 
 
 class TorchAttention(AttentionBackend):
@@ -57,6 +64,7 @@ class TorchAttention(AttentionBackend):
 
     _groups: list[Group]
     _spans: list[Span]
+    _masks: dict[tuple[int, int | None], torch.Tensor]
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
@@ -65,7 +73,7 @@ class TorchAttention(AttentionBackend):
 
     def plan(self, batch: ForwardBatch) -> None:
         """Find the slots of every sequence once, for all layers."""
-        self._masks: dict[tuple[str, int, int | None], torch.Tensor | None] = {}
+        self._masks = {}
         self._groups = [
             _make_group(batch, members) for members in _similar_lengths(batch.kv_lens[: batch.num_single])
         ]
@@ -86,114 +94,81 @@ class TorchAttention(AttentionBackend):
         keys.index_copy_(0, batch.slots, key)
         values.index_copy_(0, batch.slots, value)
         output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
-        for number, group in enumerate(self._groups):
-            mask = self._group_mask(number, group, layer.sliding_window)
-            self._attend_group(group, mask, query, keys, values, layer, sinks, output)
-        for number, span in enumerate(self._spans):
-            mask = self._span_mask(number, span, layer.sliding_window)
-            self._attend_span(span, mask, query, keys, values, layer, sinks, output)
+        for group in self._groups:
+            tokens = slice(0, len(group.distance)) if group.members is None else group.members
+            output[tokens] = self._attend_group(group, query[tokens], keys, values, layer, sinks)
+        for span in self._spans:
+            output[span.tokens] = self._attend_span(span, query[span.tokens], keys, values, layer, sinks)
         return output
 
     def _attend_group(
         self,
         group: Group,
-        mask: torch.Tensor | None,  # [G, 1, 1, L]
-        query: torch.Tensor,
+        query: torch.Tensor,  # [G, H, D]
         keys: torch.Tensor,
         values: torch.Tensor,
         layer: LayerSpec,
         sinks: torch.Tensor | None,
-        output: torch.Tensor,
-    ) -> None:
-        size = len(group.distance)
-        new = query[:size] if group.members is None else query[group.members]
-        # One key head serves `num_heads / num_kv_heads` query heads: they are its queries here.
-        grouped = new.view(size, layer.num_kv_heads, -1, layer.head_dim)  # [G, Hkv, H/Hkv, D]
+    ) -> torch.Tensor:
+        """Return [G, H, Dv]. One key head serves H/Hkv query heads: they are its queries here."""
+        size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
+        grouped = _pad_rows(
+            query.view(size, layer.num_kv_heads, num_shared, layer.head_dim)
+        )  # [G, Hkv, q, D]
         k = (
             keys.index_select(0, group.slots).view(size, -1, *keys.shape[1:]).transpose(1, 2)
         )  # [G, Hkv, L, D]
         v = values.index_select(0, group.slots).view(size, -1, *values.shape[1:]).transpose(1, 2)
+        mask = self._mask(group, layer.sliding_window)[:, None, None, :]
         if sinks is not None:
-            sinks = sinks.view(1, layer.num_kv_heads, -1, 1)
-        attended = _attend(grouped, k, v, mask, layer, sinks)
-        attended = attended.reshape(size, layer.num_heads, layer.v_head_dim)
-        if group.members is None:
-            output[:size] = attended
-        else:
-            output[group.members] = attended
+            sinks = _pad_rows(sinks.view(1, layer.num_kv_heads, num_shared, 1))
+        attended = _attend(grouped, k, v, mask, layer, sinks)[:, :, :num_shared]
+        return attended.reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _attend_span(
         self,
         span: Span,
-        mask: torch.Tensor | None,  # [t, L]; None: causal from the first token on
-        query: torch.Tensor,
+        query: torch.Tensor,  # [t, H, D], before it is padded
         keys: torch.Tensor,
         values: torch.Tensor,
         layer: LayerSpec,
         sinks: torch.Tensor | None,
-        output: torch.Tensor,
-    ) -> None:
-        new = query[span.tokens]
-        # Key heads stand in the batch dimension, the query heads that share one in the head dimension.
-        grouped = new.view(len(new), layer.num_kv_heads, -1, layer.head_dim).permute(
-            1, 2, 0, 3
-        )  # [Hkv, H/Hkv, t, D]
-        num_shared = grouped.shape[1]
+    ) -> torch.Tensor:
+        """Return [t, H, Dv]. Key heads stand in the batch dimension, the query heads that share one beside it."""
+        size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
+        grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
         k = keys.index_select(0, span.slots).transpose(0, 1).unsqueeze(1).expand(-1, num_shared, -1, -1)
         v = values.index_select(0, span.slots).transpose(0, 1).unsqueeze(1).expand(-1, num_shared, -1, -1)
         if sinks is not None:
             sinks = sinks.view(layer.num_kv_heads, num_shared, 1, 1)
-        attended = _attend(grouped, k, v, mask, layer, sinks, is_causal=mask is None)
-        output[span.tokens] = attended.permute(2, 0, 1, 3).reshape(
-            len(new), layer.num_heads, layer.v_head_dim
-        )
+        mask = self._mask(span, layer.sliding_window)
+        attended = _attend(_pad_rows(grouped), k, v, mask, layer, sinks)[:, :, :size]  # [Hkv, H/Hkv, t, Dv]
+        return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
-    def _group_mask(self, number: int, group: Group, window: int | None) -> torch.Tensor | None:
-        name = ("group", number, window)
+    def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
+        """Return what is attended to, in the shape of the part's distances; made once for all layers."""
+        name = (id(part), window)
         if name not in self._masks:
-            seen = _within(group.distance, window)
-            self._masks[name] = None if bool(seen.all()) else seen[:, None, None, :]
+            seen = part.distance >= 0
+            self._masks[name] = seen if window is None else seen & (part.distance < window)
         return self._masks[name]
-
-    def _span_mask(self, number: int, span: Span, window: int | None) -> torch.Tensor | None:
-        name = ("span", number, window)
-        if name not in self._masks:
-            length = len(span.slots)
-            if span.start == 0 and (window is None or length <= window):
-                self._masks[name] = None
-            else:
-                places = torch.arange(length, device=span.slots.device)
-                self._masks[name] = _within(places[span.start :, None] - places[None, :], window)
-        return self._masks[name]
-
-
-def _within(distance: torch.Tensor, window: int | None) -> torch.Tensor:
-    """Return which distances back are attended to."""
-    seen = distance >= 0
-    return seen if window is None else seen & (distance < window)
 
 
 def _attend(
     query: torch.Tensor,  # [b, h, q, D]
     key: torch.Tensor,  # [b, h, L, D]
     value: torch.Tensor,  # [b, h, L, Dv]
-    mask: torch.Tensor | None,  # broadcast to [b, h, q, L]
+    mask: torch.Tensor,  # broadcast to [b, h, q, L]
     layer: LayerSpec,
     sinks: torch.Tensor | None,  # broadcast to [b, h, q, 1]
-    is_causal: bool = False,
 ) -> torch.Tensor:
     """Return softmax(query·key) value, [b, h, q, Dv]."""
     if layer.softcap is None and sinks is None:
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal, scale=layer.scale
-        )
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
     scores = (query @ key.transpose(-1, -2)).float() * layer.scale
     if layer.softcap is not None:
         scores = layer.softcap * torch.tanh(scores / layer.softcap)
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
+    scores = scores.masked_fill(~mask, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float().expand(*scores.shape[:-1], 1)], dim=-1)
     weights = torch.softmax(scores, dim=-1)
@@ -225,11 +200,10 @@ def _make_group(batch: ForwardBatch, members: np.ndarray | None) -> Group:
     device = batch.device
     chosen = np.arange(batch.num_single) if members is None else members
     lengths = torch.from_numpy(batch.kv_lens[chosen]).to(device)
-    longest = int(batch.kv_lens[chosen].max())
     index = None if members is None else torch.from_numpy(members).to(device)
     table = batch.page_table[: batch.num_single] if index is None else batch.page_table[index]
-    slots = _slots(table, longest, batch.page_size)
-    distance = (lengths - 1)[:, None] - torch.arange(longest, device=device)[None, :]
+    slots = _slots(table, int(batch.kv_lens[chosen].max()), batch.page_size)
+    distance = (lengths - 1)[:, None] - torch.arange(slots.shape[1], device=device)[None, :]
     return Group(index, slots.reshape(-1), distance)
 
 
@@ -238,20 +212,32 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
     first = batch.num_single
     for i in range(batch.num_single, len(batch.query_lens)):
         count, length = int(batch.query_lens[i]), int(batch.kv_lens[i])
-        slots = _slots(batch.page_table[i : i + 1], length, batch.page_size)[0]
-        size = max(1, MAX_MASK_ELEMENTS // length)
+        size = max(QUERY_BLOCK, MAX_MASK_ELEMENTS // length // QUERY_BLOCK * QUERY_BLOCK)
         for offset in range(0, count, size):
             end = min(offset + size, count)
             start = length - count + offset
-            spans.append(Span(slice(first + offset, first + end), slots[: length - count + end], start))
+            slots = _slots(batch.page_table[i : i + 1], length - count + end, batch.page_size)[0]
+            places = torch.arange(start, start + _round_up(end - offset, QUERY_BLOCK), device=batch.device)
+            distance = places[:, None] - torch.arange(len(slots), device=batch.device)[None, :]
+            spans.append(Span(slice(first + offset, first + end), slots, distance))
         first += count
     return spans
 
 
 def _slots(table: torch.Tensor, length: int, page_size: int) -> torch.Tensor:
-    """Return the slots of the first `length` tokens of each row: [rows, length]."""
-    pages = table[:, : -(-length // page_size)].long()
-    if page_size == 1:
-        return pages
-    offsets = torch.arange(page_size, device=table.device)
-    return (pages[:, :, None] * page_size + offsets).reshape(len(table), -1)[:, :length]
+    """Return the slots of the first `length` tokens of each row, then zeros: [rows, length rounded up]."""
+    slots = table[:, : -(-length // page_size)].long()
+    if page_size > 1:
+        offsets = torch.arange(page_size, device=table.device)
+        slots = (slots[:, :, None] * page_size + offsets).reshape(len(table), -1)[:, :length]
+    return functional.pad(slots, (0, _round_up(length, KEY_BLOCK) - length))
+
+
+def _pad_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Return [..., q, D] with q rounded up; the new rows are zeros."""
+    missing = -rows.shape[-2] % QUERY_BLOCK
+    return functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

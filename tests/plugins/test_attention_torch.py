@@ -94,11 +94,14 @@ class Case:
             page_size=page_size,
         )
 
-    def check(self, sinks: torch.Tensor | None, tolerance: float) -> None:
+    def run(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
         backend = TorchAttention([self.spec], self.storage, TorchAttention.Options())
         backend.plan(self.batch)
         packed = [torch.cat(parts) for parts in (self.query, self.key, self.value)]
-        output = backend.forward(*packed, self.spec, self.batch, sinks)
+        return backend.forward(*packed, self.spec, self.batch, sinks)
+
+    def check(self, sinks: torch.Tensor | None, tolerance: float) -> None:
+        output = self.run(sinks)
         expected = [
             attend_in_float64(query[stored:], keys, values, self.spec, sinks)
             for (query, keys, values), (stored, _) in zip(self.full, self.lengths, strict=True)
@@ -146,3 +149,18 @@ def test_sequences_of_very_different_length_are_grouped_and_right(monkeypatch: p
     monkeypatch.setattr("llmfw.plugins.attention_torch.backend.SMALL_GATHER", 1)
     lengths = list(itertools.product([0, 2, 90, 100, 300], [1]))
     Case(layer(sliding_window=50), lengths, 1, torch.float32).check(None, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("heads", [(2, 2), (9, 3), (8, 1)])
+@pytest.mark.parametrize("length", [5, 37, 64, 120, 300])
+def test_a_token_is_the_same_to_the_last_bit_whatever_it_is_computed_with(
+    length: int, heads: tuple[int, int], dtype: torch.dtype
+) -> None:
+    spec = layer(num_heads=heads[0], num_kv_heads=heads[1], head_dim=64, v_head_dim=64)
+    alone = Case(spec, [(length - 1, 1)], 1, dtype).run()
+    crowded = Case(spec, [(length - 1, 1), (3, 1), (200, 1), (0, 9)], 1, dtype).run()
+    assert torch.equal(crowded[:1], alone)
+    for new in (2, 5, 33, 64, length):
+        if new <= length:
+            assert torch.equal(Case(spec, [(length - new, new)], 1, dtype).run()[-1:], alone), new
