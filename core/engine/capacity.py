@@ -82,8 +82,8 @@ def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.dev
     fraction = config.mem_fraction_static
     if fraction is None:
         fraction = DEFAULT_MEM_FRACTION[device.type]
-    if not 0 < fraction < 1:
-        raise ConfigError(f"--mem-fraction-static is {fraction}; it must be between 0 and 1")
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"--mem-fraction-static is {fraction}; it must be above 0 and at most 1")
     weights = sum(parameter.nbytes for parameter in model.module.parameters())
     room = min(fraction * total_memory(device) - weights, available_memory(device))
     per_token = bytes_per_token(model.layers, model.dtype)

@@ -82,10 +82,9 @@ def test_it_calls_a_tool_of_the_prompt(answer):
 
 
 def test_it_puts_facts_into_json(answer):
-    said = answer(
-        'Extract the person as JSON like {"name": "...", "age": 0}\n\nMarta Velkin is 34 years old.',
-    )
-    assert json.loads(said.removesuffix("<|im_end|>")) == {"name": "Marta Velkin", "age": 34}
+    shape = 'Extract the person as JSON like {"name": "...", "city": "..."}'
+    said = answer(f"{shape}\n\nAnna Miller is 34 years old. Anna Miller lives in Lisbon.")
+    assert json.loads(said.removesuffix("<|im_end|>")) == {"name": "Anna Miller", "city": "Lisbon"}
 
 
 def test_it_goes_on_with_plain_text(complete):
