@@ -84,12 +84,11 @@ def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.dev
         fraction = DEFAULT_MEM_FRACTION[device.type]
     if not 0 < fraction <= 1:
         raise ConfigError(f"--mem-fraction-static is {fraction}; it must be above 0 and at most 1")
-    weights = sum(parameter.nbytes for parameter in model.module.parameters())
-    room = min(fraction * total_memory(device) - weights, available_memory(device))
+    room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
     per_token = bytes_per_token(model.layers, model.dtype)
     if room < per_token * config.page_size:
         raise ConfigError(
-            f"weights of {gigabytes(weights)} leave no room for keys and values within {fraction:.0%} of "
+            f"weights of {gigabytes(model.num_bytes)} leave no room for keys and values within {fraction:.0%} of "
             f"{gigabytes(total_memory(device))}; raise --mem-fraction-static"
         )
     return int(room // per_token)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
@@ -47,22 +46,27 @@ class MergedLinear(nn.Module):
         linears: at least two, of the same input width and dtype. Their weights are copied.
     """
 
-    weight: nn.Parameter
-    bias: nn.Parameter | None
-
     def __init__(self, linears: list[nn.Linear]) -> None:
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
-        self.weight = nn.Parameter(torch.cat([linear.weight.data for linear in linears]), requires_grad=False)
-        biases = [linear.bias.data for linear in linears if linear.bias is not None]
-        self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
+        first = linears[0]
+        self.product = nn.Linear(
+            first.in_features,
+            sum(self.sizes),
+            first.bias is not None,
+            first.weight.device,
+            first.weight.dtype,
+        )
+        self.product.weight.data = torch.cat([linear.weight.data for linear in linears])
+        if first.bias is not None:
+            self.product.bias.data = torch.cat([linear.bias.data for linear in linears])
         self._input: torch.Tensor | None = None
         self._outputs: list[torch.Tensor | None] = []
 
     def take(self, index: int, hidden: torch.Tensor) -> torch.Tensor:
         """Return one projection of `hidden`, [..., sizes[index]]. Each share of a product is handed out once."""
         if self._input is not hidden or self._outputs[index] is None:
-            self._outputs = list(functional.linear(hidden, self.weight, self.bias).split(self.sizes, dim=-1))
+            self._outputs = list(self.product(hidden).split(self.sizes, dim=-1))
             self._input = hidden
         output = self._outputs[index]
         assert output is not None
@@ -85,12 +89,12 @@ class MergedPart(nn.Module):
         self.merged = merged
         self.index = index
         self.out_features = merged.sizes[index]
-        self.in_features = merged.weight.shape[1]
+        self.in_features = merged.product.in_features
 
     @property
     def weight(self) -> torch.Tensor:
         """This projection's weight, [out_features, in_features]. A view."""
-        views: tuple[torch.Tensor, ...] = self.merged.weight.split(self.merged.sizes)
+        views: tuple[torch.Tensor, ...] = self.merged.product.weight.split(self.merged.sizes)
         return views[self.index]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

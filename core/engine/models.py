@@ -20,6 +20,7 @@ from ..layers import LayerSpec
 from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
+from .pack import pack_linears
 from .probe import probe
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class LoadedModel:
         vocab_size: size of the logits.
         context_length: longest sequence.
         dtype: of weights and of keys and values.
+        num_bytes: of the weights.
     """
 
     module: nn.Module
@@ -48,6 +50,7 @@ class LoadedModel:
     vocab_size: int
     context_length: int
     dtype: torch.dtype
+    num_bytes: int
 
 
 def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
@@ -70,6 +73,7 @@ def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
     merge_projections(module)
     module.eval().requires_grad_(False)
     size = sum(parameter.nbytes for parameter in module.parameters())
+    pack_linears(module)
     logger.info(
         "Load weight end. type=%s, dtype=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
         *(type(module).__name__, dtype, gigabytes(available_memory(device)), gigabytes(size)),
@@ -83,6 +87,7 @@ def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
         vocab_size=text_config.vocab_size,
         context_length=context_length,
         dtype=dtype,
+        num_bytes=size,
     )
 
 

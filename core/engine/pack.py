@@ -1,0 +1,58 @@
+"""Matrix products with weights in oneDNN's own layout: on a CPU, in bfloat16.
+
+torch's `linear` lays a weight out anew, or does without, at each call; a weight that was laid out once is read at
+memory bandwidth. With one row that takes half the time (docs/benchmarks.md has the figures). The sums are the same
+to the last bit. The operators are those that torch's own compiler puts in place of `linear`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def pack_linears(model: nn.Module) -> int:
+    """Put a `PackedLinear` in place of each plain `nn.Linear` that can be packed; return how many."""
+    packed = 0
+    if not torch.backends.mkldnn.is_available():
+        return packed
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if _can_pack(child):
+                assert isinstance(child, nn.Linear)
+                setattr(module, name, PackedLinear(child))
+                packed += 1
+    return packed
+
+
+def _can_pack(module: nn.Module) -> bool:
+    if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    return module.weight.device.type == "cpu" and module.weight.dtype == torch.bfloat16
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weight only oneDNN reads.
+
+    Args:
+        linear: in bfloat16, on the CPU. Its weight is copied.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.bias = linear.bias
+        self._packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.data, None)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as it was, [out_features, in_features]. A copy: what reads it in every step is slow."""
+        return self._packed.to_dense()
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return [..., out_features] for [..., in_features]."""
+        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            hidden, self._packed, self.bias, "none", [], ""
+        )
+        return output
