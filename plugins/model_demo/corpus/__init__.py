@@ -1,0 +1,7 @@
+"""The text that the demo model learns from, made by a script: conversations and plain documents."""
+
+from .draw import Draw
+from .exchange import Message, Sample
+from .mix import SUBJECTS, copying_drills, samples, single
+
+__all__ = ["SUBJECTS", "Draw", "Message", "Sample", "copying_drills", "samples", "single"]

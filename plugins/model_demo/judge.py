@@ -1,0 +1,66 @@
+"""Whether a reply is right."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .corpus import Sample
+from .tokenization import TURN_END
+
+_THOUGHT = re.compile(r"<think>\n(.*?)\n</think>\n\n", re.DOTALL)
+_CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A reply and what is true of it. `valid` speaks of syntax, where JSON or a call is asked for:
+    it parses, and a call names a tool of the prompt.
+    """
+
+    sample: Sample
+    reply: str
+    right: bool
+    ended: bool
+    thought_as_asked: bool
+    valid: bool | None
+
+    @property
+    def good(self) -> bool:
+        return self.right and self.ended and self.thought_as_asked
+
+
+def judge(sample: Sample, reply: str) -> Verdict:
+    """Compare a reply, the markup of its turn included, with the one that the corpus has."""
+    ended = reply.endswith(TURN_END)
+    said = reply.removesuffix(TURN_END)
+    thought = _THOUGHT.match(said)
+    answer = said[thought.end() :] if thought else said
+    thinks = thought is not None if sample.thinking else "<think>" not in said
+    right, valid = _compare(sample, answer)
+    return Verdict(sample, reply, right, ended, thinks, valid)
+
+
+def _compare(sample: Sample, answer: str) -> tuple[bool, bool | None]:
+    """Whether the answer is right, and whether it is valid."""
+    if "tool_calls" in sample.reply:
+        wanted = [call["function"] for call in sample.reply["tool_calls"]]
+        calls = [_parsed(text) for text in _CALL.findall(answer)]
+        return calls == wanted, bool(calls) and all(_names_a_tool(call, sample) for call in calls)
+    if sample.subject == "json":
+        given = _parsed(answer)
+        return given == json.loads(sample.reply["content"]), given is not None
+    return sample.key in answer and "<tool_call>" not in answer, None
+
+
+def _parsed(text: str) -> Any:
+    """The JSON in a text; None where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _names_a_tool(call: Any, sample: Sample) -> bool:
+    names = {tool["function"]["name"] for tool in sample.tools}
+    return isinstance(call, dict) and set(call) == {"name", "arguments"} and call["name"] in names

@@ -1,0 +1,17 @@
+"""Where the demo model's files are: beside this module, in the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llmfw.core.model import ModelSource
+
+
+class DemoModel(ModelSource):
+    """The model that is served when none is named. Small and not clever; its answers are real."""
+
+    tool_parser = "hermes"
+    reasoning_parser = "qwen3"
+
+    def folder(self) -> str:
+        return str(Path(__file__).with_name("weights"))

@@ -1,0 +1,82 @@
+"""A start for the weights that can copy already.
+
+Copying takes two heads, one behind the other: the first tells each token which one came before it,
+the second looks for the place where the present token came before and says what followed there.
+Trained from noise, so small a model finds this pair only after very many texts. Written into the
+first two layers by hand, it is there from the first step, and training refines it.
+"""
+
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaAttention
+
+HEAD_DIM = 64
+_SCALE = 0.02  # of the random weights, as transformers draws them
+_CONSTANT = 0  # the channel that is the same for all tokens, so that heads can look at places alone
+_CONSTANT_SIZE = 4.0  # against the other channels
+_FAST = 8  # rotary pairs that tell neighbours apart
+_SLOW = 20  # rotary pairs from here on hardly turn within a text
+_LOOK_BACK = 1.7
+_TELL = 3.0
+_LOOK_FOR = 1.5
+_SAY = 4.0
+
+
+@torch.no_grad()
+def wire_copying(model: LlamaForCausalLM) -> None:
+    """Write the two heads into layers 0 and 1, once for each KV head."""
+    config = model.config
+    for layer in model.model.layers:  # what is not wired is silent at first
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+    model.model.embed_tokens.weight[:, _CONSTANT] = _CONSTANT_SIZE * _SCALE
+    first, second = (model.model.layers[at].self_attn for at in (0, 1))
+    slow = _slow_channels(config.head_dim)
+    heads = config.num_key_value_heads
+    # At right angles to each other: what a head writes must not look like what another one reads.
+    told = _orthonormal(2 * heads * len(slow), config.hidden_size).chunk(2 * heads)
+    said = _orthonormal(heads * config.head_dim, config.hidden_size).chunk(heads)
+    for kv_head in range(heads):
+        head = kv_head * (config.num_attention_heads // heads)
+        read, write = told[2 * kv_head : 2 * kv_head + 2]
+        _look_back(first, head, kv_head, config.rope_parameters["rope_theta"])
+        _rows(first.v_proj, kv_head)[slow] = read
+        _columns(first.o_proj, head)[:, slow] = _SCALE * _TELL * write.T
+        _rows(second.q_proj, head)[slow] = _LOOK_FOR * read
+        _rows(second.k_proj, kv_head)[slow] = _LOOK_FOR * write
+        _rows(second.v_proj, kv_head).copy_(said[kv_head])
+        _columns(second.o_proj, head).copy_(_SCALE * _SAY * said[kv_head].T)
+
+
+def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float) -> None:
+    """Look one place back, by place alone: the query is the key turned by one place."""
+    half = attention.head_dim // 2
+    angles = theta ** -(torch.arange(_FAST) / half)
+    query, key = _rows(attention.q_proj, head)[:, _CONSTANT], _rows(attention.k_proj, kv_head)[:, _CONSTANT]
+    key[:_FAST] = _LOOK_BACK
+    query[:_FAST] = _LOOK_BACK * angles.cos()
+    query[half : half + _FAST] = -_LOOK_BACK * angles.sin()
+
+
+def _slow_channels(head_dim: int) -> Tensor:
+    """The channels of a head in which a match counts the same however far away it is."""
+    half = torch.arange(_SLOW, head_dim // 2)
+    return torch.cat((half, half + head_dim // 2))
+
+
+def _rows(projection: torch.nn.Linear, head: int) -> Tensor:
+    """What makes one head's queries, keys or values."""
+    return projection.weight.unflatten(0, (-1, HEAD_DIM))[head]
+
+
+def _columns(projection: torch.nn.Linear, head: int) -> Tensor:
+    """What takes one head's output back."""
+    return projection.weight.unflatten(1, (-1, HEAD_DIM))[:, head]
+
+
+def _orthonormal(rows: int, columns: int) -> Tensor:
+    """Random rows at right angles to each other, blind to the constant channel."""
+    random = torch.randn(columns, rows)
+    random[_CONSTANT] = 0
+    return torch.linalg.qr(random).Q.T.contiguous()
