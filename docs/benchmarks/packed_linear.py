@@ -15,7 +15,13 @@ from torch import nn
 
 from llmfw.core.engine.pack import PackedLinear
 
-PRODUCTS = {"q/k/v": (576, 960), "o": (576, 576), "gate/up": (576, 3072), "down": (1536, 576), "head": (576, 49152)}
+PRODUCTS = {
+    "q/k/v": (576, 960),
+    "o": (576, 576),
+    "gate/up": (576, 3072),
+    "down": (1536, 576),
+    "head": (576, 49152),
+}
 ROWS = (1, 16, 256)
 CACHE_BYTES = 256 << 20
 ROUNDS = 7
