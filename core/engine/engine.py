@@ -158,13 +158,12 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the engine's figures."""
-        page_size = self._pages.page_size
         return EngineStats(
             num_running=len(self._scheduler.running),
             num_waiting=len(self._scheduler.waiting),
             num_used_tokens=self._pages.num_used_tokens,
-            num_cached_tokens=self._pages.cache.num_pages * page_size,
-            num_total_tokens=self._pages.pool.num_pages * page_size,
+            num_cached_tokens=self._pages.cache.num_pages * self._pages.page_size,
+            num_total_tokens=self._pages.num_total_tokens,
             num_retractions=self._scheduler.num_retractions,
             num_generated_tokens=self._num_generated,
         )

@@ -46,9 +46,14 @@ class SequencePages:
         return (self.pool.num_free + self.cache.num_evictable_pages) * self.page_size
 
     @property
+    def num_total_tokens(self) -> int:
+        """Tokens that all pages hold."""
+        return self.pool.num_pages * self.page_size
+
+    @property
     def num_used_tokens(self) -> int:
         """Tokens' worth of pages that running sequences hold, shared ones counted once."""
-        return self.pool.num_pages * self.page_size - self.num_available_tokens
+        return self.num_total_tokens - self.num_available_tokens
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""

@@ -30,11 +30,6 @@ class StepLog:
         self._num_cached_tokens = 0
         self._since = time.perf_counter()
 
-    @property
-    def num_total_tokens(self) -> int:
-        """Tokens that the pool holds."""
-        return self._pages.pool.num_pages * self._pages.page_size
-
     def note(self, plan: BatchPlan) -> None:
         """Take note of a launched step."""
         prefills = [p for p in plan.sequences if p.is_prefill]
@@ -68,4 +63,4 @@ class StepLog:
         )
 
     def _usage(self) -> float:
-        return self._pages.num_used_tokens / self.num_total_tokens
+        return self._pages.num_used_tokens / self._pages.num_total_tokens

@@ -114,7 +114,7 @@ def llmfw(executable: Path) -> Server:
 
 
 def transformers_serve(executable: Path) -> Server:
-    """Return `transformers serve` with continuous batching, in its fastest settings found (see the page).
+    """Return `transformers serve` with continuous batching, in the best settings found for it (see the page).
 
     It knows no `ignore_eos`; the request's own generation config switches the end-of-sequence token off instead.
     """
