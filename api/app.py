@@ -18,6 +18,7 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.core.parsers import ReasoningParser, ToolParser
+from llmfw.core.tokenizer import Tokenizer
 
 from .chat import ChatService
 from .completions import CompletionService
@@ -32,7 +33,6 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
-from .tokenizer import Tokenizer
 
 MAX_BODY_BYTES = 64 * 2**20
 

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta
+from llmfw.core.tokenizer import Tokenizer
 
 from .generation import Choice, Generation, Generator
 from .sampling import to_sampling
@@ -21,7 +22,6 @@ from .schemas.common import Usage
 from .schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from .sse import DONE, frame
 from .text_stream import Delta, TextStream
-from .tokenizer import Tokenizer
 from .usage import usage_of
 
 MAX_PROMPTS = 2048

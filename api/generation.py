@@ -22,13 +22,22 @@ from llmfw.core.errors import (
     ModelNotFoundError,
     RequestError,
 )
-from llmfw.core.request import EngineInfo, FinishReason, Request, SamplingParams
+from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
+from llmfw.core.tokenizer import Tokenizer
 
 from .text_stream import Delta, TextStream
-from .tokenizer import Tokenizer
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of an output beside how its tokens are sampled. The fields are those of `Request`."""
+
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: GrammarSpec | None = None
+    thinking: Thinking | None = None
 
 
 class Choice:
@@ -159,19 +168,23 @@ class Generator:
         *,
         n: int = 1,
         priority: int = 0,
+        output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
         """Return a generation of n choices for each prompt, prompt-major. Nothing is sent before its events are read.
 
         Args:
             prefix: of the id.
+            output: what else is asked of each choice; the prompt's log probabilities only of a prompt's first one.
             max_tokens_param: how the client calls `max_tokens`.
 
         Raises:
             RequestError: a prompt is empty, does not fit, or a token id is none of the model's.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
-        eos = () if sampling.ignore_eos else self.tokenizer.eos_token_ids
+        output = output or Output()
+        ignore_eos = sampling.ignore_eos and output.grammar is None
+        eos = () if ignore_eos else self.tokenizer.eos_token_ids
         self._check_token_ids("stop_token_ids", sampling.stop_token_ids)
         self._check_token_ids("logit_bias", tuple(sampling.logit_bias))
         choices: list[Choice] = []
@@ -185,6 +198,10 @@ class Generator:
                     sampling=_with_own_seed(fitted, i),
                     eos_token_ids=eos,
                     priority=priority,
+                    logprobs=output.logprobs,
+                    prompt_logprobs=output.prompt_logprobs if i == 0 else None,
+                    grammar=output.grammar,
+                    thinking=output.thinking,
                 )
                 choices.append(Choice(index, request, make_text(prompt)))
         return Generation(id, self.client, choices)

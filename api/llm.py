@@ -24,11 +24,11 @@ from llmfw.core.model import resolve_model
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import SamplingParams
+from llmfw.core.tokenizer_files import load_tokenizer
 
 from .generation import Generator
 from .parts import build_chat_template
 from .text_stream import TextStream
-from .tokenizer_files import load_tokenizer
 
 ResultT = TypeVar("ResultT")
 Prompts = str | Sequence[str] | Sequence[Sequence[int]]

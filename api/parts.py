@@ -7,8 +7,7 @@ from pathlib import Path
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.registry import Registry
-
-from .tokenizer import Tokenizer
+from llmfw.core.tokenizer import Tokenizer
 
 
 def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokenizer) -> ChatTemplate:

@@ -23,12 +23,12 @@ from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
 from llmfw.core.plugins import Plugins
 from llmfw.core.registry import Registry
+from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
 from .listen import bind, url_of
 from .parts import build_chat_template
-from .tokenizer import Tokenizer
-from .tokenizer_files import load_tokenizer
 
 logger = logging.getLogger(__name__)
 

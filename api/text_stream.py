@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
 from llmfw.core.request import FinishReason, TokenEvent
+from llmfw.core.tokenizer import IncrementalDetokenizer
 
 from .stop_strings import StopStrings
-from .tokenizer import IncrementalDetokenizer
 
 Delta = ContentDelta | ReasoningDelta | ToolCallDelta
 

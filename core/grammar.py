@@ -1,6 +1,25 @@
-"""The interface of a grammar engine: a schema, regex or grammar → which tokens may come next.
+"""The interface of a grammar backend: what an output has to be → which tokens may come next.
 
-No bundled part implements it yet; requests that ask for structured output are refused.
+The kinds of `GrammarSpec` that a backend may be given:
+
+    json_schema     JSON text of a schema; `{}` or `true` for any JSON value
+    regex           a regular expression, for the whole output
+    ebnf            a context-free grammar: Lark's form, or llama.cpp's GBNF
+    structural_tag  JSON text of {"type": "structural_tag", "format": FORMAT}, where a FORMAT is one of
+                    {"type": "json_schema", "json_schema": SCHEMA}
+                    {"type": "regex", "pattern": TEXT}          {"type": "grammar", "grammar": EBNF}
+                    {"type": "const_string", "value": TEXT}     {"type": "any_text", "excludes": [TEXT, ...]}
+                    {"type": "sequence", "elements": [FORMAT, ...]}
+                    {"type": "or", "elements": [FORMAT, ...]}
+                    {"type": "tag", "begin": TEXT, "content": FORMAT, "end": TEXT}
+                    {"type": "triggered_tags", "triggers": [TEXT, ...], "tags": [TAG, ...],
+                     "at_least_one": BOOL, "stop_after_first": BOOL}: free text, in which a trigger begins a tag
+                    {"type": "tags_with_separator", "tags": [TAG, ...], "separator": TEXT,
+                     "at_least_one": BOOL, "stop_after_first": BOOL}
+                    (the form that xgrammar introduced)
+
+A text in a format may be, or contain, the text of a special token; it then stands for that token.
+This module knows nothing of sequences and sampling.
 """
 
 from __future__ import annotations
@@ -13,34 +32,58 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from .request import GrammarSpec
+    from .tokenizer import Tokenizer
+
 
 class Grammar(ABC):
-    """The state of one sequence in one compiled grammar."""
+    """The state of one output in a compiled grammar."""
 
     @abstractmethod
-    def mask(self) -> npt.NDArray[np.int32]:
-        """Return a bit set over the vocabulary, 32 tokens a word, least significant bit first: 1 is allowed."""
+    def copy(self) -> Grammar:
+        """Return a grammar of its own in the same state. Cheap: a compiled grammar is kept, and copied per request."""
 
     @abstractmethod
     def accept(self, token_id: int) -> None:
         """Go on to the state after this token. Raises ValueError if it is not allowed."""
 
     @abstractmethod
+    def forced(self) -> Sequence[int]:
+        """Return the tokens that have to come next as the grammar leaves only one way, in the model's own
+        tokenisation; often none."""
+
+    @abstractmethod
     def is_finished(self) -> bool:
-        """Return whether nothing but the end of the sequence may follow."""
+        """Return whether nothing but the end of the output may follow."""
 
 
 class GrammarBackend(ABC):
     """Compiles grammars for one vocabulary.
 
     Args:
-        tokens: the bytes of each token id.
-        eos_token_ids: the tokens that end a sequence.
+        tokenizer: the model's. Its `eos_token_ids` end an output.
+        vocab_size: width of the model's logits, which may be more than the tokenizer has tokens.
     """
 
     @abstractmethod
-    def __init__(self, tokens: Sequence[bytes], eos_token_ids: Sequence[int]) -> None: ...
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...
 
     @abstractmethod
-    def compile(self, kind: str, source: str) -> Grammar:
-        """Compile a "json_schema", "regex" or "ebnf". Raises RequestError that names what is not supported."""
+    def compile(self, spec: GrammarSpec) -> Grammar:
+        """Return a grammar at its beginning.
+
+        Called in threads of their own, at once: it must not hold the interpreter's lock for long.
+
+        Raises:
+            RequestError: the spec is broken, or asks for what this backend cannot hold to; says what.
+        """
+
+    @abstractmethod
+    def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
+        """Write, for each grammar, which tokens may come next. Called in a thread beside the forward pass.
+
+        Args:
+            grammars: of this backend.
+            masks: one row for each grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
+                allowed. The end-of-sequence tokens are allowed where the output may end.
+        """

@@ -39,6 +39,25 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
     arguments: str = ""
 
 
+class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model writes a tool call whose arguments are JSON: `begin`, the arguments' object, `end`.
+
+    Attributes:
+        begin: "{name}" in it stands for the tool's name.
+        end: what follows the arguments.
+        trigger: a text that every `begin` starts with: once it is written, the text is a call.
+        between: what separates two calls.
+        before, after: what is around all calls together.
+    """
+
+    begin: str
+    end: str
+    trigger: str
+    between: str = "\n"
+    before: str = ""
+    after: str = ""
+
+
 class ReasoningParser(ABC):
     """Splits one choice's text into reasoning and content. One object per choice.
 
@@ -48,6 +67,12 @@ class ReasoningParser(ABC):
 
     opening: ClassVar[str | None] = None
     """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
+
+    closing: ClassVar[str | None] = None
+    """Text that closes the reasoning: from there on a grammar holds, and a thinking budget writes it."""
+
+    needs_special_tokens: ClassVar[bool] = False
+    """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         self.in_reasoning = in_reasoning
@@ -67,6 +92,12 @@ class ToolParser(ABC):
     Args:
         tools: the request's tool definitions, as in the OpenAI API.
     """
+
+    call_format: ClassVar[CallFormat | None] = None
+    """How calls are written, so that a grammar can enforce them; None: this cannot be said with JSON arguments."""
+
+    needs_special_tokens: ClassVar[bool] = False
+    """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         self.tools = tools

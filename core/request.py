@@ -100,6 +100,34 @@ def _check(param: str, value: object, good: bool, expected: str) -> None:
         raise RequestError(f"{param} is {value!r}; it must be {expected}", param=param)
 
 
+class GrammarSpec(msgspec.Struct, frozen=True):
+    """What an output has to be, as text for a grammar backend.
+
+    Attributes:
+        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.grammar`).
+        source: the schema or tag as JSON text, the regular expression, or the grammar.
+    """
+
+    kind: str
+    source: str
+
+
+class Thinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a model's thinking is marked in its output. A grammar holds for what comes after it.
+
+    Attributes:
+        begin: tokens that open the thinking, where they are the output's first ones.
+        end: tokens that close it, in this order and side by side.
+        is_open: the prompt has opened it already.
+        budget: after so many tokens of thinking the engine closes it; None: never.
+    """
+
+    begin: tuple[int, ...] = ()
+    end: tuple[int, ...]
+    is_open: bool = False
+    budget: int | None = None
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=True):
     """One prompt to be continued, as the engine sees it.
 
@@ -107,8 +135,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         id: unique among the requests in the engine.
         prompt: token ids, at least one.
         sampling: `max_tokens` and `seed` are set (see `Engine.add`).
-        eos_token_ids: the model's end-of-sequence tokens, empty with `ignore_eos`.
+        eos_token_ids: the model's end-of-sequence tokens, empty with `ignore_eos` (but not with a grammar, which
+            says itself when the text may end).
         priority: larger runs earlier, for policies that look at it.
+        logprobs: report the log probability of each new token, and of so many of the most likely ones; None: none.
+        prompt_logprobs: the same for the prompt's tokens, on the first event. Such a prompt is computed whole: it
+            takes nothing from the prefix cache.
+        grammar: what the output has to be; None: anything.
+        thinking: how thinking is marked, where a grammar has to wait for its end or it has a budget.
     """
 
     id: str
@@ -116,6 +150,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
     priority: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: GrammarSpec | None = None
+    thinking: Thinking | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -131,6 +169,21 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
 ToEngine = Request | Abort | StatsQuery
 
 
+class TokenLogprob(msgspec.Struct, array_like=True):
+    """How likely a token was among all of the vocabulary, by the model's own logits: the natural logarithm of their
+    softmax, before temperature, penalties, bias and grammar.
+
+    Attributes:
+        logprob: of the token.
+        top_ids: the most likely tokens at its place, the most likely first.
+        top_logprobs: theirs.
+    """
+
+    logprob: float
+    top_ids: list[int] = []
+    top_logprobs: list[float] = []
+
+
 class TokenEvent(msgspec.Struct, array_like=True):
     """New tokens of one request, and how it ended if it did.
 
@@ -140,6 +193,10 @@ class TokenEvent(msgspec.Struct, array_like=True):
         finish_reason: None while the request runs.
         cached_tokens: how many prompt tokens came from the prefix cache (on a request's first event, else 0).
         error: the reason, with finish_reason "error".
+        error_kind: the name of the exception's class, with finish_reason "error": one of `core.errors`, if it is
+            the client's mistake.
+        logprobs: one for each of `token_ids`, if the request asks for them.
+        prompt_logprobs: one for each prompt token but the first, on the first event, if the request asks for them.
     """
 
     id: str
@@ -147,6 +204,9 @@ class TokenEvent(msgspec.Struct, array_like=True):
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     error: str | None = None
+    error_kind: str = ""
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob] | None = None
 
 
 class StepOutput(msgspec.Struct, tag="step"):

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
-MAX_CORE = 5200  # half of it docstrings and signatures; past this, look for the missing room
+MAX_CORE = 6600  # half of it docstrings and signatures; past this, look for the missing room
 LIGHT_COMMANDS = ("--version", "--help", "plugins", "plugins --json", "serve --help")
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -13,9 +13,9 @@ from llmfw.api.fingerprint import system_fingerprint
 from llmfw.api.listen import bind, url_of
 from llmfw.api.messages import check_messages
 from llmfw.api.parts import build_chat_template
-from llmfw.api.tokenizer import Tokenizer
 from llmfw.core.errors import ConfigError, RequestError
 from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer import Tokenizer
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import byte_tokenizer

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.api.text_stream import TextStream
-from llmfw.api.tokenizer import Tokenizer
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 from llmfw.core.request import FinishReason, TokenEvent
+from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 

@@ -18,10 +18,10 @@ import uvicorn
 
 from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
-from llmfw.api.tokenizer import Tokenizer
-from llmfw.api.tokenizer_files import load_tokenizer
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
+from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser

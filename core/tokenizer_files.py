@@ -12,8 +12,7 @@ from typing import Any
 
 import tokenizers
 
-from llmfw.core.errors import ModelError
-
+from .errors import ModelError
 from .tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)

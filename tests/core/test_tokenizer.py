@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from llmfw.api.tokenizer import MAX_HELD_TOKENS, Tokenizer
+from llmfw.core.tokenizer import MAX_HELD_TOKENS, Tokenizer
 
 TEXTS = ["The quick brown fox", "Zwölf Boxkämpfer jagen Viktor", "日本語 🎉 👨‍👩‍👧"]
 

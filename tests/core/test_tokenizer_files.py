@@ -10,8 +10,8 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from llmfw.api.tokenizer_files import load_tokenizer
 from llmfw.core.errors import ModelError
+from llmfw.core.tokenizer_files import load_tokenizer
 
 
 @pytest.fixture
