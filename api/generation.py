@@ -159,6 +159,21 @@ class Generator:
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
 
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return a prompt's tokens. The event loop is not held up by a long one.
+
+        Raises:
+            ContextLengthError: the text is so long that it cannot fit: then it is not even encoded, which would take
+                a hundred times its memory.
+        """
+        least, limit = self.tokenizer.fewest_tokens(text), self.info.max_model_len
+        if least > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt's {len(text)} characters are "
+                f"{least} tokens at least"
+            )
+        return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+
     def start(
         self,
         prefix: str,
