@@ -71,7 +71,7 @@ class Generation:
         self.choices = choices
         self._client = client
 
-    async def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+    def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
         Closing the iterator before its end aborts what still runs.
@@ -79,10 +79,7 @@ class Generation:
         Raises:
             EngineError: as `EngineClient.generate`.
         """
-        source = self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
-        async with contextlib.aclosing(source):
-            async for event in source:
-                yield event
+        return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
         """Run to the end; return all deltas by choice index."""
