@@ -6,11 +6,9 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -34,6 +32,7 @@ from ..config import EngineConfig
 from ..errors import LLMFWError
 from ..log import setup_logging
 from ..request import Abort, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from .alarm import Alarm
 from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
@@ -44,30 +43,6 @@ logger = logging.getLogger("llmfw.core.engine.process")
 HELLO_TIMEOUT_MS = 5000
 FAREWELL_MS = 1000  # how long a last message may take to leave
 ORPHAN_GRACE_S = 3.0
-
-
-class Alarm:
-    """Wakes a thread that polls, from any other thread. It is polled as a socket is."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-
-    def fileno(self) -> int:
-        """Of what becomes readable."""
-        return self._reader.fileno()
-
-    def ring(self) -> None:
-        """Make it readable."""
-        with contextlib.suppress(BlockingIOError):  # it rings already, many times over
-            self._writer.send(b"!")
-
-    def stop(self) -> None:
-        """Make it unreadable."""
-        with contextlib.suppress(BlockingIOError):
-            while self._reader.recv(4096):
-                pass
 
 
 class EngineServer:

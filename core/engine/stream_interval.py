@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from ..request import TokenEvent
 
 
@@ -45,13 +47,10 @@ class StreamInterval:
 
 def _joined(first: TokenEvent, second: TokenEvent) -> TokenEvent:
     """Return one event for two of the same request, one after the other."""
-    return TokenEvent(
-        id=first.id,
+    return msgspec.structs.replace(
+        second,
         token_ids=first.token_ids + second.token_ids,
-        finish_reason=second.finish_reason,
         cached_tokens=first.cached_tokens or second.cached_tokens,
-        error=second.error,
-        error_kind=second.error_kind,
         logprobs=None if first.logprobs is None else first.logprobs + (second.logprobs or []),
         prompt_logprobs=first.prompt_logprobs,
     )

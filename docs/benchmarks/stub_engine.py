@@ -47,6 +47,9 @@ class StubEngine:
         """Whether a request runs."""
         return bool(self._running)
 
+    def call_when_ready(self, wake: Any) -> None:
+        """Take note of nothing: this engine has no work that another thread could bring."""
+
     def add(self, request: Request) -> None:
         """Accept a request."""
         self._running[request.id] = (0, request.sampling.max_tokens or 1)
