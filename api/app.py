@@ -24,7 +24,7 @@ from .chat import ChatService
 from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
-from .generation import Generator
+from .generation import Generator, GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .routes.chat import chat_routes
@@ -46,6 +46,7 @@ def create_app(
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
     json_tool_parser: type[ToolParser] | None = None,
+    grammar_checker: GrammarChecker | None = None,
     sampling_defaults: Mapping[str, float] | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
@@ -55,6 +56,7 @@ def create_app(
         client: started.
         reasoning_parser, tool_parser: classes that fit the model, or None.
         json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
+        grammar_checker: refuses grammars that no output can be held to.
         sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
@@ -62,7 +64,7 @@ def create_app(
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name, sampling_defaults=sampling_defaults)
+    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker, sampling_defaults)
     fingerprint = system_fingerprint(client.info, (chat_template.source, reasoning_parser, tool_parser))
     chat = ChatService(
         generator,

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -31,8 +32,11 @@ MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
 
 
-GrammarChecker = Callable[[GrammarSpec, str], Awaitable[None]]
-"""Given a grammar and the field that asks for it, raises RequestError if it is wrong."""
+class GrammarChecker(Protocol):
+    """Refuses grammars that no output can be held to."""
+
+    async def check(self, spec: GrammarSpec, param: str) -> None:
+        """Raise RequestError, naming the field that asks for it, if a grammar is wrong."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +148,7 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
-        grammar_checker: refuses grammars that no output can be held to.
+        grammar_checker: None: no grammar is refused here; the engine may.
         sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
     """
 
@@ -177,7 +181,7 @@ class Generator:
     async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
         """Raise RequestError, naming the parameter, if no output can be held to a grammar."""
         if self._grammar_checker is not None:
-            await self._grammar_checker(spec, param)
+            await self._grammar_checker.check(spec, param)
 
     def start(
         self,

@@ -21,6 +21,7 @@ from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
+from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
@@ -34,7 +35,15 @@ LAST_MESSAGE = (
 )
 """A chat template that makes the echo engine answer with the last message's text."""
 
-PARTS = ("reasoning_parser", "tool_parser", "json_tool_parser", "sampling_defaults", "plugin_routes")
+PARTS = (
+    "reasoning_parser",
+    "tool_parser",
+    "json_tool_parser",
+    "grammar_checker",
+    "sampling_defaults",
+    "plugin_routes",
+)
+"""What a test may give `create_app` in place of the parts that `serving` gives it."""
 SERVED_NAME = "org/echo"
 
 
@@ -58,6 +67,13 @@ class Served:
     def chat(self, text: str, **fields: Any) -> httpx.Response:
         """Send a chat of one message."""
         return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+
+
+class AnyGrammar:
+    """A grammar checker that finds nothing wrong, as the echo engine holds its outputs to nothing."""
+
+    async def check(self, spec: GrammarSpec, param: str) -> None:
+        return
 
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -86,7 +102,11 @@ def serving(
     thread.start()
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
-    parts = {"reasoning_parser": Qwen3ReasoningParser, "tool_parser": HermesToolParser}
+    parts: dict[str, Any] = {
+        "reasoning_parser": Qwen3ReasoningParser,
+        "tool_parser": HermesToolParser,
+        "grammar_checker": AnyGrammar(),
+    }
     parts |= {name: options.pop(name) for name in PARTS if name in options}
     app = create_app(
         client,
