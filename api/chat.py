@@ -81,7 +81,7 @@ class ChatService:
         output = self._output(body, form, prompt_text)
         for check in form.checks:
             await self._generator.check_grammar(check.spec, check.param)
-        prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
+        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
             [prompt],

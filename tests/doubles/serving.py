@@ -90,11 +90,17 @@ def byte_tokenizer(folder: Path, markers: Sequence[str] = ()) -> Tokenizer:
 
 @contextmanager
 def serving(
-    engine: Any, tokenizer: Tokenizer, template: str = LAST_MESSAGE, **options: Any
+    engine: Any,
+    tokenizer: Tokenizer,
+    template: str = LAST_MESSAGE,
+    *,
+    name: str = SERVED_NAME,
+    **options: Any,
 ) -> Iterator[Served]:
     """Serve an engine until the block ends.
 
     Args:
+        name: of the model, for clients.
         options: of the server's config; those of `create_app` go to the application.
     """
     loop = asyncio.new_event_loop()
@@ -112,7 +118,7 @@ def serving(
         client,
         tokenizer,
         JinjaChatTemplate(template, tokenizer.special_tokens),
-        ServerConfig(served_model_name=SERVED_NAME, **options),
+        ServerConfig(served_model_name=name, **options),
         **parts,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
