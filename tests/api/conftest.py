@@ -7,6 +7,11 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.tokenizer_files import load_tokenizer
+
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
 
@@ -21,3 +26,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def sdk(server: Served) -> Iterator[openai.OpenAI]:
     with server.openai() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def demo() -> Tokenizer:
+    """Return the demo model's tokenizer: byte-level BPE with whole words."""
+    return load_tokenizer(resolve_model("demo", load_plugins().registry).path)
