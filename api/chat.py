@@ -15,7 +15,8 @@ from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, To
 from llmfw.core.request import SamplingParams
 
 from .chat_chunks import ChatChunks, new_call_id
-from .generation import Generation, Generator, MakeText
+from .generation import Generation, Generator, MakeText, Output
+from .logprobs import chat_logprobs
 from .messages import check_messages, check_tools
 from .sampling import to_sampling
 from .schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
@@ -61,6 +62,7 @@ class ChatService:
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
         sampling = to_sampling(body, max_tokens, {"max_tokens": param})
+        logprobs = _num_logprobs(body)
         tools = self._tools(body)
         prompt_text = self._render(body, tools)
         prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
@@ -71,6 +73,7 @@ class ChatService:
             self._make_text(body, sampling, tools, prompt_text),
             n=body.n or 1,
             priority=body.priority or 0,
+            output=Output(logprobs=logprobs),
             max_tokens_param=param,
         )
 
@@ -81,6 +84,7 @@ class ChatService:
             ChatChoice(
                 index=choice.index,
                 message=_message(deltas[choice.index]),
+                logprobs=chat_logprobs(deltas[choice.index]),
                 finish_reason=choice.text.finish_reason or "stop",
             )
             for choice in generation.choices
@@ -165,6 +169,7 @@ class ChatService:
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(tools) if tool_parser else None,
                 one_call=body.parallel_tool_calls is False,
+                token_bytes=self._generator.tokenizer.token_bytes if body.logprobs else None,
             )
 
         return make_text
@@ -179,6 +184,15 @@ def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
             param="max_tokens",
         )
     return (old, "max_tokens") if new is None else (new, "max_completion_tokens")
+
+
+def _num_logprobs(body: ChatRequest) -> int | None:
+    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError(
+            f"top_logprobs is {body.top_logprobs}; it needs logprobs to be true", param="top_logprobs"
+        )
+    return (body.top_logprobs or 0) if body.logprobs else None
 
 
 def _message(deltas: Sequence[Delta]) -> ChatMessage:

@@ -42,7 +42,8 @@ class ScoredToken(msgspec.Struct, frozen=True):
 
     Attributes:
         start: where its text begins, in characters from the text's beginning.
-        chosen: the token itself; its logprob is None where nothing precedes it.
+        bytes: of its text; maybe a part of a character.
+        logprob: None where nothing precedes it.
         top: the most likely tokens at its place, the most likely first.
     """
 
