@@ -7,9 +7,9 @@ from typing import cast
 import msgspec
 
 from llmfw.core.errors import RequestError
-from llmfw.core.tokenizer import Tokenizer
 
 from .fill_in import end_ids, find_layout, lay_out
+from .generation import Generator
 
 MAX_PROMPTS = 2048
 
@@ -28,32 +28,37 @@ class Prompt(msgspec.Struct, frozen=True):
     text: str | None
 
 
-async def encode_prompts(field: PromptField, tokenizer: Tokenizer) -> list[Prompt]:
+async def encode_prompts(field: PromptField, generator: Generator) -> list[Prompt]:
     """Return each prompt in the body's field.
 
     Raises:
         RequestError: there are none, too many, or of several kinds.
     """
     return [
-        Prompt(await tokenizer.encode_aside(each), each) if isinstance(each, str) else Prompt(each, None)
+        Prompt(await generator.tokenizer.encode_aside(each), each)
+        if isinstance(each, str)
+        else Prompt(each, None)
         for each in _each(field)
     ]
 
 
 async def encode_fill_in(
-    field: PromptField, suffix: str, tokenizer: Tokenizer
+    field: PromptField, suffix: str, generator: Generator
 ) -> tuple[list[Prompt], tuple[int, ...]]:
     """Return each prompt, made to ask for what comes between it and the suffix, and the tokens that end that.
 
     Raises:
         RequestError: as `encode_prompts`, or the model knows no way to be asked.
     """
+    tokenizer = generator.tokenizer
     layout = find_layout(tokenizer)
     prompts = []
     for each in _each(field):
         text = each if isinstance(each, str) else None
         prefix = (
-            await tokenizer.encode_aside(each, add_special_tokens=False) if isinstance(each, str) else each
+            await generator.tokenizer.encode_aside(each, add_special_tokens=False)
+            if isinstance(each, str)
+            else each
         )
         prompts.append(Prompt(lay_out(layout, tokenizer, prefix, suffix), text))
     return prompts, end_ids(layout, tokenizer)

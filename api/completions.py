@@ -49,10 +49,10 @@ class CompletionService:
         sampling, scores_only = _sampling(body)
         tokenizer = self._generator.tokenizer
         if body.suffix:
-            prompts, ends = await encode_fill_in(body.prompt, body.suffix, tokenizer)
+            prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
             sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
         else:
-            prompts = await encode_prompts(body.prompt, tokenizer)
+            prompts = await encode_prompts(body.prompt, self._generator)
         skip = body.skip_special_tokens is not False
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,

@@ -155,7 +155,14 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
         ({"text": "a", "sampling_params": {"top_p": "x"}}, "sampling_params.top_p"),
         ({"text": "a", "sampling_params": {"regex": "x"}}, "sampling_params.regex"),
         ({"text": "a", "sampling_params": {"n": 2}}, "sampling_params.n"),
-        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        ({"text": []}, "text"),
+        ({"input_ids": []}, "input_ids"),
+        ({"input_ids": [1, [2]]}, "input_ids"),
+        ({"text": ["a"] * 3000}, "text"),
+        ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+        ({"text": "a", "top_logprobs_num": 2}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "logprob_start_len": -2}, "logprob_start_len"),
     ],
 )
 def test_a_wrong_native_request_is_a_400_that_names_the_field(
