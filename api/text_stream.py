@@ -35,6 +35,7 @@ class TextStream:
         token_ids: all tokens so far, those of an end or stop included.
         num_reasoning_tokens: how many of these were thinking.
         num_cached_tokens: how many of the prompt's came from the prefix cache.
+        logprobs: one for each of `token_ids`, if the request asks for them, else none.
         prompt_logprobs: one for each prompt token but the first, if the request asks for them, after the first event.
     """
 
@@ -63,6 +64,7 @@ class TextStream:
         self.token_ids: list[int] = []
         self.num_reasoning_tokens = 0
         self.num_cached_tokens = 0
+        self.logprobs: list[TokenLogprob] = []
         self.prompt_logprobs: list[TokenLogprob] | None = None
 
     @property
@@ -93,6 +95,7 @@ class TextStream:
     def _feed(self, event: TokenEvent) -> Sequence[Delta]:
         token_ids = event.token_ids
         self.token_ids += token_ids
+        self.logprobs += event.logprobs or ()
         if event.cached_tokens:
             self.num_cached_tokens = event.cached_tokens
         if event.finish_reason is FinishReason.STOP and token_ids:
