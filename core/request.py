@@ -208,6 +208,11 @@ class TokenEvent(msgspec.Struct, array_like=True):
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob] | None = None
 
+    @classmethod
+    def failed(cls, id: str, error: Exception) -> TokenEvent:
+        """Return the event that ends a request by an exception."""
+        return cls(id, [], FinishReason.ERROR, error=str(error), error_kind=type(error).__name__)
+
 
 class StepOutput(msgspec.Struct, tag="step"):
     """All events of one engine step for one client."""

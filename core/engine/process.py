@@ -6,9 +6,11 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -43,6 +45,30 @@ FAREWELL_MS = 1000  # how long a last message may take to leave
 ORPHAN_GRACE_S = 3.0
 
 
+class Alarm:
+    """Wakes a thread that polls, from any other thread. It is polled as a socket is."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Of what becomes readable."""
+        return self._reader.fileno()
+
+    def ring(self) -> None:
+        """Make it readable."""
+        with contextlib.suppress(BlockingIOError):  # it rings already, many times over
+            self._writer.send(b"!")
+
+    def stop(self) -> None:
+        """Make it unreadable."""
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass
+
+
 class EngineServer:
     """Serves one engine to any number of clients, each known by its socket's identity.
 
@@ -56,13 +82,19 @@ class EngineServer:
         self._engine = engine
         self._clients: set[bytes] = set()
         self._owners: dict[str, bytes] = {}
+        self._alarm = Alarm()
+        self._poller = zmq.Poller()
+        self._poller.register(sock, zmq.POLLIN)
+        self._poller.register(self._alarm, zmq.POLLIN)
+        engine.call_when_ready(self._alarm.ring)
 
     def run(self) -> None:
         """Serve until an exception ends the process. Waits without a time-out while there is no work."""
         try:
             while True:
                 if not self._engine.has_work:
-                    self._socket.poll()
+                    self._poller.poll()
+                    self._alarm.stop()
                 self._take_all_in()
                 if self._engine.has_work:
                     self._send_events(self._engine.step())
