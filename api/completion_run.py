@@ -138,10 +138,5 @@ class CompletionGeneration:
             raise EngineError(
                 "the engine gave no log probabilities of the prompt, though it was asked for them"
             )
-        tokens = prompt_tokens(prompt, logprobs, self._tokenizer, skip_special_tokens=self._skip)
-        found = completion_logprobs(tokens, 0)
-        end = len(
-            self._texts[self.prompt_index(choice)]
-        )  # a token may be longer than what the client wrote for it
-        found.text_offset = [min(offset, end) for offset in found.text_offset]
-        return found
+        tokens = prompt_tokens(prompt, logprobs, self._tokenizer, self._texts[self.prompt_index(choice)])
+        return completion_logprobs(tokens, 0)

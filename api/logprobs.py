@@ -47,22 +47,23 @@ def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> Completio
 
 
 def prompt_tokens(
-    token_ids: Sequence[int],
-    logprobs: Sequence[TokenLogprob],
-    tokenizer: Tokenizer,
-    *,
-    skip_special_tokens: bool,
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
 ) -> list[ScoredToken]:
-    """Return the tokens of a prompt, with starts in the text that it is decoded to.
+    """Return the tokens of a prompt, with starts in its text.
 
     Args:
         logprobs: of each token but the first.
+        text: of the prompt, as the client wrote it or gets it; special tokens may be in it or not.
     """
-    detokenizer, length = tokenizer.detokenizer(skip_special_tokens=skip_special_tokens), 0
+    detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
     tokens = []
     for token_id, logprob in zip(token_ids, chain([None], logprobs), strict=True):
-        tokens.append(score(length, token_id, logprob, tokenizer.token_bytes))
-        length += len(detokenizer.feed([token_id]))
+        tokens.append(score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes))
+        piece = detokenizer.feed([token_id])
+        if not text.startswith(piece, place) and text.startswith(piece.lstrip(), place):
+            piece = piece.lstrip()  # a space that only stands between two words
+        if text.startswith(piece, place) or tokenizer.decode([token_id]):
+            place += len(piece)  # else a special token that the text does not have
     return tokens
 
 

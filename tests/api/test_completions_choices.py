@@ -116,3 +116,12 @@ def test_a_suffix_makes_the_prompt_one_that_asks_for_what_lies_between(as_token_
         asked = tokenizer.decode(served.engine.requests[-1].prompt, skip_special_tokens=False)
         assert asked == "<s> <|fim_prefix|> x <|fim_suffix|> y <|fim_middle|>"
         assert body["usage"]["prompt_tokens"] == 6
+
+
+def test_tokens_that_the_client_s_text_does_not_have_take_no_room() -> None:
+    tokenizer = fill_in_tokenizer()
+    with serving(EchoEngine(), tokenizer) as served:
+        [choice] = complete(served, prompt="x  y x", echo=True, logprobs=0, max_tokens=0)["choices"]
+    assert choice["text"] == "x  y x"
+    assert choice["logprobs"]["tokens"] == ["<s>", " x", " y", " x"]
+    assert choice["logprobs"]["text_offset"][:2] == [0, 0]

@@ -68,11 +68,20 @@ def test_a_scored_prompt_has_transformers_log_probabilities(
         assert choice["text"].startswith(text)
 
 
-def test_each_token_s_text_stands_at_its_offset(served: Served) -> None:
-    [choice] = complete(served, prompt=PROMPTS[1], echo=True, logprobs=0, temperature=0)["choices"]
+@pytest.mark.parametrize("prompt", [PROMPTS[1], "<|im_start|>user\nHi<|im_end|>\n"])
+def test_each_token_s_text_stands_at_its_offset(served: Served, prompt: str) -> None:
+    [choice] = complete(served, prompt=prompt, echo=True, logprobs=0, temperature=0)["choices"]
     tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
     for name, offset in zip(tokens[:-1], offsets[:-1], strict=True):
         assert name.startswith("bytes:") or choice["text"].startswith(name, offset)
+
+
+def test_special_tokens_that_are_not_shown_take_no_room(served: Served) -> None:
+    for skip, expected in ((True, [0, 0, 1, 1]), (False, [0, 10, 11, 23])):
+        fields = {"prompt": [2, 10, 1, 11], "echo": True, "logprobs": 0, "max_tokens": 0}
+        [choice] = complete(served, **fields, skip_special_tokens=skip)["choices"]
+        assert choice["logprobs"]["tokens"] == ["<|im_end|>", "(", "<|im_start|>", ")"]
+        assert choice["logprobs"]["text_offset"] == expected
 
 
 def test_a_chat_s_entries_are_transformers(served: Served, demo: Tokenizer, reference: Any) -> None:
