@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-from ..errors import EngineDeadError, EngineError, LLMFWError
+from ..errors import EngineDeadError, EngineError, LLMFWError, RequestError
 from ..request import Abort, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
 from .wire import error_of
 
@@ -101,5 +101,11 @@ class EventStreams:
 
 
 def _error_of(event: TokenEvent) -> LLMFWError:
+    """Return the exception that ended a request in the engine."""
     reason = event.error or "the engine gave no reason"
-    return error_of(EngineFailed(event.error_kind, reason)) if event.error_kind else EngineError(reason)
+    if not event.error_kind:
+        return EngineError(reason)
+    error = error_of(EngineFailed(event.error_kind, reason))
+    if isinstance(error, RequestError):
+        error.param = event.error_param
+    return error

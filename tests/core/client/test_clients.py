@@ -72,15 +72,19 @@ async def test_leaving_a_stream_aborts_its_request(client: EngineClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("token", "kind", "words"),
-    [(REFUSE, RequestError, "refuses"), (BREAK, EngineError, "ZeroDivisionError: a defect")],
+    ("token", "kind", "param", "words"),
+    [
+        (REFUSE, RequestError, "prompt", "refuses"),
+        (BREAK, EngineError, None, "ZeroDivisionError: a defect"),
+    ],
 )
 async def test_a_request_that_is_not_accepted_ends_alone_and_by_its_own_exception(
-    client: EngineClient, token: int, kind: type[Exception], words: str
+    client: EngineClient, token: int, kind: type[Exception], param: str | None, words: str
 ) -> None:
     other = asyncio.create_task(run(client, request("other", *range(20))))
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=words) as caught:
         await run(client, request("bad", token))
+    assert getattr(caught.value, "param", None) == param
     assert len(await other) == 21
 
 
