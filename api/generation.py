@@ -23,7 +23,15 @@ from llmfw.core.errors import (
     ModelNotFoundError,
     RequestError,
 )
-from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
+from llmfw.core.request import (
+    EngineInfo,
+    FinishReason,
+    GrammarSpec,
+    Request,
+    SamplingParams,
+    Thinking,
+    TokenEvent,
+)
 from llmfw.core.tokenizer import Tokenizer
 
 from .text_stream import Delta, TextStream
@@ -98,44 +106,53 @@ class Generation:
         return deltas
 
     async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        text = choice.text
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
-                if event.finish_reason is FinishReason.ABORT:
-                    raise EngineError("the request was aborted")
-                yield choice, text.feed(event)
-                if text.finish_reason is not None:
+                yield choice, _feed(choice, event)
+                if choice.text.finish_reason is not None:
                     return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Run all choices at once, and yield their events as they come."""
-        queue: asyncio.Queue[tuple[Choice, Sequence[Delta]] | Exception | None] = asyncio.Queue()
+        """Run all choices at once, and yield their events as they come.
+
+        A choice's text takes an event only when that event's turn comes: the reader looks at both together.
+        """
+        queue: asyncio.Queue[tuple[Choice, TokenEvent | Exception | None]] = asyncio.Queue()
 
         async def pump(choice: Choice) -> None:
             try:
-                async with contextlib.aclosing(self._one(choice)) as events:
+                async with contextlib.aclosing(self._client.generate(choice.request)) as events:
                     async for event in events:
-                        queue.put_nowait(event)
+                        queue.put_nowait((choice, event))
             except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
-                queue.put_nowait(error)
+                queue.put_nowait((choice, error))
             else:
-                queue.put_nowait(None)
+                queue.put_nowait((choice, None))
 
-        tasks = [asyncio.create_task(pump(choice)) for choice in self.choices]
+        running = {choice.index: asyncio.create_task(pump(choice)) for choice in self.choices}
+        tasks = list(running.values())
         try:
-            running = len(tasks)
             while running:
-                item = await queue.get()
+                choice, item = await queue.get()
+                if choice.index not in running:
+                    continue  # came after the text had ended
                 if isinstance(item, Exception):
                     raise item
-                if item is None:
-                    running -= 1
-                else:
-                    yield item
+                deltas = None if item is None else _feed(choice, item)
+                if deltas is None or choice.text.finish_reason is not None:
+                    running.pop(choice.index).cancel()
+                if deltas is not None:
+                    yield choice, deltas
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _feed(choice: Choice, event: TokenEvent) -> Sequence[Delta]:
+    if event.finish_reason is FinishReason.ABORT:
+        raise EngineError("the request was aborted")
+    return choice.text.feed(event)
 
 
 class Generator:

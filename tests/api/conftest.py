@@ -11,6 +11,7 @@ from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from ..doubles.echo_engine import EchoEngine
@@ -39,3 +40,9 @@ def demo_server() -> Iterator[Served]:
 def sdk(server: Served) -> Iterator[openai.OpenAI]:
     with server.openai() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def demo() -> Tokenizer:
+    """Return the demo model's tokenizer: byte-level BPE with whole words."""
+    return load_tokenizer(resolve_model("demo", load_plugins().registry).path)
