@@ -24,7 +24,8 @@ from .chat import ChatService
 from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
-from .generation import Generator, GrammarChecker
+from .generation import Generator
+from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .routes.chat import chat_routes
@@ -57,7 +58,7 @@ def create_app(
         client: started.
         reasoning_parser, tool_parser: classes that fit the model, or None.
         json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
-        grammar_checker: refuses grammars that no output can be held to.
+        grammar_checker: for structured output; None: there is none.
         sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.

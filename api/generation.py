@@ -11,7 +11,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -34,17 +33,11 @@ from llmfw.core.request import (
 )
 from llmfw.core.tokenizer import Tokenizer
 
+from .grammar_check import GrammarChecker
 from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
-
-
-class GrammarChecker(Protocol):
-    """Refuses grammars that no output can be held to."""
-
-    async def check(self, spec: GrammarSpec, param: str) -> None:
-        """Raise RequestError, naming the field that asks for it, if a grammar is wrong."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +155,7 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
-        grammar_checker: None: no grammar is refused here; the engine may.
+        grammar_checker: None: there is no structured output.
         sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
     """
 
@@ -192,11 +185,6 @@ class Generator:
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
 
-    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
-        """Raise RequestError, naming the parameter, if no output can be held to a grammar."""
-        if self._grammar_checker is not None:
-            await self._grammar_checker.check(spec, param)
-
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return a prompt's tokens. The event loop is not held up by a long one.
 
@@ -211,6 +199,11 @@ class Generator:
                 f"{least} tokens at least"
             )
         return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+
+    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
+        """Raise RequestError, naming the client's parameter, if a grammar cannot be held to (`GrammarChecker.check`)."""
+        checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
+        await checker.check(spec, param)
 
     def start(
         self,

@@ -28,6 +28,7 @@ from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
 from .generation_config import load_sampling_defaults
+from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
 from .parts import build_chat_template
 
@@ -138,9 +139,12 @@ class _Serving:
                 parts["sampling_defaults"] = await asyncio.to_thread(
                     load_sampling_defaults, self._engine_config.model
                 )
+
+            grammar = choose_grammar_backend(self._config.grammar, self._plugins.registry)
             await engine
         finally:
             engine.cancel()
+        parts["grammar_checker"] = GrammarChecker(grammar, tokenizer, client.info.vocab_size)
         app = create_app(client, tokenizer, config=self._config, plugin_routes=self._plugins.routes, **parts)
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)

@@ -79,6 +79,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_field: str = "reasoning_content"
     sampling_defaults: str = "model"
     strict_params: bool = False
+
+    grammar: str = "auto"
     log_level: str = "info"
     options: dict[str, str] = {}
     disabled_plugins: tuple[str, ...] = ()

@@ -73,7 +73,7 @@ class Tokenizer:
 
         It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
         """
-        added = self._backend.get_added_tokens_decoder()
+        added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
@@ -89,6 +89,14 @@ class Tokenizer:
         """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
         found: int | None = self._backend.token_to_id(piece)
         return found
+
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        return str(self._backend.to_str())
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
 
     def detokenizer(
         self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True

@@ -98,6 +98,13 @@ _SETTINGS = (
         help="Where replies have the reasoning; both names are read in messages.",
     ),
     setting(
+        "--grammar",
+        "--grammar-backend",
+        field="grammar",
+        type=Name("grammar", also=("auto", "none")),
+        help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
+    ),
+    setting(
         "--sampling-defaults",
         field="sampling_defaults",
         type=click.Choice(("model", "openai")),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from llmfw.api.grammar_check import GrammarChecker, choose_grammar_backend
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
 from llmfw.core.model import resolve_model
@@ -32,7 +33,13 @@ def demo_server() -> Iterator[Served]:
     config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384)
     tokenizer = load_tokenizer(path)
     engine = Engine.build(config, registry)
-    with serving(engine, tokenizer, tokenizer.chat_template, name="demo") as served:
+    parts = {
+        "grammar_checker": GrammarChecker(
+            choose_grammar_backend("auto", registry), tokenizer, engine.info.vocab_size
+        ),
+        "json_tool_parser": registry.find("tool_parser", "json_calls").load(),
+    }
+    with serving(engine, tokenizer, tokenizer.chat_template, name="demo", **parts) as served:
         yield served
 
 
