@@ -6,7 +6,7 @@ Knows nothing of processes and sockets; its engine client is started and closed 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Litestar
@@ -47,7 +47,9 @@ def create_app(
     *,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
+    json_tool_parser: type[ToolParser] | None = None,
     grammar_checker: GrammarChecker | None = None,
+    sampling_defaults: Mapping[str, float] | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
     """Return the application.
@@ -55,27 +57,31 @@ def create_app(
     Args:
         client: started.
         reasoning_parser, tool_parser: classes that fit the model, or None.
+        json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
         grammar_checker: for structured output; None: there is none.
+        sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
 
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker)
-    fingerprint = system_fingerprint(client.info)
+    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker, sampling_defaults)
+    fingerprint = system_fingerprint(client.info, (chat_template.source, reasoning_parser, tool_parser))
     chat = ChatService(
         generator,
         chat_template,
         reasoning_parser=reasoning_parser,
         tool_parser=tool_parser,
+        json_tool_parser=json_tool_parser,
         fingerprint=fingerprint,
+        reasoning_field=config.reasoning_field,
     )
     completions = CompletionService(generator, fingerprint)
     handlers = [
-        *chat_routes(chat),
-        *completion_routes(completions),
-        *native_routes(NativeService(generator), generator),
+        *chat_routes(chat, strict=config.strict_params),
+        *completion_routes(completions, strict=config.strict_params),
+        *native_routes(NativeService(generator), generator, strict=config.strict_params),
         *model_routes(generator),
         *health_routes(client),
         *openapi_routes(needs_key=config.api_key is not None),

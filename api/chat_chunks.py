@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -10,8 +11,10 @@ from msgspec import UNSET
 from llmfw.core.parsers import ContentDelta, ToolCallDelta
 
 from .generation import Generation
+from .logprobs import chat_logprobs
 from .schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
 from .schemas.common import Usage
+from .scored_tokens import ScoredContent
 from .sse import frame
 from .text_stream import Delta
 
@@ -27,9 +30,18 @@ class ChatChunks:
         generation: gives id and time.
         model: its served name.
         include_usage: every chunk has the key `usage`, null in all but the last.
+        reasoning_fields: of a delta, for the thinking.
     """
 
-    def __init__(self, generation: Generation, model: str, fingerprint: str, include_usage: bool) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        model: str,
+        fingerprint: str,
+        include_usage: bool,
+        reasoning_fields: Sequence[str] = ("reasoning_content",),
+    ) -> None:
+        self._reasoning_fields = reasoning_fields
         self._chunk = ChatChunk(
             id=generation.id,
             created=generation.created,
@@ -50,6 +62,12 @@ class ChatChunks:
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return the event for a piece of an answer."""
+        if isinstance(delta, ScoredContent):
+            return self._encode(
+                ChatChunkChoice(
+                    index=index, delta=ChatDelta(content=delta.text), logprobs=chat_logprobs([delta])
+                )
+            )
         if isinstance(delta, ContentDelta):
             before, after = self._content[index]
             return b"%b%b%b" % (before, _encode(delta.text), after)
@@ -57,7 +75,10 @@ class ChatChunks:
             return self._encode(
                 ChatChunkChoice(index=index, delta=ChatDelta(tool_calls=[_call_chunk(delta)]))
             )
-        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(reasoning_content=delta.text)))
+        thought = ChatDelta()
+        for name in self._reasoning_fields:
+            setattr(thought, name, delta.text)
+        return self._encode(ChatChunkChoice(index=index, delta=thought))
 
     def finish(self, index: int, reason: str) -> bytes:
         """Return a choice's last event."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +22,15 @@ from llmfw.core.errors import (
     ModelNotFoundError,
     RequestError,
 )
-from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
+from llmfw.core.request import (
+    EngineInfo,
+    FinishReason,
+    GrammarSpec,
+    Request,
+    SamplingParams,
+    Thinking,
+    TokenEvent,
+)
 from llmfw.core.tokenizer import Tokenizer
 
 from .grammar_check import GrammarChecker
@@ -91,44 +99,53 @@ class Generation:
         return deltas
 
     async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        text = choice.text
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
-                if event.finish_reason is FinishReason.ABORT:
-                    raise EngineError("the request was aborted")
-                yield choice, text.feed(event)
-                if text.finish_reason is not None:
+                yield choice, _feed(choice, event)
+                if choice.text.finish_reason is not None:
                     return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Run all choices at once, and yield their events as they come."""
-        queue: asyncio.Queue[tuple[Choice, Sequence[Delta]] | Exception | None] = asyncio.Queue()
+        """Run all choices at once, and yield their events as they come.
+
+        A choice's text takes an event only when that event's turn comes: the reader looks at both together.
+        """
+        queue: asyncio.Queue[tuple[Choice, TokenEvent | Exception | None]] = asyncio.Queue()
 
         async def pump(choice: Choice) -> None:
             try:
-                async with contextlib.aclosing(self._one(choice)) as events:
+                async with contextlib.aclosing(self._client.generate(choice.request)) as events:
                     async for event in events:
-                        queue.put_nowait(event)
+                        queue.put_nowait((choice, event))
             except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
-                queue.put_nowait(error)
+                queue.put_nowait((choice, error))
             else:
-                queue.put_nowait(None)
+                queue.put_nowait((choice, None))
 
-        tasks = [asyncio.create_task(pump(choice)) for choice in self.choices]
+        running = {choice.index: asyncio.create_task(pump(choice)) for choice in self.choices}
+        tasks = list(running.values())
         try:
-            running = len(tasks)
             while running:
-                item = await queue.get()
+                choice, item = await queue.get()
+                if choice.index not in running:
+                    continue  # came after the text had ended
                 if isinstance(item, Exception):
                     raise item
-                if item is None:
-                    running -= 1
-                else:
-                    yield item
+                deltas = None if item is None else _feed(choice, item)
+                if deltas is None or choice.text.finish_reason is not None:
+                    running.pop(choice.index).cancel()
+                if deltas is not None:
+                    yield choice, deltas
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _feed(choice: Choice, event: TokenEvent) -> Sequence[Delta]:
+    if event.finish_reason is FinishReason.ABORT:
+        raise EngineError("the request was aborted")
+    return choice.text.feed(event)
 
 
 class Generator:
@@ -139,6 +156,7 @@ class Generator:
         tokenizer: the model's.
         served_name: what clients call the model.
         grammar_checker: None: there is no structured output.
+        sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
     """
 
     def __init__(
@@ -147,10 +165,12 @@ class Generator:
         tokenizer: Tokenizer,
         served_name: str,
         grammar_checker: GrammarChecker | None = None,
+        sampling_defaults: Mapping[str, float] | None = None,
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.served_name = served_name
+        self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
 
     @property

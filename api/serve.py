@@ -27,6 +27,7 @@ from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
+from .generation_config import load_sampling_defaults
 from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
 from .parts import build_chat_template
@@ -34,6 +35,9 @@ from .parts import build_chat_template
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
+JSON_CALLS = (
+    "json_calls"  # tool parser for calls that models do not write by themselves, but grammars make them
+)
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
 
@@ -131,6 +135,11 @@ class _Serving:
                 load_tokenizer, self._engine_config.model, self._engine_config.load_format
             )
             parts = _load_parts(self._config, self._plugins.registry, tokenizer)
+            if self._config.sampling_defaults == "model":
+                parts["sampling_defaults"] = await asyncio.to_thread(
+                    load_sampling_defaults, self._engine_config.model
+                )
+
             grammar = choose_grammar_backend(self._config.grammar, self._plugins.registry)
             await engine
         finally:
@@ -146,6 +155,8 @@ def _load_parts(config: ServerConfig, registry: Registry, tokenizer: Tokenizer) 
     for kind in ("reasoning_parser", "tool_parser"):
         name = getattr(config, kind)
         parts[kind] = registry.find(kind, name).load() if name else None
+    if JSON_CALLS in registry.names("tool_parser"):
+        parts["json_tool_parser"] = registry.find("tool_parser", JSON_CALLS).load()
     return parts
 
 

@@ -61,7 +61,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the API process."""
+    """Settings of the API process.
+
+    Attributes:
+        sampling_defaults: "model": what its generation_config.json says; "openai": temperature 1, top_p 1.
+        reasoning_field: of a message, for the thinking: "reasoning_content", "reasoning" or "both".
+        strict_params: a field that would change nothing is an error instead of being reported as ignored.
+    """
 
     served_model_name: str
     host: str = "127.0.0.1"
@@ -70,6 +76,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    reasoning_field: str = "reasoning_content"
+    sampling_defaults: str = "model"
+    strict_params: bool = False
+
     grammar: str = "auto"
     log_level: str = "info"
     options: dict[str, str] = {}

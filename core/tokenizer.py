@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
+from .token_bytes import TokenBytes
+
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
 CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
 MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
@@ -38,6 +40,7 @@ class Tokenizer:
         backend.no_padding()
         self._backend = backend
         self._longest = max(map(len, backend.get_vocab()), default=1)
+        self._bytes = TokenBytes(backend)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
@@ -65,9 +68,27 @@ class Tokenizer:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
+    def marker(self, text: str) -> tuple[int, ...] | None:
+        """Return the token ids that a text is made of wherever it stands; None if that depends on what is around it.
+
+        It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
+        """
+        added = self.added_tokens().values()
+        ids = self.encode(text, add_special_tokens=False)
+        return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token, a part of a character's where it is one; a special token's name."""
+        return self._bytes.of(token_id)
+
+    def token_id(self, piece: str) -> int | None:
+        """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
+        found: int | None = self._backend.token_to_id(piece)
+        return found
 
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""

@@ -92,11 +92,29 @@ _SETTINGS = (
         unset="the one that the model's source names, or none",
     ),
     setting(
+        "--reasoning-field",
+        field="reasoning_field",
+        type=click.Choice(("reasoning_content", "reasoning", "both")),
+        help="Where replies have the reasoning; both names are read in messages.",
+    ),
+    setting(
         "--grammar",
         "--grammar-backend",
         field="grammar",
         type=Name("grammar", also=("auto", "none")),
         help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
+    ),
+    setting(
+        "--sampling-defaults",
+        field="sampling_defaults",
+        type=click.Choice(("model", "openai")),
+        help="What a request that does not say is sampled with: the values of the model's generation_config.json, "
+        "or OpenAI's.",
+    ),
+    click.option(
+        "--strict-params",
+        is_flag=True,
+        help="Refuse requests with fields that change nothing. Default: report them in a header.",
     ),
     setting(
         "--attention",

@@ -26,6 +26,7 @@ from ..grammar import Grammar
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
+from ..weight_version import weight_version
 from .admission import NewTokenRatio
 from .capacity import Capacity, decide_capacity
 from .constraint import constraint_of
@@ -280,6 +281,7 @@ def _describe(
         max_running_requests=capacity.max_running,
         attention=attention,
         policy=config.policy,
+        weight_version=weight_version(config.model, config.load_format),
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

@@ -92,14 +92,20 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ),
         ({"tools": [{"type": "custom"}]}, "tools[0].type", "custom"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name", "None"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", "required"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice", "function"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].function.name", "f"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "a b"),
+        ({"tool_choice": "required"}, "tool_choice", "required"),
+        ({"tools": [TOOL], "tool_choice": "often"}, "tool_choice", "often"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function.name", "None"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort", '"enormous"'),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools", "tools"),
-        ({"logprobs": True}, "logprobs", "true"),
+        ({"logprobs": 5}, "logprobs", "5"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "21"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "-1"),
         ({"top_logprobs": 5}, "top_logprobs", "5"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "json_object"),
-        ({"guided_regex": "a+"}, "guided_regex", "a+"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "yaml"),
+        ({"guided_regex": 5}, "guided_regex", "5"),
+        ({"metadata": "a"}, "metadata", "a"),
         ({"audio": {"voice": "alloy"}}, "audio", "alloy"),
         ({"modalities": ["text", "audio"]}, "modalities", "audio"),
         ({"functions": [{"name": "f"}]}, "functions", "tools"),
@@ -125,9 +131,15 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
         ({"prompt": [1000]}, "prompt"),
         ({"prompt": [[1], [-1]]}, "prompt"),
         ({"prompt": {"a": 1}}, "prompt"),
-        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "best_of": 1, "n": 2}, "best_of"),
+        ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
+        ({"prompt": "a", "best_of": 0}, "best_of"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
-        ({"prompt": "a", "logprobs": 0}, "logprobs"),
+        ({"prompt": "a", "suffix": "b", "echo": True}, "echo"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "logprobs": -1}, "logprobs"),
+        ({"prompt": "a", "logprobs": True}, "logprobs"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ({"prompt": ["a"] * 3000}, "prompt"),
         ({}, "prompt"),
     ],
@@ -147,7 +159,14 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
         ({"text": "a", "sampling_params": {"top_p": "x"}}, "sampling_params.top_p"),
         ({"text": "a", "sampling_params": {"regex": "x"}}, "sampling_params.regex"),
         ({"text": "a", "sampling_params": {"n": 2}}, "sampling_params.n"),
-        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        ({"text": []}, "text"),
+        ({"input_ids": []}, "input_ids"),
+        ({"input_ids": [1, [2]]}, "input_ids"),
+        ({"text": ["a"] * 3000}, "text"),
+        ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+        ({"text": "a", "top_logprobs_num": 2}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "logprob_start_len": -2}, "logprob_start_len"),
     ],
 )
 def test_a_wrong_native_request_is_a_400_that_names_the_field(
@@ -240,7 +259,7 @@ def test_a_failure_in_mid_stream_raises_in_the_sdk(sdk: openai.OpenAI) -> None:
 def test_a_defect_in_a_handler_is_a_500_without_details(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("llmfw.api.chat.check_messages", lambda *_: 1 / 0)
+    monkeypatch.setattr("llmfw.api.chat_prompt.check_messages", lambda *_: 1 / 0)
     reply = server.chat("Hi")
     assert error_of(reply, 500)["code"] == "internal_error"
     assert "ZeroDivision" not in reply.text

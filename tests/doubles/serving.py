@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,14 @@ from typing import Any
 
 import httpx
 import openai
+import tokenizers
 import uvicorn
 
 from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
+from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
@@ -33,6 +35,15 @@ LAST_MESSAGE = (
 )
 """A chat template that makes the echo engine answer with the last message's text."""
 
+PARTS = (
+    "reasoning_parser",
+    "tool_parser",
+    "json_tool_parser",
+    "grammar_checker",
+    "sampling_defaults",
+    "plugin_routes",
+)
+"""What a test may give `create_app` in place of the parts that `serving` gives it."""
 SERVED_NAME = "org/echo"
 
 
@@ -43,6 +54,7 @@ class Served:
     url: str
     engine: Any
     client: InprocEngineClient
+    tokenizer: Tokenizer
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """Return the OpenAI SDK's client for it."""
@@ -57,10 +69,23 @@ class Served:
         return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
 
 
-def byte_tokenizer(folder: Path) -> Tokenizer:
-    """Return a tokenizer with one token for each byte, and made-up words up to the engine's vocabulary."""
-    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCAB_SIZE, "eos_token_id": EOS}))
-    return load_tokenizer(str(folder), "dummy")
+class AnyGrammar:
+    """A grammar checker that finds nothing wrong, as the echo engine holds its outputs to nothing."""
+
+    async def check(self, spec: GrammarSpec, param: str) -> None:
+        return
+
+
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+
+
+def byte_tokenizer(folder: Path, markers: Sequence[str] = ()) -> Tokenizer:
+    """Return a tokenizer with one token for each byte, made-up words, and markers, as many as the engine has."""
+    size = VOCAB_SIZE - len(markers)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size, "eos_token_id": EOS}))
+    tokenizer = load_tokenizer(str(folder), "dummy")
+    tokenizer._backend.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in markers])
+    return tokenizer
 
 
 @contextmanager
@@ -76,22 +101,25 @@ def serving(
 
     Args:
         name: of the model, for clients.
-        options: of the server's config; `plugin_routes` go to the application.
+        options: of the server's config; those of `create_app` go to the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
-    plugin_routes = options.pop("plugin_routes", ())
+    parts: dict[str, Any] = {
+        "reasoning_parser": Qwen3ReasoningParser,
+        "tool_parser": HermesToolParser,
+        "grammar_checker": AnyGrammar(),
+    }
+    parts |= {name: options.pop(name) for name in PARTS if name in options}
     app = create_app(
         client,
         tokenizer,
         JinjaChatTemplate(template, tokenizer.special_tokens),
         ServerConfig(served_model_name=name, **options),
-        reasoning_parser=Qwen3ReasoningParser,
-        tool_parser=HermesToolParser,
-        plugin_routes=plugin_routes,
+        **parts,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
     sock = bind("127.0.0.1", 0)
@@ -100,7 +128,7 @@ def serving(
     while not server.started and not running.done():
         threading.Event().wait(0.01)
     try:
-        yield Served(url, engine, client)
+        yield Served(url, engine, client, tokenizer)
     finally:
         server.should_exit = True
         running.result(10)
