@@ -48,3 +48,7 @@ def test_what_fits_the_schema_is_valid_by_it(value: object, kinds: set[str]) -> 
     read = json.loads(to_json(text, kinds))
     validator = jsonschema.Draft202012Validator({"type": sorted(kinds)})
     assert validator.is_valid(read) or read == text
+
+
+def test_text_that_python_would_warn_of_is_read_quietly() -> None:
+    assert json.loads(to_json("['\\d']", {"array"})) == ["\\d"]
