@@ -33,6 +33,7 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.openapi import openapi_routes
 
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -74,6 +75,7 @@ def create_app(
         *native_routes(NativeService(generator), generator),
         *model_routes(generator),
         *health_routes(client),
+        *openapi_routes(needs_key=config.api_key is not None),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),
     ]
     state = {

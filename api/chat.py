@@ -65,7 +65,7 @@ class ChatService:
         logprobs = _num_logprobs(body)
         tools = self._tools(body)
         prompt_text = self._render(body, tools)
-        prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
+        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
             [prompt],

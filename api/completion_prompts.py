@@ -35,9 +35,7 @@ async def encode_prompts(field: PromptField, generator: Generator) -> list[Promp
         RequestError: there are none, too many, or of several kinds.
     """
     return [
-        Prompt(await generator.tokenizer.encode_aside(each), each)
-        if isinstance(each, str)
-        else Prompt(each, None)
+        Prompt(await generator.encode(each), each) if isinstance(each, str) else Prompt(each, None)
         for each in _each(field)
     ]
 
@@ -55,11 +53,7 @@ async def encode_fill_in(
     prompts = []
     for each in _each(field):
         text = each if isinstance(each, str) else None
-        prefix = (
-            await generator.tokenizer.encode_aside(each, add_special_tokens=False)
-            if isinstance(each, str)
-            else each
-        )
+        prefix = await generator.encode(each, add_special_tokens=False) if isinstance(each, str) else each
         prompts.append(Prompt(lay_out(layout, tokenizer, prefix, suffix), text))
     return prompts, end_ids(layout, tokenizer)
 

@@ -6,11 +6,9 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -33,7 +31,9 @@ from ..client.wire import (
 from ..config import EngineConfig
 from ..errors import LLMFWError
 from ..log import setup_logging
-from ..request import EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from ..request import Abort, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from .alarm import Alarm
+from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -45,41 +45,19 @@ FAREWELL_MS = 1000  # how long a last message may take to leave
 ORPHAN_GRACE_S = 3.0
 
 
-class Alarm:
-    """Wakes a thread that polls, from any other thread. It is polled as a socket is."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-
-    def fileno(self) -> int:
-        """Of what becomes readable."""
-        return self._reader.fileno()
-
-    def ring(self) -> None:
-        """Make it readable."""
-        with contextlib.suppress(BlockingIOError):  # it rings already, many times over
-            self._writer.send(b"!")
-
-    def stop(self) -> None:
-        """Make it unreadable."""
-        with contextlib.suppress(BlockingIOError):
-            while self._reader.recv(4096):
-                pass
-
-
 class EngineServer:
     """Serves one engine to any number of clients, each known by its socket's identity.
 
     Args:
         sock: a bound ROUTER socket.
         engine: used by the thread that calls `run`.
+        stream_interval: tokens in one event.
     """
 
-    def __init__(self, sock: zmq.Socket[bytes], engine: Engine) -> None:
+    def __init__(self, sock: zmq.Socket[bytes], engine: Engine, stream_interval: int = 1) -> None:
         self._socket = sock
         self._engine = engine
+        self._interval = StreamInterval(stream_interval)
         self._clients: set[bytes] = set()
         self._owners: dict[str, bytes] = {}
         self._alarm = Alarm()
@@ -97,7 +75,7 @@ class EngineServer:
                     self._alarm.stop()
                 self._take_all_in()
                 if self._engine.has_work:
-                    self._send_events(self._engine.step())
+                    self._send_events(self._interval.pass_on(self._engine.step()))
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
             self._say_to_all(failure_of(error))
@@ -119,6 +97,8 @@ class EngineServer:
             return
         if isinstance(message, Request):
             self._owners[message.id] = client
+        elif isinstance(message, Abort):
+            self._interval.forget(message.ids)
         answer = take_in(self._engine, message)
         if isinstance(answer, TokenEvent):
             self._send_events([answer])
@@ -170,7 +150,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], Engine]) -> None:
             if not isinstance(error, LLMFWError):
                 logger.exception("the engine could not be built")
             _refuse(sock, failure_of(error))
-        EngineServer(sock, engine).run()
+        EngineServer(sock, engine, launch.config.stream_interval).run()
 
 
 def _build(config: EngineConfig) -> Engine:
