@@ -19,15 +19,15 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from ..attention import AttentionBackend
 from ..config import EngineConfig
-from ..errors import PartError, RequestError
+from ..errors import RequestError
 from ..grammar import Grammar
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..weight_version import weight_version
 from .admission import NewTokenRatio
+from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
 from .constraint import constraint_of
 from .devices import choose_device, gigabytes
@@ -239,32 +239,6 @@ def _needs_last_tokens(plan: BatchPlan) -> bool:
         for p in plan.sequences
         if p.seq.constraint is not None
     )
-
-
-def choose_attention(
-    config: EngineConfig, registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
-) -> tuple[str, AttentionBackend]:
-    """Return the attention backend, and its name: the one asked for, or the best that can serve the model.
-
-    Raises:
-        PartError: it cannot serve the model, or none can; with the reasons.
-    """
-    named = config.attention != "auto"
-    entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
-    reasons: list[str] = []
-    for entry in entries:
-        missing = entry.missing()
-        reason = f"needs {', '.join(missing)}" if missing else None
-        if reason is None:
-            backend = entry.load()
-            reason = backend.unsupported(model.layers, str(device), model.dtype)
-            if reason is None:
-                passed_over = f" ({'; '.join(reasons)})" if reasons else ""
-                logger.info("Attention backend: %s%s", entry.name, passed_over)
-                return entry.name, backend(model.layers, storage, entry.build_options(config.options))
-        reasons.append(f"{entry.name}: {reason}")
-    listed = "; ".join(reasons) or "no plugin brings one"
-    raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
 
 
 def _describe(
