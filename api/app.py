@@ -33,6 +33,8 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.tokenize import tokenize_routes
+from .tokenization import TokenizationService
 
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -72,6 +74,7 @@ def create_app(
         *chat_routes(chat),
         *completion_routes(completions),
         *native_routes(NativeService(generator), generator),
+        *tokenize_routes(TokenizationService(generator, chat)),
         *model_routes(generator),
         *health_routes(client),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),

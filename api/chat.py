@@ -74,6 +74,17 @@ class ChatService:
             max_tokens_param=param,
         )
 
+    def render(self, body: ChatRequest, *, add_generation_prompt: bool = True) -> str:
+        """Return the text of the prompt that `start` would make of a body.
+
+        Args:
+            add_generation_prompt: end with the beginning of the answer, as `start` does.
+
+        Raises:
+            RequestError: names the field that is wrong.
+        """
+        return self._render(body, self._tools(body), add_generation_prompt=add_generation_prompt)
+
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
         deltas = await generation.finish()
@@ -129,7 +140,7 @@ class ChatService:
             )
         return body.tools
 
-    def _render(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
+    def _render(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]], **options: bool) -> str:
         messages = check_messages(body.messages, self._template.source)
         kwargs = dict(body.chat_template_kwargs or {})
         if wrong := sorted(_TEMPLATE_ARGUMENTS & kwargs.keys()):
@@ -140,7 +151,7 @@ class ChatService:
         if body.reasoning_effort is not None:
             kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")
             kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-        return self._template.render(messages, tools=tools, **kwargs)
+        return self._template.render(messages, tools=tools, **options, **kwargs)
 
     def _make_text(
         self,

@@ -63,6 +63,10 @@ class Tokenizer:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
+    def token_names(self, token_ids: Sequence[int]) -> list[str]:
+        """Return each token's name in the vocabulary, such as "Ġthe"; "" for an id that has none."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
+
     def detokenizer(
         self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
     ) -> IncrementalDetokenizer:

@@ -1,0 +1,30 @@
+"""POST /v1/tokenize and /v1/detokenize; also without /v1, as vLLM and SGLang have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_checked, ignored_header
+from ..schemas.tokenize import DetokenizeRequest, TokenizeRequest
+from ..tokenization import TokenizationService
+from .respond import json_response, read_json
+
+
+def tokenize_routes(service: TokenizationService) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+
+    @post(["/v1/tokenize", "/tokenize"], status_code=200)
+    async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), TokenizeRequest)
+        return json_response(await service.tokenize(body), ignored_header(ignored))
+
+    @post(["/v1/detokenize", "/detokenize"], status_code=200)
+    async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
+        return json_response(await service.detokenize(body), ignored_header(ignored))
+
+    return [tokenize, detokenize]
