@@ -20,6 +20,7 @@ from llmfw.core.errors import PartError
 from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.tokenizer import Tokenizer
 
+from .anthropic.service import MessageService
 from .chat import ChatService
 from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
@@ -27,6 +28,7 @@ from .fingerprint import system_fingerprint
 from .generation import Generator
 from .middleware import ApiKey, RequestId
 from .native import NativeService
+from .routes.anthropic import anthropic_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.health import PATH as HEALTH_PATH
@@ -72,6 +74,7 @@ def create_app(
     completions = CompletionService(generator, fingerprint)
     handlers = [
         *chat_routes(chat),
+        *anthropic_routes(MessageService(chat, generator)),
         *completion_routes(completions),
         *native_routes(NativeService(generator), generator),
         *tokenize_routes(TokenizationService(generator, chat)),
