@@ -44,6 +44,7 @@ class MessageEvents:
         self._model = model
         self._index = -1
         self._last: Delta | None = None
+        self._called = False
 
     def start(self) -> bytes:
         """Return the first event."""
@@ -69,11 +70,12 @@ class MessageEvents:
             piece = ThinkingDelta(delta.text)
         else:
             piece = InputJsonDelta(delta.arguments)
+            self._called = True
         return data + encode_event(ContentBlockDelta(self._index, piece))
 
     def finish(self) -> bytes:
         """Return the events of the end."""
-        end = MessageDelta(stop_of(self._generation), message_usage(self._generation))
+        end = MessageDelta(stop_of(self._generation, called=self._called), message_usage(self._generation))
         return self._stop_block() + encode_event(end) + encode_event(MessageStop())
 
     def _stop_block(self) -> bytes:

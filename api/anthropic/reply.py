@@ -22,8 +22,6 @@ from ..schemas.anthropic import (
 from ..text_stream import Delta
 from ..usage import usage_of
 
-_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
-
 
 def message_id(generation: Generation) -> str:
     """Return the id of a generation's message: the generation's own with another prefix."""
@@ -59,14 +57,20 @@ def blocks_of(deltas: Sequence[Delta]) -> list[Block]:
     return [block for block, text in found if _fill(block, text)]
 
 
-def stop_of(generation: Generation) -> Stop:
-    """Return why a generation has ended."""
+def stop_of(generation: Generation, *, called: bool) -> Stop:
+    """Return why a generation has ended.
+
+    Args:
+        called: there is a tool call in it.
+    """
     text = generation.choices[0].text
-    stopped_by = text.stopped_by if isinstance(text.stopped_by, str) else None
-    reason = _STOP_REASONS.get(text.finish_reason or "")
-    if reason is not None:
-        return Stop(reason, None)
-    return Stop("end_turn" if stopped_by is None else "stop_sequence", stopped_by)
+    if text.finish_reason == "length":
+        return Stop("max_tokens", None)
+    if called:
+        return Stop("tool_use", None)
+    if isinstance(text.stopped_by, str):
+        return Stop("stop_sequence", text.stopped_by)
+    return Stop("end_turn", None)
 
 
 def message_usage(generation: Generation) -> MessageUsage:

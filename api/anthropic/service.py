@@ -10,7 +10,7 @@ from llmfw.core.errors import RequestError
 from ..chat import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation, Generator
-from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount
+from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount, ToolUseBlock
 from .errors import anthropic_error
 from .events import MessageEvents, encode_event
 from .reply import blocks_of, message_id, message_usage, stop_of
@@ -46,11 +46,12 @@ class MessageService:
     async def reply(self, generation: Generation) -> Message:
         """Run a generation to its end and return the whole message."""
         deltas = await generation.finish()
-        stop = stop_of(generation)
+        content = blocks_of(deltas[0])
+        stop = stop_of(generation, called=any(isinstance(block, ToolUseBlock) for block in content))
         return Message(
             id=message_id(generation),
             model=self._generator.served_name,
-            content=blocks_of(deltas[0]),
+            content=content,
             stop_reason=stop.stop_reason,
             stop_sequence=stop.stop_sequence,
             usage=message_usage(generation),
