@@ -35,6 +35,7 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.openapi import openapi_routes
 from .routes.tokenize import tokenize_routes
 from .tokenization import TokenizationService
 
@@ -80,6 +81,7 @@ def create_app(
         *tokenize_routes(TokenizationService(generator, chat)),
         *model_routes(generator),
         *health_routes(client),
+        *openapi_routes(needs_key=config.api_key is not None),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),
     ]
     state = {

@@ -71,7 +71,7 @@ class Generation:
         self.choices = choices
         self._client = client
 
-    async def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+    def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
         Closing the iterator before its end aborts what still runs.
@@ -79,10 +79,7 @@ class Generation:
         Raises:
             EngineError: as `EngineClient.generate`.
         """
-        source = self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
-        async with contextlib.aclosing(source):
-            async for event in source:
-                yield event
+        return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
         """Run to the end; return all deltas by choice index."""
@@ -158,6 +155,21 @@ class Generator:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
+
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return a prompt's tokens. The event loop is not held up by a long one.
+
+        Raises:
+            ContextLengthError: the text is so long that it cannot fit: then it is not even encoded, which would take
+                a hundred times its memory.
+        """
+        least, limit = self.tokenizer.fewest_tokens(text), self.info.max_model_len
+        if least > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt's {len(text)} characters are "
+                f"{least} tokens at least"
+            )
+        return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
 
     def start(
         self,

@@ -12,6 +12,7 @@ from llmfw.core.errors import RequestError
 from llmfw.core.tokenizer import LONG_TEXT
 
 from .chat import ChatService
+from .completions import MAX_PROMPTS
 from .generation import Generator
 from .schemas.chat import ChatRequest
 from .schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest, Tokens
@@ -47,14 +48,18 @@ class TokenizationService:
         texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         if texts is None:
             texts = [self._render(body)]
-        found = [await self._tokenizer.encode_aside(text, add_special_tokens=special) for text in texts]
+        if len(texts) > MAX_PROMPTS:
+            raise RequestError(
+                f"prompt holds {len(texts)} prompts; at most {MAX_PROMPTS} are allowed", param="prompt"
+            )
+        found = [await self._generator.encode(text, add_special_tokens=special) for text in texts]
         names = [self._tokenizer.token_names(tokens) for tokens in found] if body.return_token_strs else None
         one = not isinstance(body.prompt, list)
         return Tokenized(
-            tokens=found[0] if one else found,
+            tokens=[*found[0]] if one else [*found],
             count=len(found[0]) if one else [len(tokens) for tokens in found],
             max_model_len=self._generator.info.max_model_len,
-            token_strs=UNSET if names is None else names[0] if one else names,
+            token_strs=UNSET if names is None else [*names[0]] if one else [*names],
         )
 
     async def detokenize(self, body: DetokenizeRequest) -> Detokenized:

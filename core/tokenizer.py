@@ -37,6 +37,7 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        self._longest = max(map(len, backend.get_vocab()), default=1)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
@@ -52,6 +53,11 @@ class Tokenizer:
             return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         # Only the call for batches lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    def fewest_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
+        vocabulary's longest one."""
+        return len(text) // self._longest
 
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """As `encode`; a long text does not hold up the event loop."""

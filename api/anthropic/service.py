@@ -85,7 +85,5 @@ class MessageService:
         """
         self._generator.check(body.model)
         chat, ignored = to_chat(body)
-        prompt = await self._generator.tokenizer.encode_aside(
-            self._chat.render(chat), add_special_tokens=False
-        )
+        prompt = await self._generator.encode(self._chat.render(chat), add_special_tokens=False)
         return TokenCount(len(prompt)), ignored

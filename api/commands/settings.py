@@ -179,6 +179,12 @@ _SETTINGS = (
         is_flag=True,
         help="Do not plan the next step while one runs. Default: by device.",
     ),
+    setting(
+        "--stream-interval",
+        field="stream_interval",
+        type=_positive(),
+        help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
+    ),
     click.option(
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),

@@ -11,7 +11,8 @@ from litestar.types import ASGIApp
 from ..anthropic.errors import ANTHROPIC_HANDLERS
 from ..anthropic.service import MessageService
 from ..body import decode_checked, ignored_header
-from ..schemas.anthropic import CountTokensRequest, MessagesRequest
+from ..operation import describe
+from ..schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -19,7 +20,12 @@ from .respond import json_response, read_json, while_connected
 def anthropic_routes(messages: MessageService) -> list[HTTPRouteHandler]:
     """Return the handlers."""
 
-    @post("/v1/messages", status_code=200, exception_handlers=ANTHROPIC_HANDLERS)
+    @post(
+        "/v1/messages",
+        status_code=200,
+        exception_handlers=ANTHROPIC_HANDLERS,
+        opt=describe("Answer messages, as Anthropic does.", body=MessagesRequest, reply=Message, chunk=Event),
+    )
     async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), MessagesRequest)
         generation, also_ignored = await messages.start(body)
@@ -28,7 +34,12 @@ def anthropic_routes(messages: MessageService) -> list[HTTPRouteHandler]:
             return EventStreamResponse(messages.stream(generation), headers)
         return json_response(await while_connected(request.receive, messages.reply(generation)), headers)
 
-    @post("/v1/messages/count_tokens", status_code=200, exception_handlers=ANTHROPIC_HANDLERS)
+    @post(
+        "/v1/messages/count_tokens",
+        status_code=200,
+        exception_handlers=ANTHROPIC_HANDLERS,
+        opt=describe("Count the tokens of messages.", body=CountTokensRequest, reply=TokenCount),
+    )
     async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), CountTokensRequest)
         count, also_ignored = await messages.count_tokens(body)

@@ -9,7 +9,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..body import decode_checked, ignored_header
-from ..schemas.tokenize import DetokenizeRequest, TokenizeRequest
+from ..operation import describe
+from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from ..tokenization import TokenizationService
 from .respond import json_response, read_json
 
@@ -17,12 +18,20 @@ from .respond import json_response, read_json
 def tokenize_routes(service: TokenizationService) -> list[HTTPRouteHandler]:
     """Return the handlers."""
 
-    @post(["/v1/tokenize", "/tokenize"], status_code=200)
+    @post(
+        ["/v1/tokenize", "/tokenize"],
+        status_code=200,
+        opt=describe("Say which tokens a prompt or a chat becomes.", body=TokenizeRequest, reply=Tokenized),
+    )
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), TokenizeRequest)
         return json_response(await service.tokenize(body), ignored_header(ignored))
 
-    @post(["/v1/detokenize", "/detokenize"], status_code=200)
+    @post(
+        ["/v1/detokenize", "/detokenize"],
+        status_code=200,
+        opt=describe("Say which text tokens are.", body=DetokenizeRequest, reply=Detokenized),
+    )
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
         return json_response(await service.detokenize(body), ignored_header(ignored))

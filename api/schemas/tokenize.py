@@ -33,10 +33,10 @@ class TokenizeRequest(Body, kw_only=True):
 class Tokenized(msgspec.Struct, kw_only=True):
     """The reply. Of several prompts, `tokens`, `count` and `token_strs` are lists with one item for each."""
 
-    tokens: Tokens | list[Tokens]
+    tokens: list[int | Tokens]
     count: int | list[int]
     max_model_len: int
-    token_strs: list[str] | list[list[str]] | UnsetType = UNSET
+    token_strs: list[str | list[str]] | UnsetType = UNSET
 
 
 class DetokenizeRequest(Body, kw_only=True):
