@@ -26,6 +26,7 @@ from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
+from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .routes.anthropic import anthropic_routes
@@ -50,6 +51,7 @@ def create_app(
     *,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
+    grammar_checker: GrammarChecker | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
     """Return the application.
@@ -57,13 +59,14 @@ def create_app(
     Args:
         client: started.
         reasoning_parser, tool_parser: classes that fit the model, or None.
+        grammar_checker: for structured output; None: there is none.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
 
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name)
+    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker)
     fingerprint = system_fingerprint(client.info)
     chat = ChatService(
         generator,

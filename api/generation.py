@@ -25,6 +25,7 @@ from llmfw.core.errors import (
 from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
 from llmfw.core.tokenizer import Tokenizer
 
+from .grammar_check import GrammarChecker
 from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
@@ -137,12 +138,20 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
+        grammar_checker: None: there is no structured output.
     """
 
-    def __init__(self, client: EngineClient, tokenizer: Tokenizer, served_name: str) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        served_name: str,
+        grammar_checker: GrammarChecker | None = None,
+    ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.served_name = served_name
+        self._grammar_checker = grammar_checker
 
     @property
     def info(self) -> EngineInfo:
@@ -170,6 +179,11 @@ class Generator:
                 f"{least} tokens at least"
             )
         return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+
+    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
+        """Raise RequestError, naming the client's parameter, if a grammar cannot be held to (`GrammarChecker.check`)."""
+        checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
+        await checker.check(spec, param)
 
     def start(
         self,

@@ -70,6 +70,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    grammar: str = "auto"
     log_level: str = "info"
     options: dict[str, str] = {}
     disabled_plugins: tuple[str, ...] = ()

@@ -73,6 +73,14 @@ class Tokenizer:
         """Return each token's name in the vocabulary, such as "Ġthe"; "" for an id that has none."""
         return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
 
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        return str(self._backend.to_str())
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
+
     def detokenizer(
         self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
     ) -> IncrementalDetokenizer:

@@ -92,6 +92,13 @@ _SETTINGS = (
         unset="the one that the model's source names, or none",
     ),
     setting(
+        "--grammar",
+        "--grammar-backend",
+        field="grammar",
+        type=Name("grammar", also=("auto", "none")),
+        help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
+    ),
+    setting(
         "--attention",
         "--attention-backend",
         field="attention",
