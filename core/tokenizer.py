@@ -90,6 +90,10 @@ class Tokenizer:
         found: int | None = self._backend.token_to_id(piece)
         return found
 
+    def token_names(self, token_ids: Sequence[int]) -> list[str]:
+        """Return each token's name in the vocabulary, such as "Ġthe"; "" for an id that has none."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
+
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
         return str(self._backend.to_str())
