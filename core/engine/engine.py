@@ -181,15 +181,21 @@ class Engine:
         """Let the requests run whose grammars are ready; return the ends of those that have none."""
         events = []
         for request, grammar in self._grammars.take_ready():
-            try:
-                if isinstance(grammar, Exception):
-                    raise grammar
-                self._start(request, grammar)
-            except Exception as error:
-                if not isinstance(error, RequestError):
-                    logger.exception("the grammar of request %s could not be had", request.id)
+            error = self._start_or_error(request, grammar)
+            if error is not None:
                 events.append(TokenEvent.failed(request.id, error))
+                if not isinstance(error, RequestError):
+                    logger.error("request %s has no grammar", request.id, exc_info=error)
         return events
+
+    def _start_or_error(self, request: Request, grammar: Grammar | Exception) -> Exception | None:
+        if isinstance(grammar, Exception):
+            return grammar
+        try:
+            self._start(request, grammar)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the others go on
+            return error
+        return None
 
     def _start(self, request: Request, grammar: Grammar) -> None:
         self._scheduler.add(request, constraint_of(request, grammar))
