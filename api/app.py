@@ -22,6 +22,7 @@ from llmfw.core.tokenizer import Tokenizer
 
 from .chat import ChatService
 from .completions import CompletionService
+from .embeddings import EmbeddingService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
@@ -29,6 +30,7 @@ from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
+from .routes.embeddings import embedding_routes
 from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
@@ -71,6 +73,7 @@ def create_app(
     handlers = [
         *chat_routes(chat),
         *completion_routes(completions),
+        *embedding_routes(EmbeddingService(generator)),
         *native_routes(NativeService(generator), generator),
         *model_routes(generator),
         *health_routes(client),

@@ -6,10 +6,11 @@ Everything here runs on one event loop. It knows nothing of how events travel.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from ..errors import EngineDeadError, EngineError
-from ..request import Abort, FinishReason, Request, ToEngine, TokenEvent
+from ..request import Abort, EmbedRequest, FinishReason, Request, ToEngine, TokenEvent
 
 
 class EventStream:
@@ -79,7 +80,7 @@ class EventStreams:
             for stream in self._streams.values():
                 stream.fail(EngineDeadError(reason))
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+    async def generate(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
         """As `EngineClient.generate`."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
@@ -97,3 +98,8 @@ class EventStreams:
             del self._streams[request.id]
             if not finished and self._failure is None:
                 self._send(Abort([request.id]))
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        """As `EngineClient.embed`."""
+        async with contextlib.aclosing(self.generate(request)) as events:
+            return b"".join([event.vectors async for event in events])
