@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 MEANINGLESS = {
     "attention": "--attention",
     "policy": "--policy",
+    "grammar": "--grammar",
     "page_size": "--page-size",
     "max_total_tokens": "--max-total-tokens",
     "mem_fraction_static": "--mem-fraction-static",
