@@ -26,6 +26,7 @@ from .embeddings import EmbeddingService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
+from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .routes.chat import chat_routes
@@ -35,6 +36,7 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.openapi import openapi_routes
 
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -47,6 +49,7 @@ def create_app(
     *,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
+    grammar_checker: GrammarChecker | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
     """Return the application.
@@ -54,13 +57,14 @@ def create_app(
     Args:
         client: started.
         reasoning_parser, tool_parser: classes that fit the model, or None.
+        grammar_checker: for structured output; None: there is none.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
 
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name)
+    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker)
     fingerprint = system_fingerprint(client.info)
     chat = ChatService(
         generator,
@@ -77,6 +81,7 @@ def create_app(
         *native_routes(NativeService(generator), generator),
         *model_routes(generator),
         *health_routes(client),
+        *openapi_routes(needs_key=config.api_key is not None),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),
     ]
     state = {

@@ -63,7 +63,7 @@ class ChatService:
         sampling = to_sampling(body, max_tokens, {"max_tokens": param})
         tools = self._tools(body)
         prompt_text = self._render(body, tools)
-        prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
+        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
             [prompt],

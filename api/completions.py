@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta
-from llmfw.core.tokenizer import Tokenizer
 
 from .generation import Choice, Generation, Generator
 from .sampling import to_sampling
@@ -74,7 +73,7 @@ class CompletionService:
         sampling = to_sampling(body, max_tokens)
         tokenizer = self._generator.tokenizer
         skip = body.skip_special_tokens is not False
-        prompts = await _encode_prompts(body.prompt, tokenizer)
+        prompts = await _encode_prompts(body.prompt, self._generator)
 
         def make_text(prompt: Sequence[int]) -> TextStream:
             detokenizer = tokenizer.detokenizer(prompt, skip_special_tokens=skip)
@@ -147,11 +146,11 @@ class CompletionService:
 
 
 async def _encode_prompts(
-    prompt: str | list[str | int | list[int]], tokenizer: Tokenizer
+    prompt: str | list[str | int | list[int]], generator: Generator
 ) -> list[tuple[list[int], str | None]]:
     """Return token ids, and the text where there is one, of each prompt in the body's field."""
     if isinstance(prompt, str):
-        return [(await tokenizer.encode_aside(prompt), prompt)]
+        return [(await generator.encode(prompt), prompt)]
     if not prompt:
         raise RequestError("prompt is an empty list; at least one prompt is needed", param="prompt")
     if len({type(item) for item in prompt}) > 1:
@@ -166,7 +165,7 @@ async def _encode_prompts(
             f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed", param="prompt"
         )
     if isinstance(prompt[0], str):
-        return [(await tokenizer.encode_aside(text), text) for text in cast("list[str]", prompt)]
+        return [(await generator.encode(text), text) for text in cast("list[str]", prompt)]
     return [(token_ids, None) for token_ids in cast("list[list[int]]", prompt)]
 
 

@@ -25,6 +25,7 @@ from llmfw.core.errors import (
 from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
 from llmfw.core.tokenizer import Tokenizer
 
+from .grammar_check import GrammarChecker
 from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
@@ -71,7 +72,7 @@ class Generation:
         self.choices = choices
         self._client = client
 
-    async def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+    def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
         Closing the iterator before its end aborts what still runs.
@@ -79,10 +80,7 @@ class Generation:
         Raises:
             EngineError: as `EngineClient.generate`.
         """
-        source = self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
-        async with contextlib.aclosing(source):
-            async for event in source:
-                yield event
+        return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
         """Run to the end; return all deltas by choice index."""
@@ -140,12 +138,20 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
+        grammar_checker: None: there is no structured output.
     """
 
-    def __init__(self, client: EngineClient, tokenizer: Tokenizer, served_name: str) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        served_name: str,
+        grammar_checker: GrammarChecker | None = None,
+    ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.served_name = served_name
+        self._grammar_checker = grammar_checker
 
     @property
     def info(self) -> EngineInfo:
@@ -167,6 +173,26 @@ class Generator:
             )
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
+
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return a prompt's tokens. The event loop is not held up by a long one.
+
+        Raises:
+            ContextLengthError: the text is so long that it cannot fit: then it is not even encoded, which would take
+                a hundred times its memory.
+        """
+        least, limit = self.tokenizer.fewest_tokens(text), self.info.max_model_len
+        if least > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt's {len(text)} characters are "
+                f"{least} tokens at least"
+            )
+        return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+
+    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
+        """Raise RequestError, naming the client's parameter, if a grammar cannot be held to (`GrammarChecker.check`)."""
+        checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
+        await checker.check(spec, param)
 
     def start(
         self,

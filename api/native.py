@@ -75,7 +75,7 @@ class NativeService:
             return body.input_ids
         if body.text is None:
             raise RequestError("text is missing; give text or input_ids", param="text")
-        return await self._generator.tokenizer.encode_aside(body.text)
+        return await self._generator.encode(body.text)
 
 
 def _text_of(deltas: Sequence[Delta]) -> str:

@@ -27,6 +27,7 @@ from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
+from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
 from .parts import build_chat_template
 
@@ -130,9 +131,11 @@ class _Serving:
                 load_tokenizer, self._engine_config.model, self._engine_config.load_format
             )
             parts = _load_parts(self._config, self._plugins.registry, tokenizer)
+            grammar = choose_grammar_backend(self._config.grammar, self._plugins.registry)
             await engine
         finally:
             engine.cancel()
+        parts["grammar_checker"] = GrammarChecker(grammar, tokenizer, client.info.vocab_size)
         app = create_app(client, tokenizer, config=self._config, plugin_routes=self._plugins.routes, **parts)
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)

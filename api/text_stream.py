@@ -47,6 +47,8 @@ class TextStream:
         self._stop_strings = StopStrings(stop) if stop else None
         self._min_tokens = min_tokens
         self._reasoning = reasoning
+        if reasoning is not None and tools is None:
+            reasoning.keeps_calls = False
         self._tools = tools
         self._one_call = one_call
         self._thinking = reasoning is not None and reasoning.in_reasoning

@@ -37,6 +37,7 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        self._longest = max(map(len, backend.get_vocab()), default=1)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
@@ -53,6 +54,11 @@ class Tokenizer:
         # Only the call for batches lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
+    def fewest_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
+        vocabulary's longest one."""
+        return len(text) // self._longest
+
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """As `encode`; a long text does not hold up the event loop."""
         if len(text) <= LONG_TEXT:
@@ -67,6 +73,14 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        return str(self._backend.to_str())
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
 
     def detokenizer(
         self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True

@@ -92,6 +92,13 @@ _SETTINGS = (
         unset="the one that the model's source names, or none",
     ),
     setting(
+        "--grammar",
+        "--grammar-backend",
+        field="grammar",
+        type=Name("grammar", also=("auto", "none")),
+        help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
+    ),
+    setting(
         "--attention",
         "--attention-backend",
         field="attention",
@@ -184,6 +191,12 @@ _SETTINGS = (
         "--disable-overlap-schedule",
         is_flag=True,
         help="Do not plan the next step while one runs. Default: by device.",
+    ),
+    setting(
+        "--stream-interval",
+        field="stream_interval",
+        type=_positive(),
+        help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
     ),
     click.option(
         "--random-seed",

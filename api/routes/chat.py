@@ -10,7 +10,8 @@ from litestar.types import ASGIApp
 
 from ..body import decode_generation, ignored_header
 from ..chat import ChatService
-from ..schemas.chat import ChatRequest
+from ..operation import describe
+from ..schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -18,7 +19,11 @@ from .respond import json_response, read_json, while_connected
 def chat_routes(chat: ChatService) -> list[HTTPRouteHandler]:
     """Return the handlers."""
 
-    @post("/v1/chat/completions", status_code=200)
+    @post(
+        "/v1/chat/completions",
+        status_code=200,
+        opt=describe("Answer a chat.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
+    )
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), ChatRequest)
         headers = ignored_header(ignored)

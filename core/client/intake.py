@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import LLMFWError, RequestError
-from ..request import Abort, EmbedRequest, EngineStats, FinishReason, Request, ToEngine, TokenEvent
+from ..request import Abort, EmbedRequest, EngineStats, Request, ToEngine, TokenEvent
 
 if TYPE_CHECKING:
     from ..engine.any_engine import AnyEngine
@@ -32,14 +32,11 @@ def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | Non
     try:
         _check_task(engine.info.task, request)
         engine.add(request)
-    except LLMFWError as error:
-        reason = str(error)
     except Exception as error:  # one request must not end the engine for all
-        logger.exception("request %s could not be added", request.id)
-        reason = f"internal error: {type(error).__name__}: {error}"
-    else:
-        return None
-    return TokenEvent(request.id, [], FinishReason.ERROR, error=reason)
+        if not isinstance(error, LLMFWError):
+            logger.exception("request %s could not be added", request.id)
+        return TokenEvent.failed(request.id, error)
+    return None
 
 
 def _check_task(task: str, request: Request | EmbedRequest) -> None:

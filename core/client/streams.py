@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-from ..errors import EngineDeadError, EngineError
-from ..request import Abort, EmbedRequest, FinishReason, Request, ToEngine, TokenEvent
+from ..errors import EngineDeadError, EngineError, LLMFWError, RequestError
+from ..request import Abort, EmbedRequest, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
+from .wire import error_of
 
 
 class EventStream:
@@ -92,7 +93,7 @@ class EventStreams:
                 for event in await stream.take():
                     finished = event.finish_reason is not None
                     if event.finish_reason is FinishReason.ERROR:
-                        raise EngineError(event.error or "the engine gave no reason")
+                        raise _error_of(event)
                     yield event
         finally:
             del self._streams[request.id]
@@ -103,3 +104,14 @@ class EventStreams:
         """As `EngineClient.embed`."""
         async with contextlib.aclosing(self.generate(request)) as events:
             return b"".join([event.vectors async for event in events])
+
+
+def _error_of(event: TokenEvent) -> LLMFWError:
+    """Return the exception that ended a request in the engine."""
+    reason = event.error or "the engine gave no reason"
+    if not event.error_kind:
+        return EngineError(reason)
+    error = error_of(EngineFailed(event.error_kind, reason))
+    if isinstance(error, RequestError):
+        error.param = event.error_param
+    return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..request import EngineInfo, EngineStats, TokenEvent
@@ -22,6 +23,9 @@ class AnyEngine(Protocol):
         Raises:
             RequestError: the request cannot be served.
         """
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, when something else than `add` has made `has_work` true."""
 
     def abort(self, request_id: str) -> None:
         """End a request without an event. An unknown id is fine."""

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.engine import Engine
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer_files import load_tokenizer
+
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
 
@@ -14,6 +20,18 @@ from ..doubles.serving import Served, byte_tokenizer, serving
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(EchoEngine(), byte_tokenizer(tmp_path_factory.mktemp("model"))) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def demo_server() -> Iterator[Served]:
+    """Return a server with the real engine and the demo model, called "demo"."""
+    registry = load_plugins().registry
+    path = resolve_model("demo", registry).path
+    config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384)
+    tokenizer = load_tokenizer(path)
+    engine = Engine.build(config, registry)
+    with serving(engine, tokenizer, tokenizer.chat_template, name="demo") as served:
         yield served
 
 

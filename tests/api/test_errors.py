@@ -210,19 +210,23 @@ def test_a_body_that_is_too_large_is_a_413_before_it_is_read(server: Served) -> 
         assert json.load(reply)["error"]["code"] == "request_too_large"
 
 
-@pytest.mark.parametrize(("token", "words"), [(REFUSE, "refuses"), (BREAK, "defect")])
-def test_what_the_engine_does_not_accept_is_a_500_and_the_others_go_on(
-    server: Served, token: int, words: str
-) -> None:
-    reply = server.post(COMPLETIONS, {"prompt": [token]})
-    assert words in error_of(reply, 500)["message"]
+def test_what_the_engine_refuses_is_a_400_that_names_the_field(server: Served) -> None:
+    error = error_of(server.post(COMPLETIONS, {"prompt": [REFUSE]}), 400)
+    assert error["param"] == "prompt"
+    assert "refuses" in error["message"]
+    assert server.chat("Hi").status_code == 200
+
+
+def test_a_defect_of_the_engine_is_a_500_and_the_others_go_on(server: Served) -> None:
+    reply = server.post(COMPLETIONS, {"prompt": [BREAK]})
+    assert "defect" in error_of(reply, 500)["message"]
     assert reply.headers["x-should-retry"] == "false"
     assert server.chat("Hi").status_code == 200
 
 
 def test_when_one_of_several_prompts_fails_the_others_are_aborted(server: Served) -> None:
     before = len(server.engine.aborted)
-    error_of(server.post(COMPLETIONS, {"prompt": [[WAIT], [REFUSE], [WAIT]]}), 500)
+    error_of(server.post(COMPLETIONS, {"prompt": [[WAIT], [REFUSE], [WAIT]]}), 400)
     assert server.chat("Hi").status_code == 200
     assert len(server.engine.aborted) == before + 2
 

@@ -5,7 +5,9 @@ Run as a script it is an engine process. The client, the API and everything else
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
 from llmfw.core.errors import RequestError
 from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
@@ -15,6 +17,7 @@ WAIT = 257  # in a prompt: nothing comes until the request is aborted
 CRASH = 258  # in a prompt: the step fails
 REFUSE = 259  # in a prompt: the request is not accepted
 BREAK = 260  # in a prompt: accepting it fails in a way that nobody expects
+LATER = 261  # in a prompt: it begins a while after it was accepted, by another thread
 VOCAB_SIZE = 1000
 
 
@@ -47,10 +50,14 @@ class EchoEngine:
         self.aborted: list[str] = []
         self._delay = delay
         self._running: dict[str, tuple[Request, int]] = {}
+        self._wake: Callable[[], None] = lambda: None
 
     @property
     def has_work(self) -> bool:
         return bool(self._running)
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
 
     def add(self, request: Request) -> None:
         if REFUSE in request.prompt:
@@ -58,7 +65,10 @@ class EchoEngine:
         if BREAK in request.prompt:
             raise ZeroDivisionError("a defect of the engine")
         self.requests.append(request)
-        self._running[request.id] = (request, 0)
+        if LATER in request.prompt:
+            threading.Timer(0.2, self._begin, (request,)).start()
+        else:
+            self._running[request.id] = (request, 0)
 
     def abort(self, request_id: str) -> None:
         if self._running.pop(request_id, None):
@@ -78,6 +88,10 @@ class EchoEngine:
             num_cached_tokens=0,
             num_total_tokens=4096,
         )
+
+    def _begin(self, request: Request) -> None:
+        self._running[request.id] = (request, 0)
+        self._wake()
 
     def _next(self, request: Request, done: int) -> list[TokenEvent]:
         if WAIT in request.prompt:

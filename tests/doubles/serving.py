@@ -65,11 +65,17 @@ def byte_tokenizer(folder: Path) -> Tokenizer:
 
 @contextmanager
 def serving(
-    engine: Any, tokenizer: Tokenizer, template: str = LAST_MESSAGE, **options: Any
+    engine: Any,
+    tokenizer: Tokenizer,
+    template: str = LAST_MESSAGE,
+    *,
+    name: str = SERVED_NAME,
+    **options: Any,
 ) -> Iterator[Served]:
     """Serve an engine until the block ends.
 
     Args:
+        name: of the model, for clients.
         options: of the server's config; `plugin_routes` go to the application.
     """
     loop = asyncio.new_event_loop()
@@ -82,7 +88,7 @@ def serving(
         client,
         tokenizer,
         JinjaChatTemplate(template, tokenizer.special_tokens),
-        ServerConfig(served_model_name=SERVED_NAME, **options),
+        ServerConfig(served_model_name=name, **options),
         reasoning_parser=Qwen3ReasoningParser,
         tool_parser=HermesToolParser,
         plugin_routes=plugin_routes,
