@@ -23,6 +23,7 @@ from llmfw.core.tokenizer import Tokenizer
 from .anthropic.service import MessageService
 from .chat import ChatService
 from .completions import CompletionService
+from .embeddings import EmbeddingService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
@@ -32,6 +33,7 @@ from .native import NativeService
 from .routes.anthropic import anthropic_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
+from .routes.embeddings import embedding_routes
 from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
@@ -86,6 +88,7 @@ def create_app(
         *chat_routes(chat, strict=config.strict_params),
         *anthropic_routes(MessageService(chat, generator), strict=config.strict_params),
         *completion_routes(completions, strict=config.strict_params),
+        *embedding_routes(EmbeddingService(generator), strict=config.strict_params),
         *native_routes(NativeService(generator), generator, strict=config.strict_params),
         *tokenize_routes(TokenizationService(generator, chat), strict=config.strict_params),
         *model_routes(generator),

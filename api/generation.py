@@ -178,10 +178,19 @@ class Generator:
         """What the engine is."""
         return self.client.info
 
-    def check(self, model: str | None) -> None:
-        """Raise ModelNotFoundError if a request names another model, EngineDeadError if nothing can run."""
+    def check(self, model: str | None, task: str | None = "generate") -> None:
+        """Raise ModelNotFoundError if a request names another model, EngineDeadError if nothing can run.
+
+        And RequestError, if the model is there for another task. None: any will do.
+        """
         if model is not None and model != self.served_name:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
+        if task is not None and task != self.info.task:
+            does = {"embed": "embeds", "generate": "generates"}
+            raise RequestError(
+                f"this server {does[self.info.task]}; model {self.served_name!r} cannot {task}",
+                code="unsupported_operation",
+            )
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
 

@@ -70,13 +70,13 @@ class LLM:
     """
 
     def __init__(self, model: str = "demo", *, chat_template: str | None = None, **settings: Any) -> None:
-        from llmfw.core.engine.engine import Engine
+        from llmfw.core.engine.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))
         config = _engine_config(resolve_model(model, plugins.registry).path, settings)
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer)
-        self._client = InprocEngineClient(Engine.build(config, plugins.registry))
+        self._client = InprocEngineClient(build_engine(config, plugins.registry))
         self._generator = Generator(self._client, tokenizer, model)
         self._loop = asyncio.new_event_loop()
         # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
@@ -190,7 +190,11 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
     known = set(EngineConfig.__struct_fields__) - {"model"}
     if unknown := sorted(settings.keys() - known):
         raise ConfigError(f"there is no engine setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    if settings.get("task") == "embed":
+        raise ConfigError(
+            "task is 'embed'; LLM generates text, and `llmfw serve --task embed` makes embeddings"
+        )
     try:
-        return msgspec.convert({"model": path, **settings}, EngineConfig)
+        return msgspec.convert({"model": path, "task": "generate", **settings}, EngineConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"engine settings: {error}") from error

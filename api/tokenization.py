@@ -39,7 +39,7 @@ class TokenizationService:
         Raises:
             RequestError: names the field that is wrong.
         """
-        self._generator.check(body.model)
+        self._generator.check(body.model, None)
         if (body.prompt is None) == (body.messages is None):
             problem = "both missing; one of them is needed" if body.prompt is None else "both given; give one"
             raise RequestError(f"prompt and messages are {problem}", param="prompt")
@@ -68,7 +68,7 @@ class TokenizationService:
         Raises:
             RequestError: names the token ids that the model does not have, or the field that is wrong.
         """
-        self._generator.check(body.model)
+        self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
         if all(isinstance(item, int) for item in body.tokens):
             text: str | list[str] = await self._decode(cast("Tokens", body.tokens), "tokens", skip)

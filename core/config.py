@@ -15,6 +15,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: folder or hub id of weights and tokenizer, already resolved from a registered model's name.
+        task: "generate", "embed", or "auto": what the model's files say.
         load_format: "auto" reads safetensors; "dummy" draws random weights from the config alone.
         dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
         device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
@@ -36,6 +37,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
+    task: str = "auto"
     load_format: str = "auto"
     dtype: str = "auto"
     device: str = "auto"

@@ -156,6 +156,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     thinking: Thinking | None = None
 
 
+class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
+    """Prompts of which an encoder is to make one vector each. Answered with one event, once all are made.
+
+    Attributes:
+        id: unique among the requests in the engine.
+        prompts: token ids of each, at least one.
+        dimensions: of the vectors, cut to so many; None: all.
+    """
+
+    id: str
+    prompts: list[list[int]]
+    dimensions: int | None = None
+
+
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
     """The requests of these ids are to end now; their pages are free after the step in flight."""
 
@@ -166,7 +180,7 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
     """Asks for one `EngineStats`."""
 
 
-ToEngine = Request | Abort | StatsQuery
+ToEngine = Request | EmbedRequest | Abort | StatsQuery
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):
@@ -198,6 +212,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
         logprobs: one for each of `token_ids`, if the request asks for them.
         prompt_logprobs: one for each prompt token but the first, on the first event, if the request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
+        vectors: of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
     """
 
     id: str
@@ -209,6 +224,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob] | None = None
     error_param: str | None = None
+    vectors: bytes = b""
 
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:
@@ -238,7 +254,12 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
 
 
 class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
-    """What the engine is, told once when it is ready to serve."""
+    """What the engine is, told once when it is ready to serve.
+
+    Attributes:
+        task: "generate": it takes `Request`s; "embed": it takes `EmbedRequest`s.
+        embedding_size: of the vectors, where it embeds.
+    """
 
     model: str
     architecture: str
@@ -251,6 +272,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     attention: str
     policy: str
     weight_version: str = ""
+    task: str = "generate"
+    embedding_size: int = 0
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

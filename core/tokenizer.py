@@ -77,6 +77,11 @@ class Tokenizer:
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
+    async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode` for each of many texts, at once and outside the event loop."""
+        encodings = await asyncio.to_thread(self._backend.encode_batch, list(texts))
+        return [list(encoding.ids) for encoding in encodings]
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))

@@ -131,6 +131,12 @@ _SETTINGS = (
         help="Order in which waiting requests are admitted.",
     ),
     setting(
+        "--task",
+        field="task",
+        type=click.Choice(("auto", "generate", "embed")),
+        help="Generate text, or make embeddings; auto does what the model's files are for.",
+    ),
+    setting(
         "--dtype",
         field="dtype",
         type=click.Choice(("auto", "float32", "bfloat16", "float16")),

@@ -51,6 +51,7 @@ def native_routes(
             ModelInfo(
                 model_path=info.model,
                 tokenizer_path=info.model,
+                is_generation=info.task == "generate",
                 served_model_name=generator.served_name,
                 max_model_len=info.max_model_len,
                 max_total_num_tokens=info.max_total_tokens,

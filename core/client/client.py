@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
-from ..request import EngineInfo, EngineStats, Request, TokenEvent
+from ..request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 
 
 class EngineClient(ABC):
@@ -35,6 +35,13 @@ class EngineClient(ABC):
             EngineDeadError: the engine has ended, before or meanwhile.
             RequestError: the engine does not accept the request, or what it asks for cannot be had.
             EngineError: the engine failed on this request.
+        """
+
+    @abstractmethod
+    async def embed(self, request: EmbedRequest) -> bytes:
+        """Send a request and return its vectors, [number of prompts, dimensions] in float32, little-endian.
+
+        Cancelling it aborts the request. Raises as `generate` does.
         """
 
     @abstractmethod

@@ -12,13 +12,13 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from ..errors import EngineDeadError
-from ..request import EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
+from ..request import EmbedRequest, EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
 from .client import EngineClient
 from .intake import take_in
 from .streams import EventStreams
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
+    from ..engine.any_engine import AnyEngine
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class InprocEngineClient(EngineClient):
         engine: is used by the worker thread only, from `start` on.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: AnyEngine) -> None:
         self._engine = engine
         self._inbox: queue.SimpleQueue[ToEngine | Signal] = queue.SimpleQueue()
         self._streams = EventStreams(self._inbox.put)
@@ -59,6 +59,9 @@ class InprocEngineClient(EngineClient):
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        return await self._streams.embed(request)
 
     async def stats(self) -> EngineStats:
         if self.failure is not None:

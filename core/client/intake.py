@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import LLMFWError
-from ..request import Abort, EngineStats, Request, ToEngine, TokenEvent
+from ..errors import LLMFWError, RequestError
+from ..request import Abort, EmbedRequest, EngineStats, Request, ToEngine, TokenEvent
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
+    from ..engine.any_engine import AnyEngine
 
 logger = logging.getLogger(__name__)
 
 
-def take_in(engine: Engine, message: ToEngine) -> TokenEvent | EngineStats | None:
+def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | None:
     """Give a message to the engine; return what is to be answered at once, if anything.
 
     A request that the engine does not accept is answered with the event that ends it; other requests go on.
     """
-    if isinstance(message, Request):
+    if isinstance(message, Request | EmbedRequest):
         return _add(engine, message)
     if isinstance(message, Abort):
         for request_id in message.ids:
@@ -28,11 +28,17 @@ def take_in(engine: Engine, message: ToEngine) -> TokenEvent | EngineStats | Non
     return engine.stats()
 
 
-def _add(engine: Engine, request: Request) -> TokenEvent | None:
+def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | None:
     try:
+        _check_task(engine.info.task, request)
         engine.add(request)
     except Exception as error:  # one request must not end the engine for all
         if not isinstance(error, LLMFWError):
             logger.exception("request %s could not be added", request.id)
         return TokenEvent.failed(request.id, error)
     return None
+
+
+def _check_task(task: str, request: Request | EmbedRequest) -> None:
+    if (task == "embed") != isinstance(request, EmbedRequest):
+        raise RequestError(f"this engine's task is {task!r}", code="unsupported_operation")

@@ -20,6 +20,7 @@ import zmq
 from ..config import EngineConfig
 from ..errors import EngineDeadError, EngineError
 from ..request import (
+    EmbedRequest,
     EngineFailed,
     EngineInfo,
     EngineStats,
@@ -86,6 +87,9 @@ class ProcessEngineClient(EngineClient):
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        return await self._streams.embed(request)
 
     async def stats(self) -> EngineStats:
         if self.failure is not None:

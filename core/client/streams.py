@@ -6,10 +6,11 @@ Everything here runs on one event loop. It knows nothing of how events travel.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from ..errors import EngineDeadError, EngineError, LLMFWError, RequestError
-from ..request import Abort, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
+from ..request import Abort, EmbedRequest, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
 from .wire import error_of
 
 
@@ -80,7 +81,7 @@ class EventStreams:
             for stream in self._streams.values():
                 stream.fail(EngineDeadError(reason))
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+    async def generate(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
         """As `EngineClient.generate`."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
@@ -98,6 +99,11 @@ class EventStreams:
             del self._streams[request.id]
             if not finished and self._failure is None:
                 self._send(Abort([request.id]))
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        """As `EngineClient.embed`."""
+        async with contextlib.aclosing(self.generate(request)) as events:
+            return b"".join([event.vectors async for event in events])
 
 
 def _error_of(event: TokenEvent) -> LLMFWError:

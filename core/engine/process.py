@@ -31,12 +31,12 @@ from ..client.wire import (
 from ..config import EngineConfig
 from ..errors import LLMFWError
 from ..log import setup_logging
-from ..request import Abort, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from ..request import Abort, EmbedRequest, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
 from .alarm import Alarm
 from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .any_engine import AnyEngine
 
 logger = logging.getLogger("llmfw.core.engine.process")
 
@@ -54,7 +54,7 @@ class EngineServer:
         stream_interval: tokens in one event.
     """
 
-    def __init__(self, sock: zmq.Socket[bytes], engine: Engine, stream_interval: int = 1) -> None:
+    def __init__(self, sock: zmq.Socket[bytes], engine: AnyEngine, stream_interval: int = 1) -> None:
         self._socket = sock
         self._engine = engine
         self._interval = StreamInterval(stream_interval)
@@ -95,7 +95,7 @@ class EngineServer:
             self._clients.add(client)
             self._send(client, self._engine.info)
             return
-        if isinstance(message, Request):
+        if isinstance(message, Request | EmbedRequest):
             self._owners[message.id] = client
         elif isinstance(message, Abort):
             self._interval.forget(message.ids)
@@ -125,7 +125,7 @@ class EngineServer:
         self._socket.send_multipart((client, encode(message)), zmq.NOBLOCK)
 
 
-def main(build: Callable[[EngineConfig], Engine] | None = None) -> None:
+def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
     """Run an engine process to its end.
 
     Args:
@@ -139,7 +139,7 @@ def main(build: Callable[[EngineConfig], Engine] | None = None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _serve(launch: Launch, build: Callable[[EngineConfig], Engine]) -> None:
+def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine]) -> None:
     _watch_parent(launch.endpoint)
     setup_logging(launch.config.log_level)
     with zmq.Context() as context, open_socket(context, zmq.ROUTER) as sock:
@@ -153,7 +153,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], Engine]) -> None:
         EngineServer(sock, engine, launch.config.stream_interval).run()
 
 
-def _build(config: EngineConfig) -> Engine:
+def _build(config: EngineConfig) -> AnyEngine:
     # OpenMP's threads spin while they wait for each other: 300,000 rounds, milliseconds, unless told otherwise. Where
     # they share the cores with the API process, or a laptop's other work, steps then take ten times as long; without
     # any spinning they take half as long again. Read by GNU's OpenMP when torch is imported.
@@ -161,9 +161,9 @@ def _build(config: EngineConfig) -> Engine:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
     from ..plugins import load_plugins
-    from .engine import Engine
+    from .build import build_engine
 
-    return Engine.build(config, load_plugins(config.disabled_plugins).registry)
+    return build_engine(config, load_plugins(config.disabled_plugins).registry)
 
 
 def _refuse(sock: zmq.Socket[bytes], failed: EngineFailed) -> NoReturn:

@@ -47,6 +47,7 @@ FLAGS = {
     "--attention-backend attention_torch/torch": ("attention", "attention_torch/torch"),
     "--policy fcfs": ("policy", "fcfs"),
     "--schedule-policy policies/priority": ("policy", "policies/priority"),
+    "--task embed": ("task", "embed"),
     "--dtype float32": ("dtype", "float32"),
     "--device cuda:1": ("device", "cuda:1"),
     "--load-format dummy": ("load_format", "dummy"),

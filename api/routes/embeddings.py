@@ -1,0 +1,35 @@
+"""POST /v1/embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_checked, report_ignored
+from ..embeddings import EmbeddingService
+from ..operation import describe
+from ..schemas.embeddings import EmbeddingList, EmbeddingRequest
+from .respond import json_response, read_json, while_connected
+
+
+def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+
+    @post(
+        "/v1/embeddings",
+        status_code=200,
+        opt=describe("Embed texts.", body=EmbeddingRequest, reply=EmbeddingList),
+    )
+    async def create_embedding(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), EmbeddingRequest)
+        reply = await while_connected(request.receive, embeddings.reply(body))
+        return json_response(reply, report_ignored(ignored, strict))
+
+    return [create_embedding]

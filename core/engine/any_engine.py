@@ -1,0 +1,37 @@
+"""What the two kinds of engine have in common: all that their processes and clients know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..request import EngineInfo, EngineStats, TokenEvent
+
+
+class AnyEngine(Protocol):
+    """`Engine`, which generates, or `EmbeddingEngine`. Not thread-safe: one thread calls it."""
+
+    info: EngineInfo
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+
+    def add(self, request: Any) -> None:
+        """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.
+
+        Raises:
+            RequestError: the request cannot be served.
+        """
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, when something else than `add` has made `has_work` true."""
+
+    def abort(self, request_id: str) -> None:
+        """End a request without an event. An unknown id is fine."""
+
+    def step(self) -> list[TokenEvent]:
+        """Run one step; return what became known by it."""
+
+    def stats(self) -> EngineStats:
+        """Return the engine's figures."""

@@ -1,0 +1,23 @@
+"""Builds the engine that a model needs: one that generates, or one that embeds."""
+
+from __future__ import annotations
+
+from ..config import EngineConfig
+from ..registry import Registry
+from .any_engine import AnyEngine
+from .task import choose_task
+
+
+def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
+    """Load the model and build the parts that the config names.
+
+    Raises:
+        ConfigError: something cannot be found, loaded or served; the message says what and why.
+    """
+    if choose_task(config) == "embed":
+        from .embedding_engine import EmbeddingEngine
+
+        return EmbeddingEngine.build(config)
+    from .engine import Engine
+
+    return Engine.build(config, registry)

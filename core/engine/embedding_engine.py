@@ -1,0 +1,190 @@
+"""The engine for encoders: requests in, vectors out, one batch a step. Used as `Engine` is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+
+from ..config import EngineConfig
+from ..errors import ConfigError, ContextLengthError, RequestError
+from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
+from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
+from .devices import choose_device
+from .embed_queue import EmbedQueue
+from .encoder import Encoder
+
+logger = logging.getLogger(__name__)
+
+MEANINGLESS = {
+    "attention": "--attention",
+    "policy": "--policy",
+    "grammar": "--grammar",
+    "page_size": "--page-size",
+    "max_total_tokens": "--max-total-tokens",
+    "mem_fraction_static": "--mem-fraction-static",
+    "schedule_conservativeness": "--schedule-conservativeness",
+    "disable_radix_cache": "--disable-radix-cache",
+}
+"""Settings of storage for keys and values, and of generation, and their flags."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request whose vectors are being made.
+
+    Attributes:
+        vectors: of its prompts, by index, as bytes.
+    """
+
+    request: EmbedRequest
+    vectors: dict[int, bytes] = field(default_factory=dict)
+
+
+class EmbeddingEngine:
+    """Makes vectors for requests. Not thread-safe: one thread calls it.
+
+    Args:
+        info: what the engine is.
+        encoder: computes batches.
+        queue: decides which.
+    """
+
+    def __init__(self, info: EngineInfo, encoder: Encoder, queue: EmbedQueue) -> None:
+        self.info = info
+        self._encoder = encoder
+        self._queue = queue
+        self._open: dict[str, _Open] = {}
+
+    @classmethod
+    def build(cls, config: EngineConfig) -> EmbeddingEngine:
+        """Load the model.
+
+        Raises:
+            ConfigError: it cannot be found, loaded or served, or a setting has no meaning for it.
+        """
+        _check_settings(config)
+        device = choose_device(config.device)
+        encoder = Encoder.load(config, device)
+        chunk = config.chunked_prefill_size
+        batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
+        batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
+        queue = EmbedQueue(batch_tokens, batch_size, window_tokens=config.max_prefill_tokens)
+        info = _describe(config, encoder, device, batch_size)
+        logger.info(
+            "Embedding. pooling=%s, normalized=%s, size=%d, batch tokens=%d, max_running_requests=%d, context_len=%d",
+            *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
+            *(batch_tokens, batch_size, info.max_model_len),
+        )
+        return cls(info, encoder, queue)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+        return bool(self._open)
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Do nothing: `has_work` becomes true by `add` alone."""
+
+    def add(self, request: EmbedRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: the request cannot be served.
+        """
+        self._check(request)
+        self._open[request.id] = _Open(request)
+        self._queue.add(request)
+
+    def abort(self, request_id: str) -> None:
+        """End a request without an event. An unknown id is fine."""
+        if (ended := self._open.pop(request_id, None)) is not None:
+            self._queue.remove(ended.request)
+
+    def step(self) -> list[TokenEvent]:
+        """Compute one batch; return the vectors of each request that has all of them now."""
+        batch = self._queue.take()
+        if not batch:
+            return []
+        vectors = self._encoder.encode(
+            [waiting.prompt for waiting in batch], [waiting.request.dimensions for waiting in batch]
+        )
+        for waiting, vector in zip(batch, vectors, strict=True):
+            vector_bytes = vector.numpy().astype("<f4").tobytes()
+            self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
+        logger.info(
+            "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
+            *(len(batch), sum(len(waiting.prompt) for waiting in batch), len(self._queue)),
+        )
+        touched = dict.fromkeys(waiting.request.id for waiting in batch)
+        return [event for request_id in touched if (event := self._finish(request_id)) is not None]
+
+    def stats(self) -> EngineStats:
+        """Return the engine's figures. Between two steps nothing runs; prompts wait."""
+        return EngineStats(
+            num_running=0,
+            num_waiting=len(self._queue),
+            num_used_tokens=0,
+            num_cached_tokens=0,
+            num_total_tokens=0,
+        )
+
+    def _finish(self, request_id: str) -> TokenEvent | None:
+        made = self._open[request_id]
+        count = len(made.request.prompts)
+        if len(made.vectors) < count:
+            return None
+        del self._open[request_id]
+        vectors = b"".join(made.vectors[index] for index in range(count))
+        return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
+
+    def _check(self, request: EmbedRequest) -> None:
+        if request.id in self._open:
+            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+        if not all(request.prompts) or not request.prompts:
+            raise RequestError("a prompt is empty; each needs at least one token", param="input")
+        size, limit, vocab_size = self.info.embedding_size, self.info.max_model_len, self.info.vocab_size
+        if request.dimensions is not None and not 1 <= request.dimensions <= size:
+            raise RequestError(
+                f"dimensions is {request.dimensions}; this model has {size}", param="dimensions"
+            )
+        if (longest := max(map(len, request.prompts))) > limit:
+            raise ContextLengthError(
+                f"a prompt has {longest} tokens; the longest sequence is {limit}", param="input"
+            )
+        if min(map(min, request.prompts)) < 0 or max(map(max, request.prompts)) >= vocab_size:
+            raise RequestError(f"token ids go from 0 to {vocab_size - 1}", param="input")
+
+
+def _check_settings(config: EngineConfig) -> None:
+    defaults = {entry.name: entry.default for entry in msgspec.structs.fields(EngineConfig)}
+    for name, flag in MEANINGLESS.items():
+        value = getattr(config, name)
+        if value != defaults[name]:
+            raise ConfigError(f"{flag} is {value!r}; it has no meaning for a model that embeds: leave it out")
+    if config.options:
+        raise ConfigError(
+            f"option {next(iter(config.options))}: a model that embeds uses no part with options"
+        )
+
+
+def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batch_size: int) -> EngineInfo:
+    module = encoder.module
+    text_config = module.config.get_text_config()
+    return EngineInfo(
+        model=config.model,
+        architecture=type(module).__name__,
+        dtype=str(module.dtype).removeprefix("torch."),
+        device=str(device),
+        vocab_size=text_config.vocab_size,
+        max_model_len=encoder.max_length,
+        max_total_tokens=0,
+        max_running_requests=batch_size,
+        attention=str(text_config._attn_implementation),
+        policy="fcfs",
+        task="embed",
+        embedding_size=text_config.hidden_size,
+    )

@@ -1,0 +1,65 @@
+"""What a model is there for, by its files: to generate text, or to make vectors of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ..config import EngineConfig
+from ..errors import ConfigError, ModelError
+from .pooling import has_modules
+
+TASKS = ("auto", "generate", "embed")
+GENERATING = frozenset(
+    name
+    for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    for name in ([names] if isinstance(names, str) else names)
+    if not name.endswith("Model") or name.endswith("LMHeadModel")
+)
+
+
+def choose_task(config: EngineConfig) -> str:
+    """Return "generate" or "embed".
+
+    "auto": files of sentence-transformers (modules.json) say that a model embeds, whatever its architecture; else
+    the architecture in its config does. `*Model` is an encoder without a head; anything else is taken to generate.
+
+    Raises:
+        ConfigError: the model cannot do what is asked for; with the reason.
+    """
+    if config.task not in TASKS:
+        raise ConfigError(f"task is {config.task!r}; it must be one of {', '.join(TASKS)}")
+    architectures = _architectures(config.model)
+    generates = any(map(_generates, architectures))
+    is_encoder = bool(architectures) and not generates
+    embeds = has_modules(config.model)
+    task = config.task
+    if task == "auto":
+        bare = is_encoder and any(name.endswith("Model") for name in architectures)
+        task = "embed" if embeds or bare else "generate"
+    shown = ", ".join(architectures)
+    if task == "generate" and is_encoder:
+        raise ModelError(
+            f"model {config.model!r} ({shown}) is an encoder: it has no head that generates text; "
+            "serve it with --task embed"
+        )
+    if task == "embed" and generates and not embeds:
+        raise ModelError(
+            f"model {config.model!r} ({shown}) generates text, and has no modules.json of sentence-transformers "
+            "that says how its outputs become a vector; serve it with --task generate"
+        )
+    return task
+
+
+def _generates(architecture: str) -> bool:
+    return architecture in GENERATING or "ForCausalLM" in architecture or "ForConditional" in architecture
+
+
+def _architectures(model: str) -> list[str]:
+    try:
+        found: Any = AutoConfig.from_pretrained(model).architectures
+    except (OSError, ValueError, KeyError):
+        return []  # whoever loads the model says what is wrong with it
+    return list(found or [])

@@ -1,0 +1,53 @@
+"""Which prompts are embedded together, and how long one can wait."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmfw.core.engine.embed_queue import MAX_PADDING, SLACK, EmbedQueue
+from llmfw.core.request import EmbedRequest
+
+BUDGET = 64
+LENGTHS = st.lists(st.lists(st.integers(1, 100), min_size=1, max_size=8), min_size=1, max_size=8)
+
+
+def queue_of(lengths: list[list[int]]) -> EmbedQueue:
+    queue = EmbedQueue(BUDGET, batch_size=6, window_tokens=200)
+    for i, sizes in enumerate(lengths):
+        queue.add(EmbedRequest(id=str(i), prompts=[[7] * size for size in sizes]))
+    return queue
+
+
+@given(LENGTHS)
+def test_every_prompt_is_taken_once_and_none_is_overtaken_by_more_than_a_window(lengths):
+    queue = queue_of(lengths)
+    left = [(str(i), j) for i, sizes in enumerate(lengths) for j in range(len(sizes))]
+    while batch := queue.take():
+        taken = [(waiting.request.id, waiting.index) for waiting in batch]
+        assert taken[0] == left[0]
+        reach, tokens = 0, 0
+        while reach < len(left) and tokens < 200:
+            tokens += lengths[int(left[reach][0])][left[reach][1]]
+            reach += 1
+        assert set(taken) <= set(left[:reach])
+        left = [each for each in left if each not in taken]
+    assert left == []
+    assert len(queue) == 0
+
+
+@given(LENGTHS)
+def test_a_batch_keeps_the_budget_and_computes_little_padding(lengths):
+    queue = queue_of(lengths)
+    while batch := queue.take():
+        sizes = [len(waiting.prompt) for waiting in batch]
+        assert len(batch) == 1 or max(sizes) * len(batch) <= BUDGET
+        assert len(batch) <= 6
+        assert max(sizes) <= MAX_PADDING * min(sizes) + SLACK
+
+
+def test_a_removed_request_is_not_taken():
+    queue = queue_of([[5, 5], [5]])
+    queue.remove(EmbedRequest(id="0", prompts=[[7] * 5] * 2))
+    assert [waiting.request.id for waiting in queue.take()] == ["1"]
+    assert queue.take() == []
