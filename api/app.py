@@ -18,6 +18,7 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.core.parsers import ReasoningParser, ToolParser
+from llmfw.core.storage import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
 from .chat import ChatService
@@ -27,14 +28,18 @@ from .fingerprint import system_fingerprint
 from .generation import Generator
 from .middleware import ApiKey, RequestId
 from .native import NativeService
+from .responses.memory import ResponseMemory
+from .responses.service import ResponseService
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.responses import response_routes
 
 MAX_BODY_BYTES = 64 * 2**20
+SECONDS_A_DAY = 24 * 3600
 
 
 def create_app(
@@ -43,6 +48,7 @@ def create_app(
     chat_template: ChatTemplate,
     config: ServerConfig,
     *,
+    response_store: ResponseStore,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
@@ -51,9 +57,11 @@ def create_app(
 
     Args:
         client: started.
+        response_store: is closed with the application.
         reasoning_parser, tool_parser: classes that fit the model, or None.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
-            They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
+            They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
+            state.
 
     Raises:
         PartError: a plugin's route cannot be imported.
@@ -68,9 +76,12 @@ def create_app(
         fingerprint=fingerprint,
     )
     completions = CompletionService(generator, fingerprint)
+    memory = ResponseMemory(response_store, config.response_ttl_days * SECONDS_A_DAY)
+    responses = ResponseService(chat, memory, config.served_model_name)
     handlers = [
         *chat_routes(chat),
         *completion_routes(completions),
+        *response_routes(responses),
         *native_routes(NativeService(generator), generator),
         *model_routes(generator),
         *health_routes(client),
@@ -81,14 +92,19 @@ def create_app(
         "generator": generator,
         "chat": chat,
         "completions": completions,
+        "responses": responses,
         "config": config,
     }
-    return _guarded(_litestar(handlers, state), config.api_key)
+    return _guarded(_litestar(handlers, state, responses), config.api_key)
 
 
-def _litestar(handlers: Sequence[ControllerRouterHandler], state: dict[str, Any]) -> Litestar:
+def _litestar(
+    handlers: Sequence[ControllerRouterHandler], state: dict[str, Any], responses: ResponseService
+) -> Litestar:
     return Litestar(
         handlers,
+        on_startup=[responses.start],
+        on_shutdown=[responses.close],
         exception_handlers=EXCEPTION_HANDLERS,
         state=State(state),
         request_max_body_size=MAX_BODY_BYTES,

@@ -28,7 +28,7 @@ from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
 from .listen import bind, url_of
-from .parts import build_chat_template
+from .parts import build_chat_template, open_response_store
 
 logger = logging.getLogger(__name__)
 
@@ -130,10 +130,18 @@ class _Serving:
                 load_tokenizer, self._engine_config.model, self._engine_config.load_format
             )
             parts = _load_parts(self._config, self._plugins.registry, tokenizer)
+            store = await asyncio.to_thread(open_response_store, self._config, self._plugins.registry)
             await engine
         finally:
             engine.cancel()
-        app = create_app(client, tokenizer, config=self._config, plugin_routes=self._plugins.routes, **parts)
+        app = create_app(
+            client,
+            tokenizer,
+            config=self._config,
+            response_store=store,
+            plugin_routes=self._plugins.routes,
+            **parts,
+        )
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)
 

@@ -59,7 +59,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the API process."""
+    """Settings of the API process.
+
+    Attributes:
+        storage: folder for what has to survive a restart; None: nothing does.
+        response_store: name of the part that keeps responses; "auto": in the folder if there is one, else in memory.
+        response_ttl_days: a stored conversation goes so long after its last response.
+        response_store_mb: room for stored responses.
+    """
 
     served_model_name: str
     host: str = "127.0.0.1"
@@ -68,6 +75,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    storage: str | None = None
+    response_store: str = "auto"
+    response_ttl_days: float = 30.0
+    response_store_mb: int = 1024
     log_level: str = "info"
     options: dict[str, str] = {}
     disabled_plugins: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from .echo_engine import EOS, VOCAB_SIZE
 
@@ -70,7 +71,7 @@ def serving(
     """Serve an engine until the block ends.
 
     Args:
-        options: of the server's config; `plugin_routes` go to the application.
+        options: of the server's config; `plugin_routes` and `response_store` go to the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -78,6 +79,7 @@ def serving(
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
     plugin_routes = options.pop("plugin_routes", ())
+    response_store = options.pop("response_store", None) or MemoryResponses(None, 2**20)
     app = create_app(
         client,
         tokenizer,
@@ -86,6 +88,7 @@ def serving(
         reasoning_parser=Qwen3ReasoningParser,
         tool_parser=HermesToolParser,
         plugin_routes=plugin_routes,
+        response_store=response_store,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
     sock = bind("127.0.0.1", 0)
