@@ -89,6 +89,18 @@ def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRe
     Raises:
         RequestError: names the field that is wrong.
     """
+    fields = chat_fields(body, messages)
+    if "response_format" in fields and "response_format" not in ChatRequest.__struct_fields__:
+        raise RequestError(
+            "text.format asks for what this server does not do: it does not constrain generation",
+            param="text.format",
+            code="unsupported_parameter",
+        )
+    return msgspec.convert(fields, ChatRequest)
+
+
+def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of the chat that a body asks for, without those that are left to the server."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     fields: dict[str, Any] = {
         "model": body.model,
@@ -103,14 +115,7 @@ def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRe
     if isinstance(body, ResponsesRequest):
         fields["max_completion_tokens"] = body.max_output_tokens
         fields |= {name: getattr(body, name) for name in _SAME_NAME}
-    given = {name: value for name, value in fields.items() if value is not None}
-    if "response_format" in given and "response_format" not in ChatRequest.__struct_fields__:
-        raise RequestError(
-            "text.format asks for what this server does not do: it does not constrain generation",
-            param="text.format",
-            code="unsupported_parameter",
-        )
-    return msgspec.convert(given, ChatRequest)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def format_of(body: InputRequest) -> dict[str, Any]:

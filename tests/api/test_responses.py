@@ -254,6 +254,15 @@ def test_a_response_is_stored_until_it_is_deleted(sdk: openai.OpenAI) -> None:
             call(made.id)
 
 
+@pytest.mark.parametrize("response_id", ["%ff", "%00", "%ed%a0%80", "'", "x" * 5000, "a%2Fb"])
+def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> None:
+    store = SqliteResponses(tmp_path, 2**20)
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), response_store=store) as served:
+        assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
+        reply = served.post("/v1/responses", {"input": "x", "previous_response_id": response_id})
+        assert reply.json()["error"]["code"] == "previous_response_not_found"
+
+
 def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) -> None:
     made = create(sdk, "hello", store=False)
     assert made.to_dict()["store"] is False
