@@ -6,7 +6,7 @@ Knows nothing of processes and sockets; its engine client is started and closed 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Litestar
@@ -51,6 +51,8 @@ def create_app(
     response_store: ResponseStore,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
+    json_tool_parser: type[ToolParser] | None = None,
+    sampling_defaults: Mapping[str, float] | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
     """Return the application.
@@ -59,6 +61,8 @@ def create_app(
         client: started.
         response_store: is closed with the application.
         reasoning_parser, tool_parser: classes that fit the model, or None.
+        json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
+        sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
             state.
@@ -66,23 +70,25 @@ def create_app(
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name)
-    fingerprint = system_fingerprint(client.info)
+    generator = Generator(client, tokenizer, config.served_model_name, sampling_defaults=sampling_defaults)
+    fingerprint = system_fingerprint(client.info, (chat_template.source, reasoning_parser, tool_parser))
     chat = ChatService(
         generator,
         chat_template,
         reasoning_parser=reasoning_parser,
         tool_parser=tool_parser,
+        json_tool_parser=json_tool_parser,
         fingerprint=fingerprint,
+        reasoning_field=config.reasoning_field,
     )
     completions = CompletionService(generator, fingerprint)
     memory = ResponseMemory(response_store, config.response_ttl_days * SECONDS_A_DAY)
     responses = ResponseService(chat, memory, config.served_model_name)
     handlers = [
-        *chat_routes(chat),
-        *completion_routes(completions),
-        *response_routes(responses),
-        *native_routes(NativeService(generator), generator),
+        *chat_routes(chat, strict=config.strict_params),
+        *completion_routes(completions, strict=config.strict_params),
+        *response_routes(responses, strict=config.strict_params),
+        *native_routes(NativeService(generator), generator, strict=config.strict_params),
         *model_routes(generator),
         *health_routes(client),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),

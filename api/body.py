@@ -14,7 +14,7 @@ import msgspec
 
 from llmfw.core.errors import RequestError
 
-from .schemas.common import Body, GenerationRequest
+from .schemas.common import Body, GenerationRequest, Inert
 from .schemas.native import GenerateRequest
 
 IGNORED_HEADER = "llmfw-ignored-params"
@@ -50,7 +50,10 @@ def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT,
         RequestError: as `decode_body`, or a field asks for what this server does not do.
     """
     body = decode_body(raw, kind)
-    ignored = check_fields(body, _fields_of(raw))
+    given = _fields_of(raw)
+    ignored = check_fields(body, given)
+    if not given.keys().isdisjoint(Inert.__struct_fields__):
+        decode_body(raw, Inert)
     options = body.stream_options
     if options is not None and not body.stream:
         raise RequestError("stream_options needs stream to be true", param="stream_options")
@@ -112,6 +115,18 @@ def ignored_header(names: list[str]) -> dict[str, str]:
     if len(names) > MAX_IGNORED_NAMES:
         shown.append("...")
     return {IGNORED_HEADER: ", ".join(shown)}
+
+
+def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
+    """Return `ignored_header`, or, where requests are read strictly, raise RequestError if there is any."""
+    if strict and names:
+        shown = ", ".join(name[:100] for name in names[:MAX_IGNORED_NAMES])
+        raise RequestError(
+            f"{shown}: this server does nothing with it, and was started with --strict-params",
+            param=names[0],
+            code="unsupported_parameter",
+        )
+    return ignored_header(names)
 
 
 def _fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:

@@ -6,24 +6,32 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
 
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
 from llmfw.core.request import SamplingParams
 
+from .answer_form import AnswerForm, answer_form
 from .chat_chunks import ChatChunks, new_call_id
-from .generation import Generation, Generator, MakeText
-from .messages import check_messages, check_tools
+from .chat_prompt import render_prompt
+from .generation import Generation, Generator, MakeText, Output
 from .sampling import to_sampling
 from .schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
 from .sse import DONE
+from .structured import structure_of
 from .text_stream import Delta, TextStream
+from .thinking import is_thinking, thinking_of
+from .tool_choice import tool_use
 from .usage import usage_of
 
-_TEMPLATE_ARGUMENTS = frozenset({"self", "messages", "tools", "add_generation_prompt"})
+REASONING_FIELDS = {
+    "reasoning_content": ("reasoning_content",),
+    "reasoning": ("reasoning",),
+    "both": ("reasoning_content", "reasoning"),
+}
+"""What `--reasoning-field` may be → the fields of a message that have the thinking."""
 
 
 class ChatService:
@@ -33,7 +41,9 @@ class ChatService:
         generator: runs the prompts.
         template: messages → prompt.
         reasoning_parser, tool_parser: classes that fit the model, or None.
+        json_tool_parser: reads calls that are a bare JSON array, for models whose own no grammar can hold to.
         fingerprint: of model, engine and versions.
+        reasoning_field: one of REASONING_FIELDS.
     """
 
     def __init__(
@@ -43,13 +53,17 @@ class ChatService:
         *,
         reasoning_parser: type[ReasoningParser] | None = None,
         tool_parser: type[ToolParser] | None = None,
+        json_tool_parser: type[ToolParser] | None = None,
         fingerprint: str,
+        reasoning_field: str = "reasoning_content",
     ) -> None:
         self._generator = generator
         self._template = template
         self._reasoning_parser = reasoning_parser
         self._tool_parser = tool_parser
+        self._json_tool_parser = json_tool_parser
         self._fingerprint = fingerprint
+        self._reasoning_fields = REASONING_FIELDS[reasoning_field]
 
     async def start(self, body: ChatRequest) -> Generation:
         """Return the generation that answers a body.
@@ -60,17 +74,22 @@ class ChatService:
         """
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
-        sampling = to_sampling(body, max_tokens, {"max_tokens": param})
-        tools = self._tools(body)
-        prompt_text = self._render(body, tools)
+        sampling = to_sampling(body, max_tokens, {"max_tokens": param}, self._generator.sampling_defaults)
+        use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
+        form = answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser)
+        prompt_text = render_prompt(body, self._template, form.tools)
+        output = self._output(body, form, prompt_text)
+        for check in form.checks:
+            await self._generator.check_grammar(check.spec, check.param)
         prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
             [prompt],
             sampling,
-            self._make_text(body, sampling, tools, prompt_text),
+            self._make_text(body, sampling, form, prompt_text),
             n=body.n or 1,
             priority=body.priority or 0,
+            output=output,
             max_tokens_param=param,
         )
 
@@ -80,7 +99,7 @@ class ChatService:
         choices = [
             ChatChoice(
                 index=choice.index,
-                message=_message(deltas[choice.index]),
+                message=_message(deltas[choice.index], self._reasoning_fields),
                 finish_reason=choice.text.finish_reason or "stop",
             )
             for choice in generation.choices
@@ -96,7 +115,13 @@ class ChatService:
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events."""
-        chunks = ChatChunks(generation, self._generator.served_name, self._fingerprint, include_usage)
+        chunks = ChatChunks(
+            generation,
+            self._generator.served_name,
+            self._fingerprint,
+            include_usage,
+            self._reasoning_fields,
+        )
         yield b"".join(chunks.role(choice.index) for choice in generation.choices)
         async with contextlib.aclosing(generation.events()) as events:
             async for choice, deltas in events:
@@ -107,64 +132,40 @@ class ChatService:
                     yield data
         yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
 
-    def _tools(self, body: ChatRequest) -> Sequence[Mapping[str, Any]]:
-        """Return the tools that the model may call."""
-        choice = body.tool_choice
-        if choice not in (None, "auto", "none"):
-            raise RequestError(
-                f"tool_choice is {choice!r}; this server supports 'auto' and 'none'",
-                param="tool_choice",
-                code="unsupported_parameter",
-            )
-        if not body.tools:
-            return ()
-        check_tools(body.tools)
-        if choice == "none":
-            return ()
-        if self._tool_parser is None:
-            raise RequestError(
-                "tools need a tool parser, and this model has none: start the server with --tool-parser",
-                param="tools",
-                code="unsupported_parameter",
-            )
-        return body.tools
-
-    def _render(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
-        messages = check_messages(body.messages, self._template.source)
-        kwargs = dict(body.chat_template_kwargs or {})
-        if wrong := sorted(_TEMPLATE_ARGUMENTS & kwargs.keys()):
-            raise RequestError(
-                f"chat_template_kwargs.{wrong[0]} cannot be set by a request",
-                param=f"chat_template_kwargs.{wrong[0]}",
-            )
-        if body.reasoning_effort is not None:
-            kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")
-            kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-        return self._template.render(messages, tools=tools, **kwargs)
+    def _output(self, body: ChatRequest, form: AnswerForm, prompt: str) -> Output:
+        """Return what is asked of the answer beside how its tokens are sampled."""
+        thinking = thinking_of(
+            self._reasoning_parser,
+            self._generator.tokenizer,
+            prompt,
+            budget=body.thinking_budget,
+            grammar_param=form.checks[0].param if form.checks else None,
+        )
+        return Output(grammar=form.grammar, thinking=thinking)
 
     def _make_text(
-        self,
-        body: ChatRequest,
-        sampling: SamplingParams,
-        tools: Sequence[Mapping[str, Any]],
-        prompt_text: str,
+        self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
     ) -> MakeText:
         reasoning = self._reasoning_parser if body.separate_reasoning is not False else None
-        tool_parser = self._tool_parser if tools else None
-        opening = reasoning.opening if reasoning else None
-        in_reasoning = opening is not None and prompt_text.rstrip().endswith(opening)
+        tool_parser = form.tool_parser
+        in_reasoning = is_thinking(reasoning, prompt_text)
+        reads_special = any(parser and parser.needs_special_tokens for parser in (reasoning, tool_parser))
+        tokenizer = self._generator.tokenizer
 
         def make_text(prompt: Sequence[int]) -> TextStream:
             # An answer is a text of its own: what precedes it does not decide on its first space.
             return TextStream(
-                self._generator.tokenizer.detokenizer(
-                    skip_special_tokens=body.skip_special_tokens is not False
+                tokenizer.detokenizer(
+                    prompt if body.continue_final_message else (),
+                    skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
                 ),
                 stop=sampling.stop,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
-                tools=tool_parser(tools) if tool_parser else None,
-                one_call=body.parallel_tool_calls is False,
+                tools=tool_parser(form.use.callable) if tool_parser else None,
+                one_call=form.use.one_call,
+                # OpenAI's answer to a named tool ends with "stop": that there is a call is no news.
+                call_reason="stop" if form.use.mode == "named" else "tool_calls",
             )
 
         return make_text
@@ -181,7 +182,7 @@ def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
     return (old, "max_tokens") if new is None else (new, "max_completion_tokens")
 
 
-def _message(deltas: Sequence[Delta]) -> ChatMessage:
+def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMessage:
     """Put the deltas of a choice together."""
     content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
@@ -192,7 +193,8 @@ def _message(deltas: Sequence[Delta]) -> ChatMessage:
             call.function.arguments += delta.arguments  # type: ignore[operator]
     message = ChatMessage(content=None if calls and not content else content)
     if reasoning:
-        message.reasoning_content = reasoning
+        for name in reasoning_fields:
+            setattr(message, name, reasoning)
     if calls:
         message.tool_calls = list(calls.values())
     return message

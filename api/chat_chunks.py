@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -27,9 +28,18 @@ class ChatChunks:
         generation: gives id and time.
         model: its served name.
         include_usage: every chunk has the key `usage`, null in all but the last.
+        reasoning_fields: of a delta, for the thinking.
     """
 
-    def __init__(self, generation: Generation, model: str, fingerprint: str, include_usage: bool) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        model: str,
+        fingerprint: str,
+        include_usage: bool,
+        reasoning_fields: Sequence[str] = ("reasoning_content",),
+    ) -> None:
+        self._reasoning_fields = reasoning_fields
         self._chunk = ChatChunk(
             id=generation.id,
             created=generation.created,
@@ -57,7 +67,10 @@ class ChatChunks:
             return self._encode(
                 ChatChunkChoice(index=index, delta=ChatDelta(tool_calls=[_call_chunk(delta)]))
             )
-        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(reasoning_content=delta.text)))
+        thought = ChatDelta()
+        for name in self._reasoning_fields:
+            setattr(thought, name, delta.text)
+        return self._encode(ChatChunkChoice(index=index, delta=thought))
 
     def finish(self, index: int, reason: str) -> bytes:
         """Return a choice's last event."""

@@ -16,11 +16,12 @@ from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.tokenizer import Tokenizer
 
-from .generation import Choice, Generation, Generator
+from .generation import Choice, Generation, Generator, Output
 from .sampling import to_sampling
 from .schemas.common import Usage
 from .schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from .sse import DONE, frame
+from .structured import structure_of
 from .text_stream import Delta, TextStream
 from .usage import usage_of
 
@@ -71,7 +72,10 @@ class CompletionService:
                 code="unsupported_parameter",
             )
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        sampling = to_sampling(body, max_tokens)
+        sampling = to_sampling(body, max_tokens, defaults=self._generator.sampling_defaults)
+        structure = structure_of(body)
+        if structure is not None:
+            await self._generator.check_grammar(structure.spec, structure.param)
         tokenizer = self._generator.tokenizer
         skip = body.skip_special_tokens is not False
         prompts = await _encode_prompts(body.prompt, tokenizer)
@@ -87,6 +91,7 @@ class CompletionService:
             make_text,
             n=n,
             priority=body.priority or 0,
+            output=Output(grammar=structure.spec if structure else None),
         )
         echoes = [
             (tokenizer.decode(token_ids, skip_special_tokens=skip) if text is None else text)

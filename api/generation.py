@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +29,10 @@ from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
+
+
+GrammarChecker = Callable[[GrammarSpec, str], Awaitable[None]]
+"""Given a grammar and the field that asks for it, raises RequestError if it is wrong."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,12 +144,23 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
+        grammar_checker: refuses grammars that no output can be held to.
+        sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
     """
 
-    def __init__(self, client: EngineClient, tokenizer: Tokenizer, served_name: str) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        served_name: str,
+        grammar_checker: GrammarChecker | None = None,
+        sampling_defaults: Mapping[str, float] | None = None,
+    ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.served_name = served_name
+        self.sampling_defaults = dict(sampling_defaults or {})
+        self._grammar_checker = grammar_checker
 
     @property
     def info(self) -> EngineInfo:
@@ -158,6 +173,11 @@ class Generator:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
+
+    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
+        """Raise RequestError, naming the parameter, if no output can be held to a grammar."""
+        if self._grammar_checker is not None:
+            await self._grammar_checker(spec, param)
 
     def start(
         self,

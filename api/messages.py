@@ -1,11 +1,11 @@
-"""Checks a conversation and tool definitions before the chat template sees them.
+"""Checks a conversation before the chat template sees it.
 
 What a message may hold beyond what is checked here is the template's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llmfw.core.errors import RequestError
@@ -14,7 +14,7 @@ ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user
 
 
 def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
-    """Return the messages, with `reasoning` under the name that templates know.
+    """Return the messages, with `reasoning` and the developer's role under the names that the template knows.
 
     Args:
         template_source: a role that is none of OpenAI's is allowed if the template's text has it in quotes, or if
@@ -29,24 +29,8 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
         _check_role(message.get("role"), f"messages[{i}].role", template_source)
         _check_content(message.get("content"), f"messages[{i}].content")
         _check_tool_calls(message.get("tool_calls"), f"messages[{i}].tool_calls")
-    return [_with_reasoning_content(message) for message in messages]
-
-
-def check_tools(tools: Sequence[Mapping[str, Any]]) -> None:
-    """Raise RequestError unless each tool is a function with a name."""
-    for i, tool in enumerate(tools):
-        param = f"tools[{i}]"
-        if tool.get("type") != "function":
-            raise RequestError(
-                f"{param}.type is {tool.get('type')!r}; it must be 'function'", param=f"{param}.type"
-            )
-        function = tool.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if not (isinstance(name, str) and name):
-            raise RequestError(
-                f"{param}.function.name is {name!r}; it must be the function's name",
-                param=f"{param}.function.name",
-            )
+    developer = not template_source or "developer" in template_source
+    return [_with_known_names(message, developer) for message in messages]
 
 
 def _check_role(role: Any, param: str, template_source: str) -> None:
@@ -94,7 +78,14 @@ def _check_tool_calls(calls: Any, param: str) -> None:
             )
 
 
-def _with_reasoning_content(message: dict[str, Any]) -> dict[str, Any]:
+def _with_known_names(message: dict[str, Any], developer: bool) -> dict[str, Any]:
+    """Return a message as templates know it.
+
+    Args:
+        developer: the template has that role; else its messages become the system's.
+    """
     if "reasoning" in message and "reasoning_content" not in message:
-        return {**message, "reasoning_content": message["reasoning"]}
+        message = {**message, "reasoning_content": message["reasoning"]}
+    if message["role"] == "developer" and not developer:
+        message = {**message, "role": "system"}
     return message

@@ -42,7 +42,7 @@ class NativeService:
         self._generator.check(None)
         given = body.sampling_params or NativeSampling()
         max_tokens = DEFAULT_MAX_NEW_TOKENS if given.max_new_tokens is None else given.max_new_tokens
-        sampling = to_sampling(given, max_tokens, _RENAMED)
+        sampling = to_sampling(given, max_tokens, _RENAMED, self._generator.sampling_defaults)
         prompt = await self._prompt(body)
         tokenizer, skip = self._generator.tokenizer, given.skip_special_tokens is not False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +25,10 @@ _SAME_NAME = (
 
 
 def to_sampling(
-    body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
+    body: msgspec.Struct,
+    max_tokens: int | None,
+    renamed: dict[str, str] | None = None,
+    defaults: Mapping[str, float] | None = None,
 ) -> SamplingParams:
     """Return the sampling parameters of a body; what the client left open keeps its default.
 
@@ -32,6 +36,7 @@ def to_sampling(
         body: has fields of SamplingParams' names, or of those in `renamed`.
         max_tokens: its field has several names.
         renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
+        defaults: by SamplingParams' names, what the client left open is instead of SamplingParams' own default.
 
     Raises:
         RequestError: a value out of range.
@@ -44,7 +49,8 @@ def to_sampling(
     values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop or ())
     values["stop_token_ids"] = tuple(getattr(body, "stop_token_ids", None) or ())
     try:
-        return SamplingParams(**{name: value for name, value in values.items() if value is not None})
+        given = {name: value for name, value in values.items() if value is not None}
+        return SamplingParams(**{**(defaults or {}), **given})
     except RequestError as error:
         raise _renamed(error, renamed, isinstance(stop, str)) from error
 

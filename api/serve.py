@@ -20,6 +20,7 @@ from litestar.types import ASGIApp
 
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.generation_config import load_sampling_defaults
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
 from llmfw.core.plugins import Plugins
 from llmfw.core.registry import Registry
@@ -33,6 +34,9 @@ from .parts import build_chat_template, open_response_store
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
+JSON_CALLS = (
+    "json_calls"  # the tool parser for calls that no model writes by itself, but a grammar makes it write
+)
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
 
@@ -131,6 +135,10 @@ class _Serving:
             )
             parts = _load_parts(self._config, self._plugins.registry, tokenizer)
             store = await asyncio.to_thread(open_response_store, self._config, self._plugins.registry)
+            if self._config.sampling_defaults == "model":
+                parts["sampling_defaults"] = await asyncio.to_thread(
+                    load_sampling_defaults, self._engine_config.model
+                )
             await engine
         finally:
             engine.cancel()
@@ -151,6 +159,8 @@ def _load_parts(config: ServerConfig, registry: Registry, tokenizer: Tokenizer) 
     for kind in ("reasoning_parser", "tool_parser"):
         name = getattr(config, kind)
         parts[kind] = registry.find(kind, name).load() if name else None
+    if JSON_CALLS in registry.names("tool_parser"):
+        parts["json_tool_parser"] = registry.find("tool_parser", JSON_CALLS).load()
     return parts
 
 

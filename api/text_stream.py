@@ -24,6 +24,7 @@ class TextStream:
         stop: strings that end the text, unless they come before `min_tokens` new tokens.
         reasoning, tools: fresh parsers, or None.
         one_call: end with the first tool call.
+        call_reason: the finish reason of a text that ended by itself and has a call.
 
     Attributes:
         finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
@@ -42,6 +43,7 @@ class TextStream:
         reasoning: ReasoningParser | None = None,
         tools: ToolParser | None = None,
         one_call: bool = False,
+        call_reason: str = "tool_calls",
     ) -> None:
         self._detokenizer = detokenizer
         self._stop_strings = StopStrings(stop) if stop else None
@@ -49,6 +51,7 @@ class TextStream:
         self._reasoning = reasoning
         self._tools = tools
         self._one_call = one_call
+        self._call_reason = call_reason
         self._thinking = reasoning is not None and reasoning.in_reasoning
         self._called = False
         self.finish_reason: str | None = None
@@ -80,7 +83,7 @@ class TextStream:
         if ended and self.finish_reason is None:
             self.finish_reason = str(event.finish_reason)
         if self.finish_reason == "stop" and self._called:
-            self.finish_reason = "tool_calls"
+            self.finish_reason = self._call_reason
         return deltas
 
     @property

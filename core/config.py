@@ -66,6 +66,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         response_store: name of the part that keeps responses; "auto": in the folder if there is one, else in memory.
         response_ttl_days: a stored conversation goes so long after its last response.
         response_store_mb: room for stored responses.
+        sampling_defaults: "model": what its generation_config.json says; "openai": temperature 1, top_p 1.
+        reasoning_field: of a message, for the thinking: "reasoning_content", "reasoning" or "both".
+        strict_params: a field that would change nothing is an error instead of being reported as ignored.
     """
 
     served_model_name: str
@@ -79,6 +82,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     response_store: str = "auto"
     response_ttl_days: float = 30.0
     response_store_mb: int = 1024
+    reasoning_field: str = "reasoning_content"
+    sampling_defaults: str = "model"
+    strict_params: bool = False
     log_level: str = "info"
     options: dict[str, str] = {}
     disabled_plugins: tuple[str, ...] = ()

@@ -59,6 +59,15 @@ class Tokenizer:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
+    def marker(self, text: str) -> tuple[int, ...] | None:
+        """Return the token ids that a text is made of wherever it stands; None if that depends on what is around it.
+
+        It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
+        """
+        added = self._backend.get_added_tokens_decoder()
+        ids = self.encode(text, add_special_tokens=False)
+        return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))

@@ -36,15 +36,15 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     Raises:
         ModelError: the folder cannot be had, or has no tokenizer that can be read.
     """
-    folder = _folder(model)
-    config = _read_json(folder / "tokenizer_config.json")
+    folder = model_files(model)
+    config = read_json(folder / "tokenizer_config.json")
     eos_token_ids = _eos_token_ids(folder)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         if load_format != "dummy":
             raise ModelError(f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)})")
         return _stand_in(folder, eos_token_ids)
     backend = _backend(folder)
-    special_tokens = _special_tokens(config, _read_json(folder / "special_tokens_map.json"))
+    special_tokens = _special_tokens(config, read_json(folder / "special_tokens_map.json"))
     eos = backend.token_to_id(special_tokens.get("eos_token", ""))
     if eos is not None and eos not in eos_token_ids:
         eos_token_ids = (*eos_token_ids, eos)
@@ -56,7 +56,8 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     )
 
 
-def _folder(model: str) -> Path:
+def model_files(model: str) -> Path:
+    """Return the folder of a model's small files: its own, or the hub's copy. Raises ModelError."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
@@ -83,7 +84,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"the tokenizer in {folder} cannot be read: {error}") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object, {} if there is no file. Raises ModelError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -98,7 +100,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     """Return the model's end tokens: of its generation config, else of its config."""
     for name in ("generation_config.json", "config.json"):
-        config = _read_json(folder / name)
+        config = read_json(folder / name)
         eos = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
         if eos is not None:
             return tuple(eos) if isinstance(eos, list) else (eos,)
@@ -120,7 +122,7 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> str:
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    template = _read_json(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
+    template = read_json(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
     if isinstance(template, list):  # several, by name
         named = {item["name"]: item["template"] for item in template}
         template = named.get("default") or next(iter(named.values()), "")
@@ -128,7 +130,7 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> str:
 
 
 def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
-    size = _read_json(folder / "config.json").get("vocab_size", 0)
+    size = read_json(folder / "config.json").get("vocab_size", 0)
     logger.warning("%s has no tokenizer; a stand-in takes its place: one token per byte of text", folder)
     vocabulary = list(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocabulary = sorted(vocabulary) + list(islice(_words(), max(0, size - len(vocabulary))))

@@ -119,6 +119,24 @@ _SETTINGS = (
         help="Room for stored responses in MiB; the conversations continued longest ago go first.",
     ),
     setting(
+        "--reasoning-field",
+        field="reasoning_field",
+        type=click.Choice(("reasoning_content", "reasoning", "both")),
+        help="Where replies have the reasoning; both names are read in messages.",
+    ),
+    setting(
+        "--sampling-defaults",
+        field="sampling_defaults",
+        type=click.Choice(("model", "openai")),
+        help="What a request that does not say is sampled with: the values of the model's generation_config.json, "
+        "or OpenAI's.",
+    ),
+    click.option(
+        "--strict-params",
+        is_flag=True,
+        help="Refuse requests with fields that change nothing. Default: report them in a header.",
+    ),
+    setting(
         "--attention",
         "--attention-backend",
         field="attention",

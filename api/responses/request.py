@@ -31,6 +31,7 @@ _SAME_NAME = (
     "seed",
     "stop",
     "temperature",
+    "thinking_budget",
     "top_k",
     "top_p",
 )
@@ -89,14 +90,7 @@ def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRe
     Raises:
         RequestError: names the field that is wrong.
     """
-    fields = chat_fields(body, messages)
-    if "response_format" in fields and "response_format" not in ChatRequest.__struct_fields__:
-        raise RequestError(
-            "text.format asks for what this server does not do: it does not constrain generation",
-            param="text.format",
-            code="unsupported_parameter",
-        )
-    return msgspec.convert(fields, ChatRequest)
+    return msgspec.convert(chat_fields(body, messages), ChatRequest)
 
 
 def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,20 +8,24 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_generation, ignored_header
+from ..body import decode_generation, report_ignored
 from ..chat import ChatService
 from ..schemas.chat import ChatRequest
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
 
-def chat_routes(chat: ChatService) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
 
     @post("/v1/chat/completions", status_code=200)
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), ChatRequest)
-        headers = ignored_header(ignored)
+        headers = report_ignored(ignored, strict)
         generation = await chat.start(body)
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)

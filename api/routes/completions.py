@@ -8,20 +8,24 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_generation, ignored_header
+from ..body import decode_generation, report_ignored
 from ..completions import CompletionService
 from ..schemas.completions import CompletionRequest
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
 
-def completion_routes(completions: CompletionService) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+def completion_routes(completions: CompletionService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
 
     @post("/v1/completions", status_code=200)
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), CompletionRequest)
-        headers = ignored_header(ignored)
+        headers = report_ignored(ignored, strict)
         running = await completions.start(body)
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -8,7 +8,7 @@ from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_native, ignored_header
+from ..body import decode_native, report_ignored
 from ..generation import Generator
 from ..native import NativeService
 from ..schemas.native import ModelInfo
@@ -16,13 +16,19 @@ from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
 
-def native_routes(native: NativeService, generator: Generator) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+def native_routes(
+    native: NativeService, generator: Generator, *, strict: bool = False
+) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
 
     @post("/generate", status_code=200)
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_native(await read_json(request))
-        headers = ignored_header(ignored)
+        headers = report_ignored(ignored, strict)
         generation = await native.start(body)
         if body.stream:
             return EventStreamResponse(native.stream(generation), headers)
@@ -45,6 +51,7 @@ def native_routes(native: NativeService, generator: Generator) -> list[HTTPRoute
                 attention_backend=info.attention,
                 schedule_policy=info.policy,
                 weight_version=info.weight_version,
+                sampling_defaults=generator.sampling_defaults,
             )
         )
 

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 
 from llmfw.core.errors import RequestError
 
-from ..body import ignored_header
+from ..body import report_ignored
 from ..responses.request import decode_input, decode_request
 from ..responses.service import ResponseService
 from ..schemas.responses import DeletedResponse, InputTokens
@@ -22,16 +22,20 @@ from .respond import json_response, read_json, while_connected
 MAX_PAGE, DEFAULT_PAGE = 100, 20
 
 
-def response_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
-    return [*_making_routes(responses), *_stored_routes(responses)]
+def response_routes(responses: ResponseService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+    return [*_making_routes(responses, strict), *_stored_routes(responses)]
 
 
-def _making_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
+def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHandler]:
     @post("/v1/responses", status_code=200)
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_request(await read_json(request))
-        headers = ignored_header(ignored)
+        headers = report_ignored(ignored, strict)
         job = await responses.prepare(body)
         if body.stream:
             return EventStreamResponse(responses.stream(job), headers)
@@ -43,7 +47,7 @@ def _making_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
     async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_input(await read_json(request))
         return json_response(
-            InputTokens(input_tokens=await responses.count_tokens(body)), ignored_header(ignored)
+            InputTokens(input_tokens=await responses.count_tokens(body)), report_ignored(ignored, strict)
         )
 
     return [create_response, count_input_tokens]

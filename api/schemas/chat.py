@@ -21,6 +21,9 @@ class ChatRequest(GenerationRequest, kw_only=True):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     separate_reasoning: bool | None = None
+    thinking_budget: SmallInt | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,
@@ -33,15 +36,11 @@ class ChatRequest(GenerationRequest, kw_only=True):
         "moderation": "this server does not moderate",
         "web_search_options": "this server does not search the web",
         "chat_template": "the template is chosen when the server starts",
-        "continue_final_message": "the answer is always a new message",
-        "add_generation_prompt": "the answer is always a new message",
     }
 
     def asks(self, name: str, value: Any) -> bool:
         if name == "modalities":
             return value not in (None, [], ["text"])
-        if name == "add_generation_prompt":
-            return value not in (None, True)
         return super().asks(name, value)
 
 
@@ -70,12 +69,13 @@ class ToolCallChunk(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
-    """The answer."""
+    """The answer. Its thinking is in `reasoning_content` or `reasoning` or both, as the server was started."""
 
     role: str = "assistant"
     content: str | None = None
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
@@ -107,6 +107,7 @@ class ChatDelta(msgspec.Struct, kw_only=True):
     content: str | UnsetType = UNSET
     refusal: UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     tool_calls: list[ToolCallChunk] | UnsetType = UNSET
 
 

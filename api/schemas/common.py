@@ -19,25 +19,33 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_obfuscation: bool | None = None
 
 
+GRAMMAR_FIELDS = (
+    "response_format",
+    "json_schema",
+    "regex",
+    "ebnf",
+    "choice",
+    "structural_tag",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+)
+"""Fields that say what the output has to be (see `structured`)."""
+
 UNSUPPORTED: dict[str, str] = dict.fromkeys(
     (
         "custom_logit_processor",
-        "ebnf",
-        "guided_choice",
-        "guided_grammar",
-        "guided_json",
-        "guided_regex",
+        "guided_json_object",
+        "guided_whitespace_pattern",
         "include_stop_str_in_output",
-        "json_schema",
+        "length_penalty",
         "logits_processors",
         "lora_path",
         "no_stop_trim",
         "prompt_logprobs",
-        "regex",
-        "response_format",
         "return_hidden_states",
-        "structural_tag",
-        "structured_outputs",
         "truncate_prompt_tokens",
         "use_beam_search",
     ),
@@ -45,13 +53,29 @@ UNSUPPORTED: dict[str, str] = dict.fromkeys(
 )
 """Fields of other servers' APIs that would change the answer, and why they are refused."""
 
+UNCONSTRAINED: dict[str, str] = dict.fromkeys(
+    GRAMMAR_FIELDS, "this route does not constrain the output; use /v1/completions"
+)
+"""The fields of structured output, for a body that does not have them."""
+
+
+class Inert(msgspec.Struct, kw_only=True):
+    """Fields of OpenAI's API that change nothing here: their types are checked, and they are reported as ignored."""
+
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_retention: str | None = None
+    prediction: dict[str, Any] | None = None
+    verbosity: str | None = None
+
 
 class Body(msgspec.Struct):
-    """A body whose unknown fields are looked at: some are refused, the others are reported as ignored.
-
-    Ignored on purpose, because they change nothing here: `user`, `metadata`, `store`, `service_tier`,
-    `prompt_cache_key` and its like, `safety_identifier`, `prediction`, `verbosity`.
-    """
+    """A body whose unknown fields are looked at: some are refused, the others are reported as ignored."""
 
     refused: ClassVar[dict[str, str]] = {}
     """Fields that would change the answer and are not supported yet, with the reason."""
@@ -86,6 +110,18 @@ class GenerationRequest(Body, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: SmallInt | None = None
+
+    response_format: dict[str, Any] | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    structured_outputs: dict[str, Any] | None = None
 
     refused: ClassVar[dict[str, str]] = UNSUPPORTED
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .common import UNSUPPORTED, Body, SmallInt
+from .common import UNCONSTRAINED, UNSUPPORTED, Body, SmallInt
 
 
 class NativeSampling(Body, kw_only=True):
@@ -28,7 +28,11 @@ class NativeSampling(Body, kw_only=True):
     skip_special_tokens: bool | None = None
     sampling_seed: int | None = None
 
-    refused: ClassVar[dict[str, str]] = {**UNSUPPORTED, "n": "one continuation for each request"}
+    refused: ClassVar[dict[str, str]] = {
+        **UNSUPPORTED,
+        **UNCONSTRAINED,
+        "n": "one continuation for each request",
+    }
 
     def asks(self, name: str, value: Any) -> bool:
         return value not in (None, 1) if name == "n" else super().asks(name, value)
@@ -44,6 +48,7 @@ class GenerateRequest(Body, kw_only=True):
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,
+        **UNCONSTRAINED,
         "audio_data": "this server reads text only",
         "image_data": "this server reads text only",
         "input_embeds": "this server reads text or token ids",
@@ -86,3 +91,4 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     attention_backend: str
     schedule_policy: str
     weight_version: str
+    sampling_defaults: dict[str, float]

@@ -6,24 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from .common import UNSUPPORTED, Body, SmallInt, StreamOptions
+from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, SmallInt, StreamOptions
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
 
-_FORMAT_FIELDS = (
-    "choice",
-    "ebnf",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "json_schema",
-    "regex",
-    "response_format",
-    "structural_tag",
-    "structured_outputs",
-)
 _NO_TOOLS_OF_ITS_OWN = "this server runs no tools of its own"
 _CHAT_FIELD = "that is a field of chat completions; here it is {}"
 
@@ -56,7 +43,7 @@ class InputRequest(Body, kw_only=True):
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,
-        **dict.fromkeys(_FORMAT_FIELDS, "what the text has to be is said by text.format"),
+        **dict.fromkeys(GRAMMAR_FIELDS, "what the text has to be is said by text.format"),
         "context_management": "this server does not compact conversations",
         "conversation": "this server keeps no conversation objects; use previous_response_id",
         "prompt": "this server keeps no prompt templates; use instructions and input",
@@ -106,6 +93,7 @@ class ResponsesRequest(InputRequest, kw_only=True):
     repetition_penalty: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    thinking_budget: SmallInt | None = None
     top_k: SmallInt | None = None
 
 

@@ -24,6 +24,7 @@ from ..errors import ContextLengthError, PartError, RequestError
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
+from ..weight_version import weight_version
 from .admission import NewTokenRatio
 from .capacity import Capacity, decide_capacity
 from .devices import choose_device, gigabytes
@@ -237,6 +238,7 @@ def _describe(
         max_running_requests=capacity.max_running,
         attention=attention,
         policy=config.policy,
+        weight_version=weight_version(config.model, config.load_format),
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

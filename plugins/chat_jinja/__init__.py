@@ -1,9 +1,18 @@
-"""The chat template that comes with a model: Jinja, rendered in a sandbox."""
+"""Chat templates in Jinja, rendered in a sandbox: the one that comes with a model, and some by name."""
 
 from __future__ import annotations
 
 from llmfw.core import hookimpl
 from llmfw.core.hookspecs import Register
+
+NEEDS = ("jinja2", "transformers")
+NAMED = {
+    "chatml": ("ChatML", "<|im_start|>role … <|im_end|>, tools as in Hermes and Qwen"),
+    "llama-3": ("Llama3", "<|start_header_id|>role<|end_header_id|> … <|eot_id|>, with tools"),
+    "mistral": ("Mistral", "[INST] … [/INST], as of Mistral 7B v0.3"),
+    "gemma": ("Gemma", "<start_of_turn>role … <end_of_turn>"),
+    "deepseek": ("DeepSeek", "<｜User｜> … <｜Assistant｜>, as of DeepSeek V3 and R1"),
+}
 
 
 @hookimpl
@@ -12,5 +21,7 @@ def register_chat_templates(register: Register) -> None:
         "jinja",
         "llmfw.plugins.chat_jinja.template:JinjaChatTemplate",
         summary="the model's own template, or the Jinja file that was named",
-        needs=("jinja2", "transformers"),
+        needs=NEEDS,
     )
+    for name, (class_name, summary) in NAMED.items():
+        register(name, f"llmfw.plugins.chat_jinja.named:{class_name}", summary=summary, needs=NEEDS)

@@ -1,7 +1,8 @@
 """Renders a model's own chat template, by transformers' function for it: a sandbox, with its filters and globals.
 
-What the template finds in a message is what model families agree on, not what clients send: nulls are left out,
-text parts joined, and the arguments of tool calls read as JSON. Knows nothing of tokens. Importing this module imports no torch.
+What the template finds in a message is what it reads, not what clients send: nulls are left out, the content is text
+or a list of parts (`content_form`), and the arguments of tool calls are read as JSON. Knows nothing of tokens.
+Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from llmfw.core.chat_template import ChatTemplate, Message
 from llmfw.core.errors import ConfigError, RequestError
 
+from .content_form import content_forms
+
 _RESERVED = frozenset({"chat_template", "conversations", "messages", "return_assistant_tokens_mask"})
 
 
@@ -28,7 +31,9 @@ class JinjaChatTemplate(ChatTemplate):
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         super().__init__(source, special_tokens)
+        self._reads_text, self._reads_parts = True, False
         try:
+            self._reads_text, self._reads_parts = content_forms(source)
             self._render([], ())
         except TemplateSyntaxError as error:
             raise ConfigError(
@@ -73,23 +78,24 @@ class JinjaChatTemplate(ChatTemplate):
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         texts, _ = render_jinja_template(
-            conversations=[[_as_templates_expect(message) for message in messages]],
+            conversations=[[self._as_expected(message) for message in messages]],
             tools=[dict(tool) for tool in tools] or None,
             chat_template=self.source,
             **{**self.special_tokens, **kwargs},
         )
         return str(texts[0])
 
-
-def _as_templates_expect(message: Message) -> dict[str, Any]:
-    """Return a message without nulls, its text parts joined by newlines, tool calls' arguments as objects."""
-    found = {key: value for key, value in message.items() if value is not None}
-    content = found.get("content")
-    if isinstance(content, list) and all(_is_text(part) for part in content):
-        found["content"] = "\n".join(part["text"] for part in content)
-    if isinstance(calls := found.get("tool_calls"), list):
-        found["tool_calls"] = [_with_parsed_arguments(call) for call in calls]
-    return found
+    def _as_expected(self, message: Message) -> dict[str, Any]:
+        """Return a message without nulls, its content in a form that the template reads, arguments as objects."""
+        found = {key: value for key, value in message.items() if value is not None}
+        content = found.get("content")
+        if isinstance(content, str) and not self._reads_text:
+            found["content"] = [{"type": "text", "text": content}]
+        elif isinstance(content, list) and not self._reads_parts and all(map(_is_text, content)):
+            found["content"] = "\n".join(part["text"] for part in content)
+        if isinstance(calls := found.get("tool_calls"), list):
+            found["tool_calls"] = [_with_parsed_arguments(call) for call in calls]
+        return found
 
 
 def _is_text(part: object) -> bool:

@@ -22,6 +22,7 @@ class Qwen3ReasoningParser(ReasoningParser):
     """
 
     opening = OPEN
+    closing = CLOSE
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)

@@ -8,12 +8,12 @@ import openai
 import pytest
 
 from ..doubles.echo_engine import EchoEngine
-from ..doubles.serving import Served, byte_tokenizer, serving
+from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(EchoEngine(), byte_tokenizer(tmp_path_factory.mktemp("model"))) as served:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path_factory.mktemp("model"), MARKERS)) as served:
         yield served
 
 

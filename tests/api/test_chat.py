@@ -246,3 +246,49 @@ def test_the_seeds_detailed_request_is_answered(sdk: openai.OpenAI) -> None:
         seed=42,
     )
     assert reply.choices[0].message.content == "What were their major achievements?"
+
+
+CONTINUED: Any = [{"role": "user", "content": "Say it"}, {"role": "assistant", "content": "It is"}]
+
+
+def test_the_last_message_is_continued(server: Served) -> None:
+    body = {"messages": CONTINUED, "continue_final_message": True}
+    for fields in ({}, {"add_generation_prompt": False}):
+        reply = server.post("/v1/chat/completions", {**body, **fields}).json()
+        assert reply["choices"][0]["message"]["content"] == "It is"  # what the echo engine adds to "It is"
+        assert server.engine.requests[-1].prompt == tokens_of("It is", server)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": CONTINUED, "add_generation_prompt": True}, "continue_final_message"),
+        ({"messages": user("Hi")}, "messages[0].role"),
+        ({"messages": [{"role": "assistant", "content": ""}]}, "messages[0].content"),
+        (
+            {"messages": CONTINUED, "chat_template_kwargs": {"continue_final_message": False}},
+            "chat_template_kwargs.continue_final_message",
+        ),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(server: Served, fields: Any, param: str) -> None:
+    reply = server.post("/v1/chat/completions", {"continue_final_message": True, **fields})
+    assert reply.json()["error"]["param"] == param
+
+
+def test_special_tokens_are_text_to_a_parser_that_reads_them(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, seen = server.tokenizer, []
+    make = tokenizer.detokenizer
+    monkeypatch.setattr(
+        tokenizer,
+        "detokenizer",
+        lambda *args, **options: seen.append(options["skip_special_tokens"]) or make(*args, **options),
+    )
+    server.chat("Hi")
+    monkeypatch.setattr(
+        "llmfw.plugins.parsers_families.qwen3.Qwen3ReasoningParser.needs_special_tokens", True
+    )
+    server.chat("Hi")
+    assert seen == [True, False]

@@ -92,14 +92,18 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ),
         ({"tools": [{"type": "custom"}]}, "tools[0].type", "custom"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name", "None"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", "required"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice", "function"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].function.name", "f"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "a b"),
+        ({"tool_choice": "required"}, "tool_choice", "required"),
+        ({"tools": [TOOL], "tool_choice": "often"}, "tool_choice", "often"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function.name", "None"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort", '"enormous"'),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools", "tools"),
         ({"logprobs": True}, "logprobs", "true"),
         ({"top_logprobs": 5}, "top_logprobs", "5"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "json_object"),
-        ({"guided_regex": "a+"}, "guided_regex", "a+"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "yaml"),
+        ({"guided_regex": 5}, "guided_regex", "5"),
+        ({"metadata": "a"}, "metadata", "a"),
         ({"audio": {"voice": "alloy"}}, "audio", "alloy"),
         ({"modalities": ["text", "audio"]}, "modalities", "audio"),
         ({"functions": [{"name": "f"}]}, "functions", "tools"),
@@ -236,7 +240,7 @@ def test_a_failure_in_mid_stream_raises_in_the_sdk(sdk: openai.OpenAI) -> None:
 def test_a_defect_in_a_handler_is_a_500_without_details(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("llmfw.api.chat.check_messages", lambda *_: 1 / 0)
+    monkeypatch.setattr("llmfw.api.chat_prompt.check_messages", lambda *_: 1 / 0)
     reply = server.chat("Hi")
     assert error_of(reply, 500)["code"] == "internal_error"
     assert "ZeroDivision" not in reply.text

@@ -52,7 +52,7 @@ def test_a_chat_template_is_the_model_s_own_or_the_named_part_or_file(
 
 
 def test_a_chat_template_that_is_nowhere_is_an_error_that_lists_what_there_is(tokenizer: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match=r"'jinga' cannot be read.*known: jinja"):
+    with pytest.raises(ConfigError, match=r"'jinga' cannot be read.*known: .*jinja"):
         build_chat_template("jinga", load_plugins().registry, tokenizer)
 
 
@@ -79,3 +79,23 @@ def test_reasoning_is_read_under_both_of_its_names() -> None:
 def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
     code = "import sys, llmfw.api.serve, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
     assert fresh_python(code) == "[False, False]\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "role"),
+    [("{{ 'system' }}", "system"), ("{{ 'developer' }}", "developer"), ("", "developer")],
+)
+def test_a_template_that_does_not_know_the_developer_sees_the_system(source: str, role: str) -> None:
+    given = [{"role": "developer", "content": "Be brief."}]
+    [message] = check_messages(given, source)
+    assert message["role"] == role
+    assert given[0]["role"] == "developer"
+
+
+def test_the_fingerprint_is_of_weights_and_parts_not_of_places_and_sizes() -> None:
+    info = msgspec.structs.replace(EchoEngine().info, weight_version="1", model="here")
+    moved = msgspec.structs.replace(info, model="there", max_total_tokens=7)
+    assert system_fingerprint(info) == system_fingerprint(moved)
+    other = [system_fingerprint(msgspec.structs.replace(info, weight_version="2"))]
+    other += [system_fingerprint(info, ["template"]), system_fingerprint(info, [EchoEngine])]
+    assert len({*other, system_fingerprint(info)}) == 4

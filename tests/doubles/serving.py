@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import openai
+import tokenizers
 import uvicorn
 
 from llmfw.api.app import create_app
@@ -34,6 +35,14 @@ LAST_MESSAGE = (
 )
 """A chat template that makes the echo engine answer with the last message's text."""
 
+PARTS = (
+    "reasoning_parser",
+    "tool_parser",
+    "json_tool_parser",
+    "sampling_defaults",
+    "plugin_routes",
+    "response_store",
+)
 SERVED_NAME = "org/echo"
 
 
@@ -44,6 +53,7 @@ class Served:
     url: str
     engine: Any
     client: InprocEngineClient
+    tokenizer: Tokenizer
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """Return the OpenAI SDK's client for it."""
@@ -58,10 +68,16 @@ class Served:
         return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
 
 
-def byte_tokenizer(folder: Path) -> Tokenizer:
-    """Return a tokenizer with one token for each byte, and made-up words up to the engine's vocabulary."""
-    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCAB_SIZE, "eos_token_id": EOS}))
-    return load_tokenizer(str(folder), "dummy")
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+
+
+def byte_tokenizer(folder: Path, markers: Sequence[str] = ()) -> Tokenizer:
+    """Return a tokenizer with one token for each byte, made-up words, and markers, as many as the engine has."""
+    size = VOCAB_SIZE - len(markers)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size, "eos_token_id": EOS}))
+    tokenizer = load_tokenizer(str(folder), "dummy")
+    tokenizer._backend.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in markers])
+    return tokenizer
 
 
 @contextmanager
@@ -71,24 +87,22 @@ def serving(
     """Serve an engine until the block ends.
 
     Args:
-        options: of the server's config; `plugin_routes` and `response_store` go to the application.
+        options: of the server's config; those of `create_app` go to the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
-    plugin_routes = options.pop("plugin_routes", ())
-    response_store = options.pop("response_store", None) or MemoryResponses(None, 2**20)
+    parts = {"reasoning_parser": Qwen3ReasoningParser, "tool_parser": HermesToolParser}
+    parts |= {name: options.pop(name) for name in PARTS if name in options}
+    parts.setdefault("response_store", MemoryResponses(None, 2**20))
     app = create_app(
         client,
         tokenizer,
         JinjaChatTemplate(template, tokenizer.special_tokens),
         ServerConfig(served_model_name=SERVED_NAME, **options),
-        reasoning_parser=Qwen3ReasoningParser,
-        tool_parser=HermesToolParser,
-        plugin_routes=plugin_routes,
-        response_store=response_store,
+        **parts,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
     sock = bind("127.0.0.1", 0)
@@ -97,7 +111,7 @@ def serving(
     while not server.started and not running.done():
         threading.Event().wait(0.01)
     try:
-        yield Served(url, engine, client)
+        yield Served(url, engine, client, tokenizer)
     finally:
         server.should_exit = True
         running.result(10)

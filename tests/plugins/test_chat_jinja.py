@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from llmfw.core.errors import ConfigError, RequestError
+from llmfw.core.plugins import load_plugins
+from llmfw.plugins.chat_jinja.content_form import content_forms
+from llmfw.plugins.chat_jinja.named import TEMPLATES, ChatML, DeepSeek, Gemma, Llama3, Mistral
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
@@ -109,3 +113,121 @@ def test_arguments_of_tool_calls_are_objects_to_the_template_where_they_are_json
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert render("{{ messages[0].tool_calls[0].function.arguments | tojson }}", [message]) == seen
     assert call["function"]["arguments"] == arguments
+
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+TEXT = [{"role": "user", "content": "ab"}]
+
+
+@pytest.mark.parametrize(
+    ("source", "forms"),
+    [
+        ("{{ messages[0].content }}", (True, False)),
+        ("{% for part in messages[0].content %}{{ part.text }}{% endfor %}", (False, True)),
+        ("{% for part in messages[0]['content'] | reverse %}{% break %}{% endfor %}", (False, True)),
+        ("{% set c = messages[0]['content'] %}{% for part in c %}{% endfor %}", (False, True)),
+        ("{% macro m(content) %}{% for x in content %}{% endfor %}{% endmacro %}", (False, True)),
+        (
+            "{% if m.content is string %}{% else %}{% for x in m.content %}{% endfor %}{% endif %}",
+            (True, True),
+        ),
+        (
+            "{% generation %}{% for x in messages %}{{ x.content }}{% endfor %}{% endgeneration %}",
+            (True, False),
+        ),
+        ("{% for x in content.split('a') %}{% endfor %}", (True, False)),
+    ],
+)
+def test_what_form_of_content_a_template_reads_is_seen_in_its_text(source, forms):
+    assert content_forms(source) == forms
+
+
+def test_content_reaches_a_template_in_the_form_that_it_reads():
+    loop = "{% for part in messages[0].content %}({{ part.text }}){% endfor %}"
+    either = (
+        "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}" + loop + "{% endif %}"
+    )
+    assert render(loop, TEXT) == "(ab)"
+    assert render(loop, PARTS) == render(either, PARTS) == "(a)(b)"
+    assert render(either, TEXT) == "ab"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(10 ** 9) %}x{% endfor %}",
+        "{{ messages.__class__.__base__.__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{% set _ = messages[0].update({'role': 'system'}) %}",
+        "{% include '/etc/passwd' %}",
+    ],
+)
+def test_a_hostile_template_neither_escapes_nor_loops_for_ever(source):
+    with pytest.raises(RequestError, match="the chat template"):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception.__globals__ }}",
+        "{{ '{0.__class__}'.format(messages) }}",
+        "{{ self._TemplateReference__context }}",
+    ],
+)
+def test_what_the_sandbox_hides_is_empty(source):
+    assert render(source) == ""
+
+
+TURNS = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Why?"},
+]
+RENDERED = {
+    ChatML: "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello"
+    "<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+    Llama3: "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user"
+    "<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    Mistral: "<s>[INST] Hi[/INST] Hello</s>[INST] Be brief.\n\nWhy?[/INST]",
+    Gemma: "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
+    "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n",
+    DeepSeek: "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Hello</s><｜User｜>Why?<｜Assistant｜>",
+}
+
+
+@pytest.mark.parametrize("template", RENDERED)
+def test_a_named_template_writes_turns_as_its_family_does(template):
+    assert template("the model's own", SPECIAL).render(TURNS) == RENDERED[template]
+
+
+@pytest.mark.parametrize("template", RENDERED)
+def test_a_named_template_continues_a_message(template):
+    chat = [*TURNS, {"role": "assistant", "content": "Because it"}]
+    text = template("", SPECIAL).render(chat, add_generation_prompt=False, continue_final_message=True)
+    assert text.endswith("Because it")
+
+
+def test_every_named_template_can_be_chosen_and_shows_or_refuses_tools():
+    registry = load_plugins().registry
+    files = {path.stem for path in TEMPLATES.glob("*.jinja")}
+    assert files == set(registry.names("chat_template")) - {"jinja"}
+    for name in files:
+        template = registry.find("chat_template", name).load()("", SPECIAL)
+        if name in ("gemma", "deepseek"):
+            with pytest.raises(RequestError, match="no form for tools"):
+                template.render(TURNS, tools=TOOLS)
+        else:
+            assert "città" in template.render(TURNS, tools=TOOLS)
+
+
+def test_chatml_writes_tools_and_calls_as_the_demo_model_learnt_them():
+    path = Path(__file__).parents[2] / "plugins" / "model_demo" / "chat_template.jinja"
+    demo = JinjaChatTemplate(path.read_text("utf-8"), SPECIAL)
+    call = {"type": "function", "function": {"name": "città", "arguments": '{"x": 1}'}}
+    answer = {"role": "tool", "content": "1"}
+    chat = [*TURNS, {"role": "assistant", "content": None, "tool_calls": [call, call]}, answer, answer]
+    for messages in (chat, chat[1:]):
+        assert ChatML("", SPECIAL).render(messages, tools=TOOLS) == demo.render(messages, tools=TOOLS)

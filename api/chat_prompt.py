@@ -1,0 +1,67 @@
+"""A conversation → the prompt's text, by the chat template.
+
+Knows which fields of a body are for the template; nothing of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.errors import RequestError
+
+from .messages import check_messages
+from .schemas.chat import ChatRequest
+
+_RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
+
+
+def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the prompt of a body.
+
+    Args:
+        tools: those that the template shows.
+
+    Raises:
+        RequestError: a message is wrong, or the template refuses them.
+    """
+    messages = check_messages(body.messages, template.source)
+    kwargs = dict(body.chat_template_kwargs or {})
+    if wrong := sorted(_RESERVED & kwargs.keys()):
+        raise RequestError(
+            f"chat_template_kwargs.{wrong[0]} cannot be set by a request",
+            param=f"chat_template_kwargs.{wrong[0]}",
+        )
+    if body.reasoning_effort is not None:
+        kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")
+        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+    if body.continue_final_message:
+        _check_continued(body, messages[-1])
+        return template.render(
+            messages, tools=tools, add_generation_prompt=False, continue_final_message=True, **kwargs
+        )
+    return template.render(
+        messages, tools=tools, add_generation_prompt=body.add_generation_prompt is not False, **kwargs
+    )
+
+
+def _check_continued(body: ChatRequest, last: Mapping[str, Any]) -> None:
+    """Raise RequestError unless the last message is one that can be continued."""
+    if body.add_generation_prompt:
+        raise RequestError(
+            "continue_final_message continues the last message, and add_generation_prompt begins a new one; "
+            "one of them must be false",
+            param="continue_final_message",
+        )
+    param = f"messages[{len(body.messages) - 1}]"
+    if last["role"] != "assistant":
+        raise RequestError(
+            f"{param}.role is {last['role']!r}; continue_final_message continues a message of the assistant",
+            param=f"{param}.role",
+        )
+    if not last.get("content"):
+        raise RequestError(
+            f"{param}.content is empty; continue_final_message needs a text to continue",
+            param=f"{param}.content",
+        )

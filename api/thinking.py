@@ -1,0 +1,65 @@
+"""Where a model's thinking begins and ends, in tokens: a grammar holds for what comes after it, a budget ends it.
+
+Knows the reasoning parser's markers and the tokenizer; nothing of what the grammar is.
+"""
+
+from __future__ import annotations
+
+from llmfw.core.errors import RequestError
+from llmfw.core.parsers import ReasoningParser
+from llmfw.core.request import Thinking
+from llmfw.core.tokenizer import Tokenizer
+
+ParserClass = type[ReasoningParser]
+
+
+def is_thinking(parser: ParserClass | None, prompt: str) -> bool:
+    """Return whether a prompt ends inside the thinking."""
+    opening = parser.opening if parser else None
+    return opening is not None and prompt.rstrip().endswith(opening)
+
+
+def thinking_of(
+    parser: ParserClass | None,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    budget: int | None,
+    grammar_param: str | None,
+) -> Thinking | None:
+    """Return how the thinking is marked in what follows a prompt; None if nobody has to know.
+
+    Args:
+        parser: of the model's reasoning, None if it does not think.
+        prompt: its text.
+        budget: most tokens of thinking.
+        grammar_param: the field that asks for a grammar, if one does.
+
+    Raises:
+        RequestError: there is a budget and no thinking, or the tokenizer has no tokens for the markers.
+    """
+    if budget is not None and budget < 0:
+        raise RequestError(f"thinking_budget is {budget}; it must be 0 or more", param="thinking_budget")
+    if budget is None and grammar_param is None:
+        return None
+    if parser is None or parser.closing is None:
+        if budget is None:
+            return None
+        raise RequestError(
+            "thinking_budget needs a reasoning parser that knows where thinking ends: start the server with "
+            "--reasoning-parser",
+            param="thinking_budget",
+            code="unsupported_parameter",
+        )
+    if prompt.rstrip().endswith(parser.closing):  # the template has closed it: there is none
+        return None
+    begin = tokenizer.marker(parser.opening) if parser.opening else ()
+    end = tokenizer.marker(parser.closing)
+    if begin is None or end is None:
+        asked = "thinking_budget" if budget is not None else grammar_param
+        raise RequestError(
+            f"{asked} cannot be held to for a model that may think: {parser.closing!r} is no token of this tokenizer",
+            param=asked,
+            code="unsupported_parameter",
+        )
+    return Thinking(begin=begin, end=end, is_open=is_thinking(parser, prompt), budget=budget)

@@ -1,0 +1,229 @@
+"""What a request says of tools: which ones the model sees, which it may call, and whether it has to.
+
+Checks the definitions and the choice, and says as a format of `core.grammar` what calls have to look like. Knows
+nothing of templates and of how the model's text is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+from llmfw.core.parsers import CallFormat
+
+from .structured import ANY_OBJECT, Format
+
+Tool = Mapping[str, Any]
+Mode = Literal["none", "auto", "required", "named"]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model may do with tools.
+
+    Attributes:
+        mode: "none": no calls; "auto": as the model likes; "required": at least one call and nothing else;
+            "named": one call of one tool.
+        defined: the request's tools, which the template shows.
+        callable: those that may be called.
+        one_call: at most one call.
+    """
+
+    mode: Mode = "none"
+    defined: Sequence[Tool] = ()
+    callable: Sequence[Tool] = ()
+    one_call: bool = False
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer has to be calls."""
+        return self.mode in ("required", "named")
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the model sees tools that it may not call."""
+        return len(self.callable) < len(self.defined)
+
+    @property
+    def strict(self) -> int | None:
+        """Index of the first defined tool that may be called and wants its arguments held to its schema."""
+        found = (
+            i
+            for i, tool in enumerate(self.defined)
+            if tool in self.callable and _function(tool).get("strict")
+        )
+        return next(found, None)
+
+
+def tool_use(
+    tools: Sequence[Tool] | None, choice: str | Mapping[str, Any] | None, parallel: bool | None
+) -> ToolUse:
+    """Return what a request says by `tools`, `tool_choice` and `parallel_tool_calls`.
+
+    Raises:
+        RequestError: a definition is wrong, or the choice is, or names a tool that is not there.
+    """
+    tools = tools or ()
+    _check_tools(tools)
+    mode, names = _read_choice(choice)
+    if not tools and mode in ("required", "named"):
+        raise RequestError(f"tool_choice is {choice!r:.100}, and there are no tools", param="tool_choice")
+    if not tools or mode == "none":
+        return ToolUse()
+    callable = tools
+    if names is not None:
+        by_name = {_function(tool)["name"]: tool for tool in tools}
+        for name, param in names:
+            if name not in by_name:
+                raise RequestError(
+                    f"{param} is {name!r}, which is none of the tools; they are: {', '.join(by_name)}",
+                    param=param,
+                )
+        callable = [by_name[name] for name in dict(names)]
+    return ToolUse(mode=mode, defined=tools, callable=callable, one_call=mode == "named" or parallel is False)
+
+
+def calls_only(use: ToolUse, calls: CallFormat) -> Format:
+    """Return the format of an output that is tool calls and nothing else."""
+    elements = [_const(calls.before), _joined(use, calls), _const(calls.after)]
+    written = [element for element in elements if element is not None]
+    return {"type": "sequence", "elements": written} if len(written) > 1 else written[0]
+
+
+def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
+    """Return the format of text in which there may be tool calls."""
+    tags, stop, trigger = _tags(use, calls), use.one_call, calls.trigger
+    if calls.before:  # all calls together are one tag
+        around = {"type": "tag", "begin": calls.before, "content": _joined(use, calls), "end": calls.after}
+        tags, stop, trigger = [around], True, calls.before
+    return {
+        "type": "triggered_tags",
+        "triggers": [trigger],
+        "tags": tags,
+        "at_least_one": False,
+        "stop_after_first": stop,
+    }
+
+
+def _const(text: str) -> Format | None:
+    return {"type": "const_string", "value": text} if text else None
+
+
+def _joined(use: ToolUse, calls: CallFormat) -> Format:
+    return {
+        "type": "tags_with_separator",
+        "tags": _tags(use, calls),
+        "separator": calls.between,
+        "at_least_one": True,
+        "stop_after_first": use.one_call,
+    }
+
+
+def _tags(use: ToolUse, calls: CallFormat) -> list[Format]:
+    """Return a tag for each tool that may be called."""
+    return [
+        {
+            "type": "tag",
+            "begin": calls.begin.replace("{name}", function["name"]),
+            "content": {"type": "json_schema", "json_schema": _arguments_schema(use, function)},
+            "end": calls.end,
+        }
+        for function in map(_function, use.callable)
+    ]
+
+
+def _arguments_schema(use: ToolUse, function: Mapping[str, Any]) -> Format:
+    """Return what the arguments are held to: the tool's own schema if it is strict or has to be called."""
+    own = function.get("parameters") if use.must_call or function.get("strict") else None
+    return {**ANY_OBJECT, **(own or {})}
+
+
+def _function(tool: Tool) -> Mapping[str, Any]:
+    function: Mapping[str, Any] = tool["function"]
+    return function
+
+
+def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
+    """Return the mode, and the names of the tools that may be called with where each stands; None: all."""
+    if choice is None or choice == "auto":
+        return "auto", None
+    if choice == "none":
+        return "none", None
+    if choice == "required":
+        return "required", None
+    if not isinstance(choice, dict):
+        _wrong("tool_choice", choice, "none, auto, required or an object with type")
+    kind = choice.get("type")
+    if kind == "function":
+        return "named", [_name_of(choice, "tool_choice")]
+    if kind != "allowed_tools":
+        _wrong("tool_choice.type", kind, "'function' or 'allowed_tools'")
+    allowed, param = choice.get("allowed_tools"), "tool_choice.allowed_tools"
+    if not isinstance(allowed, dict):
+        _wrong(param, allowed, "an object with mode and tools")
+    mode, tools = allowed.get("mode"), allowed.get("tools")
+    if not (isinstance(tools, list) and tools):
+        _wrong(f"{param}.tools", tools, "a list of tools that is not empty")
+    names = [_name_of(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)]
+    if mode == "auto":
+        return "auto", names
+    if mode == "required":
+        return "required", names
+    return _wrong(f"{param}.mode", mode, "auto or required")
+
+
+def _name_of(given: Any, param: str) -> tuple[str, str]:
+    """Return the name in {"type": "function", "function": {"name"}}, and its path."""
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind != "function":
+        _wrong(f"{param}.type", kind, "'function'")
+    function = given.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    path = f"{param}.function.name"
+    if not isinstance(name, str):
+        _wrong(path, name, "the name of a tool")
+    return name, path
+
+
+def _check_tools(tools: Sequence[Tool]) -> None:
+    names: dict[str, int] = {}
+    for i, tool in enumerate(tools):
+        param = f"tools[{i}]"
+        if tool.get("type") != "function":
+            _wrong(f"{param}.type", tool.get("type"), "'function': this server has no other kind of tool")
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not (isinstance(function, dict) and isinstance(name, str) and _NAME.fullmatch(name)):
+            _wrong(
+                f"{param}.function.name",
+                name,
+                "the function's name: 1 to 64 letters, digits, underscores and dashes",
+            )
+        if name in names:
+            raise RequestError(
+                f"{param}.function.name is {name!r}, and so is tools[{names[name]}]'s; names must differ",
+                param=f"{param}.function.name",
+            )
+        names[name] = i
+        _check_function(function, f"{param}.function")
+
+
+def _check_function(function: Mapping[str, Any], param: str) -> None:
+    parameters, strict = function.get("parameters"), function.get("strict")
+    if not isinstance(parameters, dict | None):
+        _wrong(f"{param}.parameters", parameters, "a JSON schema: an object")
+    if parameters and parameters.get("type", "object") != "object":
+        _wrong(f"{param}.parameters.type", parameters["type"], "'object': arguments have names")
+    if not isinstance(strict, bool | None):
+        _wrong(f"{param}.strict", strict, "true or false")
+    if not isinstance(function.get("description"), str | None):
+        _wrong(f"{param}.description", function["description"], "a string")
+
+
+def _wrong(param: str, value: Any, expected: str) -> NoReturn:
+    raise RequestError(f"{param} is {value!r:.100}; it must be {expected}", param=param)

@@ -1,0 +1,54 @@
+"""Chat templates by name, for models that come without one: Jinja files in this folder.
+
+Special tokens such as `bos_token` are still the tokenizer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from .template import JinjaChatTemplate
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class NamedTemplate(JinjaChatTemplate):
+    """A template of this folder; the model's own is left aside."""
+
+    file: ClassVar[str]
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        blank = {"bos_token": "", "eos_token": ""}
+        super().__init__((TEMPLATES / self.file).read_text("utf-8"), {**blank, **special_tokens})
+
+
+class ChatML(NamedTemplate):
+    """<|im_start|>role … <|im_end|>."""
+
+    file = "chatml.jinja"
+
+
+class Llama3(NamedTemplate):
+    """<|start_header_id|>role<|end_header_id|> … <|eot_id|>."""
+
+    file = "llama-3.jinja"
+
+
+class Mistral(NamedTemplate):
+    """[INST] … [/INST]."""
+
+    file = "mistral.jinja"
+
+
+class Gemma(NamedTemplate):
+    """<start_of_turn>role … <end_of_turn>."""
+
+    file = "gemma.jinja"
+
+
+class DeepSeek(NamedTemplate):
+    """<｜User｜> … <｜Assistant｜>."""
+
+    file = "deepseek.jinja"

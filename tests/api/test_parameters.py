@@ -1,0 +1,89 @@
+"""Every field of OpenAI's requests is honoured, refused by its name, or reported as ignored; and the docs say which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.common import GenerationRequest, Inert
+from llmfw.api.schemas.completions import CompletionRequest
+
+from ..doubles.serving import Served
+
+API_DOCS = Path(__file__).parents[2] / "docs" / "api.md"
+PARAMS: dict[type[GenerationRequest], list[Any]] = {
+    ChatRequest: [
+        chat_create_params.CompletionCreateParamsNonStreaming,
+        chat_create_params.CompletionCreateParamsStreaming,
+    ],
+    CompletionRequest: [
+        completion_create_params.CompletionCreateParamsNonStreaming,
+        completion_create_params.CompletionCreateParamsStreaming,
+    ],
+}
+SENT: dict[str, Any] = {
+    "user": "me",
+    "metadata": {"a": "b"},
+    "store": True,
+    "service_tier": "flex",
+    "safety_identifier": "x",
+    "prompt_cache_key": "k",
+    "prompt_cache_options": {"a": 1},
+    "prompt_cache_retention": "24h",
+    "prediction": {"type": "content", "content": "Hi"},
+    "verbosity": "low",
+}
+
+
+def groups(kind: type[GenerationRequest]) -> list[set[str]]:
+    """Return the names of what is honoured, refused, and ignored."""
+    return [set(kind.__struct_fields__), set(kind.refused), set(Inert.__struct_fields__)]
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_every_field_that_openai_s_sdk_can_send_is_in_one_group(kind: type[GenerationRequest]) -> None:
+    sendable = {name for params in PARAMS[kind] for name in get_type_hints(params)}
+    assert len(sendable) > 15
+    assert {name: sum(name in group for group in groups(kind)) for name in sendable} == dict.fromkeys(
+        sendable, 1
+    )
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_no_field_is_in_two_groups(kind: type[GenerationRequest]) -> None:
+    honoured, refused, ignored = groups(kind)
+    assert len(honoured | refused | ignored) == len(honoured) + len(refused) + len(ignored)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_the_docs_name_every_field(kind: type[GenerationRequest]) -> None:
+    text = API_DOCS.read_text("utf-8")
+    assert [name for group in groups(kind) for name in sorted(group) if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_changes_nothing_is_reported_and_still_checked(server: Served, name: str) -> None:
+    assert set(SENT) == set(Inert.__struct_fields__)
+    reply = server.chat("Hi", **{name: SENT[name]})
+    assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, name)
+    wrong = server.chat("Hi", **{name: [1]})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, name)
+    assert "llmfw-ignored-params" not in server.chat("Hi", **{name: None}).headers
+
+
+def test_a_refused_field_that_asks_for_nothing_is_fine(server: Served) -> None:
+    for name in set(ChatRequest.refused) | set(CompletionRequest.refused):
+        reply = server.chat("Hi", **{name: None})
+        assert reply.status_code == 200
+        assert "llmfw-ignored-params" not in reply.headers
+
+
+@pytest.mark.parametrize("name", sorted(ChatRequest.refused))
+def test_a_refused_field_is_a_400_that_names_it(server: Served, name: str) -> None:
+    error = server.chat("Hi", **{name: ["x"]}).json()["error"]
+    assert (error["param"], error["code"]) == (name, "unsupported_parameter")

@@ -1,0 +1,79 @@
+"""A grammar waits for the end of the thinking, and a budget ends it, where the tokenizer can tell where that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmfw.api.thinking import thinking_of
+from llmfw.core.errors import RequestError
+from llmfw.core.request import Thinking
+from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+
+from ..doubles.serving import MARKERS, Served, byte_tokenizer
+
+OPEN, CLOSE = 996, 997  # as `byte_tokenizer` numbers them
+
+
+def thinking(folder: Path, prompt: str, *, markers: Any = MARKERS, **fields: Any) -> Thinking | None:
+    asked = {"budget": None, "grammar_param": "regex", "parser": Qwen3ReasoningParser, **fields}
+    parser = asked.pop("parser")
+    return thinking_of(parser, byte_tokenizer(folder, markers), prompt, **asked)
+
+
+def test_the_markers_are_tokens(tmp_path: Path) -> None:
+    assert thinking(tmp_path, "Hi") == Thinking(begin=(OPEN,), end=(CLOSE,))
+
+
+def test_a_prompt_that_ends_with_the_opening_is_in_the_thinking(tmp_path: Path) -> None:
+    found = thinking(tmp_path, "Hi<think>\n", budget=7)
+    assert found == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=7)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields"),
+    [
+        ("<think>\n\n</think>\n\n", {}),
+        ("Hi", {"grammar_param": None}),
+        ("Hi", {"parser": None}),
+    ],
+)
+def test_where_nobody_has_to_know_of_thinking_there_is_none(tmp_path: Path, prompt: str, fields: Any) -> None:
+    assert thinking(tmp_path, prompt, **fields) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"budget": -1}, "thinking_budget"),
+        ({"budget": 5, "parser": None}, "thinking_budget"),
+        ({"budget": 5, "markers": ()}, "thinking_budget"),
+        ({"markers": ()}, "regex"),
+    ],
+)
+def test_what_cannot_be_held_to_is_refused(tmp_path: Path, fields: Any, param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        thinking(tmp_path, "Hi", **fields)
+    assert caught.value.param == param
+
+
+def test_the_engine_is_told_of_budget_and_grammar(server: Served) -> None:
+    server.chat("Hi", thinking_budget=9, chat_template_kwargs={"enable_thinking": True}, regex="a")
+    request = server.engine.requests[-1]
+    assert request.thinking == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=9)
+    assert request.grammar is not None
+
+
+def test_a_chat_that_asks_for_neither_says_nothing_of_thinking(server: Served) -> None:
+    server.chat("Hi")
+    assert server.engine.requests[-1].thinking is None
+
+
+def test_a_marker_is_a_text_whose_tokens_do_not_depend_on_what_is_around(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(tmp_path, MARKERS)
+    assert tokenizer.marker("</think>") == (CLOSE,)
+    assert tokenizer.marker("<think>\n\n</think>") == tuple(tokenizer.encode("<think>\n\n</think>"))
+    assert tokenizer.marker("</think>\n") is None
+    assert tokenizer.marker("") is None
