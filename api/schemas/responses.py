@@ -64,6 +64,8 @@ class InputRequest(Body, kw_only=True):
             return value not in (None, "disabled")
         if name == "n":
             return value not in (None, 1)
+        if name in GRAMMAR_FIELDS:  # an empty schema asks for JSON
+            return value not in (None, {"type": "text"})
         return super().asks(name, value)
 
 

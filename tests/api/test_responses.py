@@ -16,12 +16,14 @@ from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
 )
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
+from llmfw.core.parsers import CallFormat
+from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
 
 from ..doubles.echo_engine import CRASH, WAIT, EchoEngine
-from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving, wait_until
+from ..doubles.serving import MARKERS, SERVED_NAME, Served, byte_tokenizer, serving, wait_until
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
@@ -31,6 +33,10 @@ TRANSCRIPT = (
     "|{% endfor %}"
 )
 """A chat template that makes the echo engine answer with the whole conversation."""
+
+
+class Step(BaseModel):
+    answer: int
 
 
 def create(sdk: openai.OpenAI, input: Any, **fields: Any) -> Any:
@@ -94,6 +100,32 @@ def test_what_was_asked_reaches_the_engine(server: Served) -> None:
     )
     sampling = server.engine.requests[-1].sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed) == (0.5, 0.9, 7, 4)
+
+
+def test_structured_output_is_held_to_its_schema_and_parsed_by_the_sdk(
+    server: Served, sdk: openai.OpenAI
+) -> None:
+    reply = sdk.responses.parse(model=SERVED_NAME, input='{"answer": 4}', text_format=Step)
+    assert reply.output_parsed == Step(answer=4)
+    grammar = server.engine.requests[-1].grammar
+    assert (grammar.kind, json.loads(grammar.source)["required"]) == ("json_schema", ["answer"])
+    assert reply.text.format.type == "json_schema"
+
+
+class HeldParser(HermesToolParser):
+    call_format = CallFormat(
+        begin='<tool_call>{"name": "{name}", "arguments": ', end="}</tool_call>", trigger="<tool_call>"
+    )
+
+
+def test_a_tool_that_must_be_called_is_a_grammar_for_the_engine(tmp_path: Path) -> None:
+    body = {"input": CALL, "tools": [WEATHER], "tool_choice": {"type": "function", "name": "weather"}}
+    with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), tool_parser=HeldParser) as served:
+        reply = served.post("/v1/responses", body).json()
+    grammar = served.engine.requests[-1].grammar
+    assert grammar is not None
+    assert "weather" in grammar.source
+    assert (reply["tool_choice"], reply["output"][0]["type"]) == (body["tool_choice"], "function_call")
 
 
 def test_a_tool_s_result_goes_back_with_the_call_it_answers(transcript: openai.OpenAI) -> None:
@@ -167,6 +199,14 @@ def test_an_item_is_found_by_its_id(transcript: openai.OpenAI) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice.type"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {}, "strict": 5}}},
+            "text.format.strict",
+        ),
+        ({"guided_json": {}}, "guided_json"),
+        ({"regex": "a+"}, "regex"),
         ({"include": ["dreams"]}, "include[0]"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"metadata": {"k" * 65: "v"}}, "metadata"),
