@@ -81,7 +81,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     storage: str | None = None
     response_store: str = "auto"
     response_ttl_days: float = 30.0
-    response_store_mb: int = 1024
+    response_store_mb: int = 256
     reasoning_field: str = "reasoning_content"
     sampling_defaults: str = "model"
     strict_params: bool = False

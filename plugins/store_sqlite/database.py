@@ -24,7 +24,8 @@ class Database:
     """An open file.
 
     Its version is in `PRAGMA user_version`: how many of the migrations it has had. The lock is on a file beside it
-    and ends with the process, however that ends; readers such as the sqlite3 tool are not kept out.
+    and ends with the process, however that ends; readers such as the sqlite3 tool are not kept out. What is made here
+    is for this user alone: the file has what people said.
 
     Args:
         path: of the file; its folder is made.
@@ -41,9 +42,12 @@ class Database:
     def __init__(self, path: Path, application_id: int, migrations: Sequence[Migration]) -> None:
         with contextlib.ExitStack() as stack:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock = _lock(path)
                 stack.callback(os.close, self._lock)
+                os.close(
+                    os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+                )  # SQLite gives its other files this mode too
                 connection = sqlite3.connect(path, check_same_thread=False)
                 stack.callback(connection.close)
                 self.db = sqlite_utils.Database(connection, strict=True, execute_plugins=False)

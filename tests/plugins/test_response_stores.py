@@ -218,6 +218,15 @@ def test_a_folder_in_use_is_refused(reopened: Callable[[], ResponseStore], tmp_p
         SqliteResponses(tmp_path / "new folder", 2**20)
 
 
+def test_other_users_cannot_read_what_is_stored(
+    reopened: Callable[[], ResponseStore], tmp_path: Path
+) -> None:
+    asyncio.run(reopened().put(record("resp_1")))
+    files = [tmp_path / "new folder", *(tmp_path / "new folder").iterdir()]
+    assert len(files) >= 4
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+
+
 def test_the_sqlite_store_asks_for_a_folder() -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         SqliteResponses(None, 2**20)
