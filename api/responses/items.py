@@ -6,7 +6,7 @@ Knows nothing of stores: references are resolved before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,12 +18,15 @@ ROLES = ("user", "assistant", "system", "developer")
 REFERENCE = "item_reference"
 
 
-def check_items(given: str | Sequence[Item], name: Callable[[int, str], str]) -> list[Item]:
+def check_items(
+    given: str | Sequence[Item], name: Callable[[int, str], str], taken: Collection[str] = ()
+) -> list[Item]:
     """Return items in the one form that is stored and listed: with type, id, status, and content as parts.
 
     Args:
         given: a text is the user's message.
-        name: place among the items, prefix of the kind → an id for an item that has none.
+        name: place among the items, prefix of the kind → an id for an item that has none of its own.
+        taken: ids of items before these. Every id is in a conversation once: pages of it are found by them.
 
     Raises:
         RequestError: names the part of the item that is wrong.
@@ -32,7 +35,12 @@ def check_items(given: str | Sequence[Item], name: Callable[[int, str], str]) ->
         given = [{"role": "user", "content": given}]
     if not given:
         raise RequestError("input is empty; at least one item is needed", param="input")
-    return [_checked(item, f"input[{i}]", partial(name, i)) for i, item in enumerate(given)]
+    items: list[Item] = []
+    seen = set(taken)
+    for i, item in enumerate(given):
+        items.append(_checked(item, f"input[{i}]", partial(name, i), seen))
+        seen.add(items[-1]["id"])
+    return items
 
 
 def kind_of(item: Item) -> Any:
@@ -114,7 +122,7 @@ def _reasoning_text(item: Item) -> str:
     return "\n".join(part["text"] for part in parts)
 
 
-def _checked(item: Item, param: str, name: Callable[[str], str]) -> Item:
+def _checked(item: Item, param: str, name: Callable[[str], str], seen: Collection[str]) -> Item:
     kind = kind_of(item)
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is None:
@@ -125,7 +133,8 @@ def _checked(item: Item, param: str, name: Callable[[str], str]) -> Item:
         _wrong(f"{param}.id", id, "a string")
     if status not in (None, "in_progress", "completed", "incomplete"):
         _wrong(f"{param}.status", status, "in_progress, completed or incomplete")
-    return {"id": id or name(prefix), "type": kind, "status": status or "completed", **checked}
+    own = name(prefix) if id is None or id in seen else id
+    return {"id": own, "type": kind, "status": status or "completed", **checked}
 
 
 def _check_message(item: Item, param: str) -> tuple[Item, str]:

@@ -143,7 +143,8 @@ class ResponseService:
         """Return the input's own items, and what answers them and those of earlier turns."""
         earlier = await self._memory.conversation(body.previous_response_id)
         given = await self._memory.resolved(body.input)
-        own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i))
+        taken = {item["id"] for item in earlier}
+        own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i), taken)
         items = [*earlier, *own]
         check_calls(items, len(earlier))
         try:
