@@ -26,6 +26,7 @@ from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
+from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
 from .responses.memory import ResponseMemory
@@ -36,6 +37,7 @@ from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
+from .routes.openapi import openapi_routes
 from .routes.responses import response_routes
 
 MAX_BODY_BYTES = 64 * 2**20
@@ -52,6 +54,7 @@ def create_app(
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
     json_tool_parser: type[ToolParser] | None = None,
+    grammar_checker: GrammarChecker | None = None,
     sampling_defaults: Mapping[str, float] | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
 ) -> ASGIApp:
@@ -62,6 +65,7 @@ def create_app(
         response_store: is closed with the application.
         reasoning_parser, tool_parser: classes that fit the model, or None.
         json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
+        grammar_checker: for structured output; None: there is none.
         sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
@@ -70,7 +74,7 @@ def create_app(
     Raises:
         PartError: a plugin's route cannot be imported.
     """
-    generator = Generator(client, tokenizer, config.served_model_name, sampling_defaults=sampling_defaults)
+    generator = Generator(client, tokenizer, config.served_model_name, grammar_checker, sampling_defaults)
     fingerprint = system_fingerprint(client.info, (chat_template.source, reasoning_parser, tool_parser))
     chat = ChatService(
         generator,
@@ -91,6 +95,7 @@ def create_app(
         *native_routes(NativeService(generator), generator, strict=config.strict_params),
         *model_routes(generator),
         *health_routes(client),
+        *openapi_routes(needs_key=config.api_key is not None),
         *(_import_route(plugin, path) for plugin, path in plugin_routes),
     ]
     state = {

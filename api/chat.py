@@ -17,6 +17,7 @@ from .answer_form import AnswerForm, answer_form
 from .chat_chunks import ChatChunks, new_call_id
 from .chat_prompt import render_prompt
 from .generation import Generation, Generator, MakeText, Output
+from .logprobs import chat_logprobs
 from .sampling import to_sampling
 from .schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
 from .sse import DONE
@@ -81,7 +82,7 @@ class ChatService:
         output = self._output(body, form, prompt_text)
         for check in form.checks:
             await self._generator.check_grammar(check.spec, check.param)
-        prompt = await self._generator.tokenizer.encode_aside(prompt_text, add_special_tokens=False)
+        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
             [prompt],
@@ -100,6 +101,7 @@ class ChatService:
             ChatChoice(
                 index=choice.index,
                 message=_message(deltas[choice.index], self._reasoning_fields),
+                logprobs=chat_logprobs(deltas[choice.index]),
                 finish_reason=choice.text.finish_reason or "stop",
             )
             for choice in generation.choices
@@ -141,7 +143,7 @@ class ChatService:
             budget=body.thinking_budget,
             grammar_param=form.checks[0].param if form.checks else None,
         )
-        return Output(grammar=form.grammar, thinking=thinking)
+        return Output(logprobs=_num_logprobs(body), grammar=form.grammar, thinking=thinking)
 
     def _make_text(
         self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
@@ -166,6 +168,7 @@ class ChatService:
                 one_call=form.use.one_call,
                 # OpenAI's answer to a named tool ends with "stop": that there is a call is no news.
                 call_reason="stop" if form.use.mode == "named" else "tool_calls",
+                token_bytes=tokenizer.token_bytes if body.logprobs else None,
             )
 
         return make_text
@@ -180,6 +183,15 @@ def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
             param="max_tokens",
         )
     return (old, "max_tokens") if new is None else (new, "max_completion_tokens")
+
+
+def _num_logprobs(body: ChatRequest) -> int | None:
+    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError(
+            f"top_logprobs is {body.top_logprobs}; it needs logprobs to be true", param="top_logprobs"
+        )
+    return (body.top_logprobs or 0) if body.logprobs else None
 
 
 def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMessage:

@@ -11,8 +11,10 @@ from msgspec import UNSET
 from llmfw.core.parsers import ContentDelta, ToolCallDelta
 
 from .generation import Generation
+from .logprobs import chat_logprobs
 from .schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
 from .schemas.common import Usage
+from .scored_tokens import ScoredContent
 from .sse import frame
 from .text_stream import Delta
 
@@ -60,6 +62,12 @@ class ChatChunks:
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return the event for a piece of an answer."""
+        if isinstance(delta, ScoredContent):
+            return self._encode(
+                ChatChunkChoice(
+                    index=index, delta=ChatDelta(content=delta.text), logprobs=chat_logprobs([delta])
+                )
+            )
         if isinstance(delta, ContentDelta):
             before, after = self._content[index]
             return b"%b%b%b" % (before, _encode(delta.text), after)

@@ -6,42 +6,23 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from typing import cast
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
 
 from llmfw.core.errors import RequestError
-from llmfw.core.parsers import ContentDelta
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.request import SamplingParams
 
-from .generation import Choice, Generation, Generator, Output
+from .completion_chunks import CompletionChunks
+from .completion_prompts import encode_fill_in, encode_prompts
+from .completion_run import CompletionGeneration
+from .generation import Generator, Output
 from .sampling import to_sampling
-from .schemas.common import Usage
 from .schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
-from .sse import DONE, frame
+from .sse import DONE
 from .structured import structure_of
-from .text_stream import Delta, TextStream
-from .usage import usage_of
-
-MAX_PROMPTS = 2048
-
-_MARK = "\x00text\x00"
-_encode = msgspec.json.Encoder().encode
-
-
-class CompletionGeneration(msgspec.Struct):
-    """A running completion.
-
-    Attributes:
-        num_prompts: over so many prompts its choices are spread.
-        echoes: by choice index, what comes before the new text.
-    """
-
-    generation: Generation
-    num_prompts: int
-    echoes: list[str]
+from .text_stream import TextStream
 
 
 class CompletionService:
@@ -64,86 +45,110 @@ class CompletionService:
             EngineDeadError: nothing can be generated any more.
         """
         self._generator.check(body.model)
-        n = body.n or 1
-        if body.best_of is not None and body.best_of != n:
-            raise RequestError(
-                f"best_of is {body.best_of} and n is {n}; this server supports only best_of equal to n",
-                param="best_of",
-                code="unsupported_parameter",
-            )
-        max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        sampling = to_sampling(body, max_tokens, defaults=self._generator.sampling_defaults)
+        n, best_of = _numbers_of_choices(body)
+        num_top = _num_top(body)
+        sampling, scores_only = _sampling(body, self._generator.sampling_defaults)
         structure = structure_of(body)
         if structure is not None:
             await self._generator.check_grammar(structure.spec, structure.param)
         tokenizer = self._generator.tokenizer
+        if body.suffix:
+            prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
+            sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
+        else:
+            prompts = await encode_prompts(body.prompt, self._generator)
         skip = body.skip_special_tokens is not False
-        prompts = await _encode_prompts(body.prompt, tokenizer)
+        output = Output(
+            logprobs=0 if num_top is None and best_of > n else num_top,
+            prompt_logprobs=num_top if body.echo else None,
+            grammar=structure.spec if structure else None,
+        )
 
         def make_text(prompt: Sequence[int]) -> TextStream:
-            detokenizer = tokenizer.detokenizer(prompt, skip_special_tokens=skip)
-            return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
+            return TextStream(
+                tokenizer.detokenizer(prompt, skip_special_tokens=skip),
+                stop=sampling.stop,
+                min_tokens=sampling.min_tokens,
+                token_bytes=None if output.logprobs is None else tokenizer.token_bytes,
+            )
 
         generation = self._generator.start(
             "cmpl-",
-            [token_ids for token_ids, _ in prompts],
+            [prompt.token_ids for prompt in prompts],
             sampling,
             make_text,
-            n=n,
+            n=best_of,
             priority=body.priority or 0,
-            output=Output(grammar=structure.spec if structure else None),
+            output=output,
         )
-        echoes = [
-            (tokenizer.decode(token_ids, skip_special_tokens=skip) if text is None else text)
-            if body.echo
-            else ""
-            for token_ids, text in prompts
-            for _ in range(n)
-        ]
-        return CompletionGeneration(generation, len(prompts), echoes)
+        return CompletionGeneration(
+            generation,
+            tokenizer,
+            prompts,
+            n=n,
+            echo=bool(body.echo),
+            logprobs=num_top is not None,
+            scores_only=scores_only,
+            skip_special_tokens=skip,
+        )
 
     async def reply(self, running: CompletionGeneration) -> Completion:
         """Run a generation to its end and return the whole reply."""
         deltas = await running.generation.finish()
-        reply = self._empty(running.generation)
-        reply.choices = [
-            CompletionChoice(
-                index=choice.index,
-                text=running.echoes[choice.index] + _text_of(deltas[choice.index]),
-                finish_reason=choice.text.finish_reason,
+        reply = self._empty(running)
+        for index, choice in enumerate(running.best()):
+            echo, echo_logprobs = running.echo_of(choice)
+            text, logprobs = running.piece(choice, deltas[choice.index])
+            reply.choices.append(
+                CompletionChoice(
+                    index=index,
+                    text=echo + text,
+                    logprobs=running.joined(echo_logprobs, logprobs, running.last(choice)),
+                    finish_reason=running.finish_reason(choice),
+                )
             )
-            for choice in running.generation.choices
-        ]
-        reply.usage = usage_of(running.generation, running.num_prompts)
+        reply.usage = running.usage()
         return reply
 
     async def stream(
         self, running: CompletionGeneration, *, include_usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events."""
-        generation = running.generation
-        chunk = self._empty(generation)
+        """Run a generation, and yield its server-sent events.
+
+        The echo of a prompt comes first; with log probabilities it waits for those of the prompt, which only its
+        first choice brings, and what its other choices bring waits for it.
+        """
+        choices = running.generation.choices
+        empty = self._empty(running)
         if include_usage:
-            chunk.usage = None
-        frames = [_around_text(chunk, choice) for choice in generation.choices]
-        echoes = [_encode_text(frames[i], echo) for i, echo in enumerate(running.echoes) if echo]
-        if echoes:
-            yield b"".join(echoes)
-        async with contextlib.aclosing(generation.events()) as events:
+            empty.usage = None
+        chunks = CompletionChunks(empty, len(choices))
+        held: dict[int, bytes] = {}
+        if running.echoes_logprobs:
+            held = dict.fromkeys(range(running.num_prompts), b"")
+        elif echoes := b"".join([chunks.text(c.index, running.echo_of(c)[0]) for c in choices]):
+            yield echoes
+        async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
-                text = _text_of(deltas)
-                data = _encode_text(frames[choice.index], text) if text else b""
+                data = chunks.text(choice.index, *running.piece(choice, deltas))
                 if choice.text.finish_reason is not None:
-                    data += _finish_frame(chunk, choice)
+                    data += chunks.finish(choice.index, running.finish_reason(choice), running.last(choice))
+                prompt = running.prompt_index(choice)
+                if prompt in held:
+                    held[prompt] += data
+                    if choice is not running.first(choice):
+                        continue
+                    siblings = running.siblings(choice)
+                    echoes = b"".join([chunks.text(c.index, *running.echo_of(c)) for c in siblings])
+                    data = echoes + held.pop(prompt)
                 if data:
                     yield data
-        end = _usage_frame(chunk, usage_of(generation, running.num_prompts)) if include_usage else b""
-        yield end + DONE
+        yield (chunks.usage(running.usage()) if include_usage else b"") + DONE
 
-    def _empty(self, generation: Generation) -> Completion:
+    def _empty(self, running: CompletionGeneration) -> Completion:
         return Completion(
-            id=generation.id,
-            created=generation.created,
+            id=running.generation.id,
+            created=running.generation.created,
             model=self._generator.served_name,
             system_fingerprint=self._fingerprint,
             choices=[],
@@ -151,49 +156,33 @@ class CompletionService:
         )
 
 
-async def _encode_prompts(
-    prompt: str | list[str | int | list[int]], tokenizer: Tokenizer
-) -> list[tuple[list[int], str | None]]:
-    """Return token ids, and the text where there is one, of each prompt in the body's field."""
-    if isinstance(prompt, str):
-        return [(await tokenizer.encode_aside(prompt), prompt)]
-    if not prompt:
-        raise RequestError("prompt is an empty list; at least one prompt is needed", param="prompt")
-    if len({type(item) for item in prompt}) > 1:
+def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
+    """Return how many choices of a prompt are returned, and how many are generated."""
+    n = body.n or 1
+    best_of = n if body.best_of is None else body.best_of
+    if best_of < n:
+        raise RequestError(f"best_of is {best_of}; it must be at least n ({n})", param="best_of")
+    if best_of > n and body.stream:
         raise RequestError(
-            "prompt mixes kinds; it must be a string, token ids, or a list of strings or of lists of token ids",
-            param="prompt",
+            f"best_of is {best_of} and n is {n}; in a stream all choices are sent, so they must be equal",
+            param="best_of",
         )
-    if isinstance(prompt[0], int):
-        return [(cast("list[int]", prompt), None)]
-    if len(prompt) > MAX_PROMPTS:
+    return n, best_of
+
+
+def _num_top(body: CompletionRequest) -> int | None:
+    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    if body.logprobs is True:
         raise RequestError(
-            f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed", param="prompt"
+            "logprobs is true; for a completion it must be a number from 0 to 20", param="logprobs"
         )
-    if isinstance(prompt[0], str):
-        return [(await tokenizer.encode_aside(text), text) for text in cast("list[str]", prompt)]
-    return [(token_ids, None) for token_ids in cast("list[list[int]]", prompt)]
+    return None if body.logprobs is False else body.logprobs
 
 
-def _text_of(deltas: Sequence[Delta]) -> str:
-    return "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
-
-
-def _around_text(chunk: Completion, choice: Choice) -> tuple[bytes, bytes]:
-    """Return a choice's chunk but for its text, which comes in between."""
-    choices = [CompletionChoice(index=choice.index, text=_MARK)]
-    before, after = frame(_encode(msgspec.structs.replace(chunk, choices=choices))).split(_encode(_MARK))
-    return before, after
-
-
-def _encode_text(around: tuple[bytes, bytes], text: str) -> bytes:
-    return b"%b%b%b" % (around[0], _encode(text), around[1])
-
-
-def _finish_frame(chunk: Completion, choice: Choice) -> bytes:
-    choices = [CompletionChoice(index=choice.index, text="", finish_reason=choice.text.finish_reason)]
-    return frame(_encode(msgspec.structs.replace(chunk, choices=choices)))
-
-
-def _usage_frame(chunk: Completion, usage: Usage) -> bytes:
-    return frame(_encode(msgspec.structs.replace(chunk, usage=usage)))
+def _sampling(body: CompletionRequest, defaults: Mapping[str, float]) -> tuple[SamplingParams, bool]:
+    """Return the sampling parameters, and whether only the prompt is wanted: the engine cannot but generate a token."""
+    if body.echo and body.suffix:
+        raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
+    scores_only = body.max_tokens == 0 and bool(body.echo)
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    return to_sampling(body, 1 if scores_only else max_tokens, defaults=defaults), scores_only

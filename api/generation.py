@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,17 +22,22 @@ from llmfw.core.errors import (
     ModelNotFoundError,
     RequestError,
 )
-from llmfw.core.request import EngineInfo, FinishReason, GrammarSpec, Request, SamplingParams, Thinking
+from llmfw.core.request import (
+    EngineInfo,
+    FinishReason,
+    GrammarSpec,
+    Request,
+    SamplingParams,
+    Thinking,
+    TokenEvent,
+)
 from llmfw.core.tokenizer import Tokenizer
 
+from .grammar_check import GrammarChecker
 from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
-
-
-GrammarChecker = Callable[[GrammarSpec, str], Awaitable[None]]
-"""Given a grammar and the field that asks for it, raises RequestError if it is wrong."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +80,7 @@ class Generation:
         self.choices = choices
         self._client = client
 
-    async def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+    def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
         Closing the iterator before its end aborts what still runs.
@@ -83,10 +88,7 @@ class Generation:
         Raises:
             EngineError: as `EngineClient.generate`.
         """
-        source = self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
-        async with contextlib.aclosing(source):
-            async for event in source:
-                yield event
+        return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
         """Run to the end; return all deltas by choice index."""
@@ -97,44 +99,53 @@ class Generation:
         return deltas
 
     async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        text = choice.text
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
-                if event.finish_reason is FinishReason.ABORT:
-                    raise EngineError("the request was aborted")
-                yield choice, text.feed(event)
-                if text.finish_reason is not None:
+                yield choice, _feed(choice, event)
+                if choice.text.finish_reason is not None:
                     return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Run all choices at once, and yield their events as they come."""
-        queue: asyncio.Queue[tuple[Choice, Sequence[Delta]] | Exception | None] = asyncio.Queue()
+        """Run all choices at once, and yield their events as they come.
+
+        A choice's text takes an event only when that event's turn comes: the reader looks at both together.
+        """
+        queue: asyncio.Queue[tuple[Choice, TokenEvent | Exception | None]] = asyncio.Queue()
 
         async def pump(choice: Choice) -> None:
             try:
-                async with contextlib.aclosing(self._one(choice)) as events:
+                async with contextlib.aclosing(self._client.generate(choice.request)) as events:
                     async for event in events:
-                        queue.put_nowait(event)
+                        queue.put_nowait((choice, event))
             except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
-                queue.put_nowait(error)
+                queue.put_nowait((choice, error))
             else:
-                queue.put_nowait(None)
+                queue.put_nowait((choice, None))
 
-        tasks = [asyncio.create_task(pump(choice)) for choice in self.choices]
+        running = {choice.index: asyncio.create_task(pump(choice)) for choice in self.choices}
+        tasks = list(running.values())
         try:
-            running = len(tasks)
             while running:
-                item = await queue.get()
+                choice, item = await queue.get()
+                if choice.index not in running:
+                    continue  # came after the text had ended
                 if isinstance(item, Exception):
                     raise item
-                if item is None:
-                    running -= 1
-                else:
-                    yield item
+                deltas = None if item is None else _feed(choice, item)
+                if deltas is None or choice.text.finish_reason is not None:
+                    running.pop(choice.index).cancel()
+                if deltas is not None:
+                    yield choice, deltas
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _feed(choice: Choice, event: TokenEvent) -> Sequence[Delta]:
+    if event.finish_reason is FinishReason.ABORT:
+        raise EngineError("the request was aborted")
+    return choice.text.feed(event)
 
 
 class Generator:
@@ -144,7 +155,7 @@ class Generator:
         client: started.
         tokenizer: the model's.
         served_name: what clients call the model.
-        grammar_checker: refuses grammars that no output can be held to.
+        grammar_checker: None: there is no structured output.
         sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
     """
 
@@ -174,10 +185,25 @@ class Generator:
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
 
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return a prompt's tokens. The event loop is not held up by a long one.
+
+        Raises:
+            ContextLengthError: the text is so long that it cannot fit: then it is not even encoded, which would take
+                a hundred times its memory.
+        """
+        least, limit = self.tokenizer.fewest_tokens(text), self.info.max_model_len
+        if least > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt's {len(text)} characters are "
+                f"{least} tokens at least"
+            )
+        return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+
     async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
-        """Raise RequestError, naming the parameter, if no output can be held to a grammar."""
-        if self._grammar_checker is not None:
-            await self._grammar_checker(spec, param)
+        """Raise RequestError, naming the client's parameter, if a grammar cannot be held to (`GrammarChecker.check`)."""
+        checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
+        await checker.check(spec, param)
 
     def start(
         self,

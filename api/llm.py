@@ -23,10 +23,11 @@ from llmfw.core.errors import ConfigError, RequestError
 from llmfw.core.model import resolve_model
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.plugins import load_plugins
-from llmfw.core.request import SamplingParams
+from llmfw.core.request import SamplingParams, TokenLogprob
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from .generation import Generator
+from .generation import Output as Asked
 from .parts import build_chat_template
 from .text_stream import TextStream
 
@@ -43,6 +44,8 @@ class Output(msgspec.Struct, frozen=True):
         finish_reason: "stop" or "length".
         prompt_tokens: how many the prompt has.
         cached_tokens: how many of these came from the prefix cache.
+        logprobs: one for each of `token_ids`, if asked for.
+        prompt_logprobs: one for each of the prompt's tokens but the first, if asked for.
     """
 
     text: str
@@ -50,6 +53,8 @@ class Output(msgspec.Struct, frozen=True):
     finish_reason: str
     prompt_tokens: int
     cached_tokens: int
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob] | None = None
 
 
 class LLM:
@@ -79,11 +84,20 @@ class LLM:
         self._thread.start()
         self._run(self._client.start())
 
-    def generate(self, prompts: Prompts, sampling: SamplingParams | None = None) -> list[Output]:
+    def generate(
+        self,
+        prompts: Prompts,
+        sampling: SamplingParams | None = None,
+        *,
+        logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
+    ) -> list[Output]:
         """Continue prompts, all at once; return one output for each, in order.
 
         Args:
             prompts: a text, texts, or lists of token ids.
+            logprobs: report each new token's log probability, and of so many of the most likely ones.
+            prompt_logprobs: the same for the prompts' tokens.
 
         Raises:
             RequestError: a prompt is empty or does not fit.
@@ -91,7 +105,8 @@ class LLM:
         texts = [prompts] if isinstance(prompts, str) else prompts
         encode = self._generator.tokenizer.encode
         token_ids = [encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in texts]
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), primed=True))
+        asked = Asked(logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, primed=True))
 
     def chat(
         self,
@@ -119,7 +134,7 @@ class LLM:
             encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
             for each in conversations
         ]
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), primed=False))
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), Asked(), primed=False))
 
     def close(self) -> None:
         """Free the model. The object cannot be used afterwards."""
@@ -138,7 +153,7 @@ class LLM:
         self.close()
 
     async def _generate(
-        self, prompts: list[list[int]], sampling: SamplingParams, *, primed: bool
+        self, prompts: list[list[int]], sampling: SamplingParams, asked: Asked, *, primed: bool
     ) -> list[Output]:
         if not prompts:
             return []
@@ -147,7 +162,7 @@ class LLM:
             detokenizer = self._generator.tokenizer.detokenizer(prompt if primed else ())
             return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
 
-        generation = self._generator.start("llm-", prompts, sampling, make_text)
+        generation = self._generator.start("llm-", prompts, sampling, make_text, output=asked)
         deltas = await generation.finish()
         return [
             Output(
@@ -156,6 +171,8 @@ class LLM:
                 finish_reason=choice.text.finish_reason or "stop",
                 prompt_tokens=len(choice.request.prompt),
                 cached_tokens=choice.text.num_cached_tokens,
+                logprobs=None if asked.logprobs is None else choice.text.logprobs,
+                prompt_logprobs=choice.text.prompt_logprobs,
             )
             for choice in generation.choices
         ]

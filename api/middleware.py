@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,10 +32,11 @@ class RequestId:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request_id = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
 
-        async def send_with_id(message: Message) -> None:
+        # Not a coroutine of its own: it stands in the way of each event of a stream.
+        def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
-            await send(message)
+            return send(message)
 
         await self._app(scope, receive, send_with_id)
 

@@ -1,17 +1,19 @@
-"""SGLang's native generation: one prompt, its own names and form of reply. Knows nothing of HTTP."""
+"""SGLang's native generation: its own names and form of reply. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta
 
-from .generation import Choice, Generation, Generator
+from .completion_prompts import MAX_PROMPTS
+from .generation import Choice, Generation, Generator, Output
+from .native_logprobs import LogprobForm, num_prompt_top, num_top
 from .sampling import to_sampling
 from .schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
 from .sse import DONE, frame
@@ -22,17 +24,30 @@ DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
 _RENAMED = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
 
 
+class NativeGeneration(msgspec.Struct):
+    """A running generation.
+
+    Attributes:
+        is_list: the client gave a list of prompts.
+        logprobs: how it gets log probabilities; None: not at all.
+    """
+
+    generation: Generation
+    is_list: bool
+    logprobs: LogprobForm | None
+
+
 class NativeService:
-    """Continues one prompt.
+    """Continues prompts.
 
     Args:
-        generator: runs it.
+        generator: runs them.
     """
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
 
-    async def start(self, body: GenerateRequest) -> Generation:
+    async def start(self, body: GenerateRequest) -> NativeGeneration:
         """Return the generation that answers a body.
 
         Raises:
@@ -43,54 +58,85 @@ class NativeService:
         given = body.sampling_params or NativeSampling()
         max_tokens = DEFAULT_MAX_NEW_TOKENS if given.max_new_tokens is None else given.max_new_tokens
         sampling = to_sampling(given, max_tokens, _RENAMED, self._generator.sampling_defaults)
-        prompt = await self._prompt(body)
+        prompts, is_list = await self._prompts(body)
         tokenizer, skip = self._generator.tokenizer, given.skip_special_tokens is not False
+        output = Output(logprobs=num_top(body), prompt_logprobs=num_prompt_top(body))
 
         def make_text(prompt: Sequence[int]) -> TextStream:
-            detokenizer = tokenizer.detokenizer(prompt, skip_special_tokens=skip)
-            return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
+            return TextStream(
+                tokenizer.detokenizer(prompt, skip_special_tokens=skip),
+                stop=sampling.stop,
+                min_tokens=sampling.min_tokens,
+                token_bytes=None if output.logprobs is None else tokenizer.token_bytes,
+            )
 
-        return self._generator.start("gen-", [prompt], sampling, make_text, max_tokens_param="max_new_tokens")
+        generation = self._generator.start(
+            "gen-", prompts, sampling, make_text, output=output, max_tokens_param="max_new_tokens"
+        )
+        logprobs = None if output.logprobs is None else LogprobForm(body, tokenizer)
+        return NativeGeneration(generation, is_list, logprobs)
 
-    async def reply(self, generation: Generation) -> GenerateReply:
-        """Run a generation to its end and return the whole reply."""
-        deltas = await generation.finish()
-        return _reply(generation, _text_of(deltas[0]))
+    async def reply(self, running: NativeGeneration) -> GenerateReply | list[GenerateReply]:
+        """Run a generation to its end and return the whole reply, a list of them for a list of prompts."""
+        deltas = await running.generation.finish()
+        replies = [
+            _reply(running, choice, _text_of(deltas[choice.index])) for choice in running.generation.choices
+        ]
+        return replies if running.is_list else replies[0]
 
-    async def stream(self, generation: Generation) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events: each has the whole text so far."""
-        text = ""
-        async with contextlib.aclosing(generation.events()) as events:
+    async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
+        """Run a generation, and yield its server-sent events: each has the whole text so far of its prompt."""
+        texts = [""] * len(running.generation.choices)
+        async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
                 new = _text_of(deltas)
-                text += new
+                texts[choice.index] += new
                 if new or choice.text.finish_reason is not None:
-                    yield frame(msgspec.json.encode(_reply(generation, text)))
+                    reply = _reply(running, choice, texts[choice.index])
+                    if running.is_list:
+                        reply.index = choice.index
+                    yield frame(msgspec.json.encode(reply))
         yield DONE
 
-    async def _prompt(self, body: GenerateRequest) -> list[int]:
+    async def _prompts(self, body: GenerateRequest) -> tuple[list[list[int]], bool]:
+        """Return the prompts, and whether they are a list."""
         if body.text is not None and body.input_ids is not None:
             raise RequestError("text and input_ids are both given; give one", param="input_ids")
-        if body.input_ids is not None:
-            return body.input_ids
-        if body.text is None:
+        given, param = (body.text, "text") if body.input_ids is None else (body.input_ids, "input_ids")
+        if given is None:
             raise RequestError("text is missing; give text or input_ids", param="text")
-        return await self._generator.tokenizer.encode_aside(body.text)
+        if isinstance(given, str):
+            return [await self._encode(given)], False
+        kinds = {type(each) for each in given}
+        if kinds == {int}:
+            return [cast("list[int]", given)], False
+        if len(kinds) != 1 or len(given) > MAX_PROMPTS:
+            raise RequestError(
+                f"{param} holds {len(given)} items; a list of prompts has 1 to {MAX_PROMPTS}, all of one kind",
+                param=param,
+            )
+        return [
+            await self._encode(each) if isinstance(each, str) else cast("list[int]", each) for each in given
+        ], True
+
+    async def _encode(self, text: str) -> list[int]:
+        return await self._generator.encode(text)
 
 
 def _text_of(deltas: Sequence[Delta]) -> str:
     return "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
 
 
-def _reply(generation: Generation, text: str) -> GenerateReply:
-    choice = generation.choices[0]
+def _reply(running: NativeGeneration, choice: Choice, text: str) -> GenerateReply:
     meta = MetaInfo(
-        id=generation.id,
+        id=choice.request.id if running.is_list else running.generation.id,
         finish_reason=_finish_reason(choice),
         prompt_tokens=len(choice.request.prompt),
         completion_tokens=len(choice.text.token_ids),
         cached_tokens=choice.text.num_cached_tokens,
     )
+    if running.logprobs is not None:
+        running.logprobs.fill(meta, choice)
     return GenerateReply(text=text, meta_info=meta)
 
 

@@ -20,7 +20,6 @@ from litestar.types import ASGIApp
 
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.generation_config import load_sampling_defaults
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
 from llmfw.core.plugins import Plugins
 from llmfw.core.registry import Registry
@@ -28,6 +27,8 @@ from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
+from .generation_config import load_sampling_defaults
+from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
 from .parts import build_chat_template, open_response_store
 
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
 JSON_CALLS = (
-    "json_calls"  # the tool parser for calls that no model writes by itself, but a grammar makes it write
+    "json_calls"  # tool parser for calls that models do not write by themselves, but grammars make them
 )
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
@@ -139,9 +140,12 @@ class _Serving:
                 parts["sampling_defaults"] = await asyncio.to_thread(
                     load_sampling_defaults, self._engine_config.model
                 )
+
+            grammar = choose_grammar_backend(self._config.grammar, self._plugins.registry)
             await engine
         finally:
             engine.cancel()
+        parts["grammar_checker"] = GrammarChecker(grammar, tokenizer, client.info.vocab_size)
         app = create_app(
             client,
             tokenizer,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llmfw.core.errors import EngineError
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
-from llmfw.core.request import FinishReason, TokenEvent
+from llmfw.core.request import FinishReason, TokenEvent, TokenLogprob
 from llmfw.core.tokenizer import IncrementalDetokenizer
 
+from .scored_tokens import ScoredToken, TokenBytes, TokenSpans
 from .stop_strings import StopStrings
 
 Delta = ContentDelta | ReasoningDelta | ToolCallDelta
@@ -25,6 +27,8 @@ class TextStream:
         reasoning, tools: fresh parsers, or None.
         one_call: end with the first tool call.
         call_reason: the finish reason of a text that ended by itself and has a call.
+        token_bytes: of the tokenizer, to give each content its tokens with their log probabilities (`ScoredContent`);
+            None: the engine was not asked for any.
 
     Attributes:
         finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
@@ -32,6 +36,8 @@ class TextStream:
         token_ids: all tokens so far, those of an end or stop included.
         num_reasoning_tokens: how many of these were thinking.
         num_cached_tokens: how many of the prompt's came from the prefix cache.
+        logprobs: one for each of `token_ids`, if the request asks for them, else none.
+        prompt_logprobs: one for each prompt token but the first, if the request asks for them, after the first event.
     """
 
     def __init__(
@@ -44,32 +50,68 @@ class TextStream:
         tools: ToolParser | None = None,
         one_call: bool = False,
         call_reason: str = "tool_calls",
+        token_bytes: TokenBytes | None = None,
     ) -> None:
         self._detokenizer = detokenizer
         self._stop_strings = StopStrings(stop) if stop else None
         self._min_tokens = min_tokens
         self._reasoning = reasoning
+        if reasoning is not None and tools is None:
+            reasoning.keeps_calls = False
         self._tools = tools
         self._one_call = one_call
         self._call_reason = call_reason
         self._thinking = reasoning is not None and reasoning.in_reasoning
         self._called = False
+        self._spans = TokenSpans(token_bytes, reasoning, tools) if token_bytes else None
         self.finish_reason: str | None = None
         self.stopped_by: str | int | None = None
         self.token_ids: list[int] = []
         self.num_reasoning_tokens = 0
         self.num_cached_tokens = 0
+        self.logprobs: list[TokenLogprob] = []
+        self.prompt_logprobs: list[TokenLogprob] | None = None
+
+    @property
+    def scored_tokens(self) -> Sequence[ScoredToken]:
+        """All tokens so far with their log probabilities, none without `token_bytes`."""
+        return self._spans.tokens if self._spans else ()
+
+    @property
+    def rest(self) -> Sequence[ScoredToken]:
+        """At the end, the tokens that were in no content: parts of a character that did not become whole, and the
+        token that ended the text. What a stop string cuts off is not among them. (Of an answer without parsers.)"""
+        return () if self._spans is None or isinstance(self.stopped_by, str) else self._spans.rest()
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
         """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
+        if self._spans is None or not event.token_ids:
+            return self._feed(event)
+        # One by one, so that it is known which token brought which text.
+        deltas: list[Delta] = []
+        for part in _single_tokens(event):
+            deltas += self._scored(self._spans, self._feed(part))
+            if self.finish_reason is not None:
+                break
+        return deltas
+
+    def _feed(self, event: TokenEvent) -> Sequence[Delta]:
         token_ids = event.token_ids
         self.token_ids += token_ids
+        self.logprobs += event.logprobs or ()
         if event.cached_tokens:
             self.num_cached_tokens = event.cached_tokens
         if event.finish_reason is FinishReason.STOP and token_ids:
             self.stopped_by = token_ids[-1]
             token_ids = token_ids[:-1]  # an end or stop token is not part of the text
         text = self._detokenizer.feed(token_ids)
+        if self._spans is not None and event.logprobs:
+            if token_ids:
+                self._spans.add(token_ids[0], event.logprobs[0], text)
+            else:
+                self._spans.add_end(event.token_ids[0], event.logprobs[0])
         ended = event.finish_reason is not None
         if self._stop_strings is not None and len(self.token_ids) > self._min_tokens:
             text, stop = self._stop_strings.feed(text)
@@ -126,6 +168,22 @@ class TextStream:
                 self._called = True
         return deltas
 
+    @staticmethod
+    def _scored(spans: TokenSpans, deltas: Sequence[Delta]) -> list[Delta]:
+        """Give each content its tokens."""
+        scored: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, ContentDelta):
+                scored.append(spans.content(delta.text))
+                continue
+            scored.append(delta)
+            if isinstance(delta, ReasoningDelta):
+                spans.reasoning(delta.text)
+            else:
+                spans.call()
+        spans.end_event(in_call=bool(deltas) and isinstance(deltas[-1], ToolCallDelta))
+        return scored
+
     def _count_reasoning(self, deltas: Sequence[Delta], num_tokens: int) -> None:
         if self._reasoning is None:
             return
@@ -133,6 +191,22 @@ class TextStream:
             self._thinking = isinstance(deltas[-1], ReasoningDelta)
         if self._thinking:
             self.num_reasoning_tokens += num_tokens
+
+
+def _single_tokens(event: TokenEvent) -> list[TokenEvent]:
+    """Return an event for each token of one, as if they had come one by one."""
+    logprobs = event.logprobs
+    if logprobs is None or len(logprobs) != len(event.token_ids):
+        raise EngineError(
+            "the engine gave no log probabilities of the new tokens, though it was asked for them"
+        )
+    parts = [
+        TokenEvent(event.id, [token_id], logprobs=[logprob])
+        for token_id, logprob in zip(event.token_ids, logprobs, strict=True)
+    ]
+    parts[0].cached_tokens = event.cached_tokens
+    parts[-1].finish_reason = event.finish_reason
+    return parts
 
 
 def _content(text: str) -> list[Delta]:

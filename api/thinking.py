@@ -6,7 +6,7 @@ Knows the reasoning parser's markers and the tokenizer; nothing of what the gram
 from __future__ import annotations
 
 from llmfw.core.errors import RequestError
-from llmfw.core.parsers import ReasoningParser
+from llmfw.core.parsers import ReasoningDelta, ReasoningParser
 from llmfw.core.request import Thinking
 from llmfw.core.tokenizer import Tokenizer
 
@@ -62,4 +62,13 @@ def thinking_of(
             param=asked,
             code="unsupported_parameter",
         )
-    return Thinking(begin=begin, end=end, is_open=is_thinking(parser, prompt), budget=budget)
+    is_open = is_thinking(parser, prompt) or _thinks_first(parser)
+    return Thinking(begin=begin, end=end, is_open=is_open, budget=budget)
+
+
+def _thinks_first(parser: ParserClass) -> bool:
+    """Return whether the parser takes an output for thinking that does not begin with the opening."""
+    if parser.opening is None:
+        return True
+    fresh = parser()
+    return any(isinstance(delta, ReasoningDelta) for delta in (*fresh.feed("x"), *fresh.finish()))

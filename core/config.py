@@ -29,6 +29,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_prefill_tokens: most prompt tokens in one step when prompts are not cut.
         schedule_conservativeness: scales the estimate of tokens still to come; higher means fewer retractions.
         overlap: schedule the next step while one runs; None: by device.
+        stream_interval: tokens of a request in one event, but for its first and its last.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -51,6 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     schedule_conservativeness: float = 1.0
     disable_radix_cache: bool = False
     overlap: bool | None = None
+    stream_interval: int = 1
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40
@@ -85,6 +87,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_field: str = "reasoning_content"
     sampling_defaults: str = "model"
     strict_params: bool = False
+
+    grammar: str = "auto"
     log_level: str = "info"
     options: dict[str, str] = {}
     disabled_plugins: tuple[str, ...] = ()

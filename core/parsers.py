@@ -74,6 +74,10 @@ class ReasoningParser(ABC):
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
 
+    keeps_calls: bool = True
+    """Whether tool calls stay in the content as they are written, because a tool parser reads it. To be set to False
+    before text is fed if none does; only parsers that see calls as messages of their own look at it."""
+
     def __init__(self, *, in_reasoning: bool = False) -> None:
         self.in_reasoning = in_reasoning
 

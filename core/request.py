@@ -197,6 +197,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
             the client's mistake.
         logprobs: one for each of `token_ids`, if the request asks for them.
         prompt_logprobs: one for each prompt token but the first, on the first event, if the request asks for them.
+        error_param: the parameter at fault, if the exception is a RequestError that names one.
     """
 
     id: str
@@ -207,6 +208,15 @@ class TokenEvent(msgspec.Struct, array_like=True):
     error_kind: str = ""
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob] | None = None
+    error_param: str | None = None
+
+    @classmethod
+    def failed(cls, id: str, error: Exception) -> TokenEvent:
+        """Return the event that ends a request by an exception."""
+        event = cls(id, [], FinishReason.ERROR, error=str(error), error_kind=type(error).__name__)
+        if isinstance(error, RequestError):
+            event.error_param = error.param
+        return event
 
 
 class StepOutput(msgspec.Struct, tag="step"):

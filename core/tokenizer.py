@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
+from .token_bytes import TokenBytes
+
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
 CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
 MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
@@ -37,6 +39,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        self._longest = max(map(len, backend.get_vocab()), default=1)
+        self._bytes = TokenBytes(backend)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
@@ -53,6 +57,11 @@ class Tokenizer:
         # Only the call for batches lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
+    def fewest_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
+        vocabulary's longest one."""
+        return len(text) // self._longest
+
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """As `encode`; a long text does not hold up the event loop."""
         if len(text) <= LONG_TEXT:
@@ -64,13 +73,30 @@ class Tokenizer:
 
         It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
         """
-        added = self._backend.get_added_tokens_decoder()
+        added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token, a part of a character's where it is one; a special token's name."""
+        return self._bytes.of(token_id)
+
+    def token_id(self, piece: str) -> int | None:
+        """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
+        found: int | None = self._backend.token_to_id(piece)
+        return found
+
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        return str(self._backend.to_str())
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
 
     def detokenizer(
         self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True

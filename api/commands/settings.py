@@ -125,6 +125,13 @@ _SETTINGS = (
         help="Where replies have the reasoning; both names are read in messages.",
     ),
     setting(
+        "--grammar",
+        "--grammar-backend",
+        field="grammar",
+        type=Name("grammar", also=("auto", "none")),
+        help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
+    ),
+    setting(
         "--sampling-defaults",
         field="sampling_defaults",
         type=click.Choice(("model", "openai")),
@@ -223,6 +230,12 @@ _SETTINGS = (
         "--disable-overlap-schedule",
         is_flag=True,
         help="Do not plan the next step while one runs. Default: by device.",
+    ),
+    setting(
+        "--stream-interval",
+        field="stream_interval",
+        type=_positive(),
+        help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
     ),
     click.option(
         "--random-seed",

@@ -10,7 +10,8 @@ from litestar.types import ASGIApp
 
 from ..body import decode_generation, report_ignored
 from ..chat import ChatService
-from ..schemas.chat import ChatRequest
+from ..operation import describe
+from ..schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -22,7 +23,11 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
         strict: refuse fields that change nothing.
     """
 
-    @post("/v1/chat/completions", status_code=200)
+    @post(
+        "/v1/chat/completions",
+        status_code=200,
+        opt=describe("Answer a chat.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
+    )
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), ChatRequest)
         headers = report_ignored(ignored, strict)

@@ -10,7 +10,8 @@ from litestar.types import ASGIApp
 
 from ..body import decode_generation, report_ignored
 from ..completions import CompletionService
-from ..schemas.completions import CompletionRequest
+from ..operation import describe
+from ..schemas.completions import Completion, CompletionRequest
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -22,7 +23,11 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
         strict: refuse fields that change nothing.
     """
 
-    @post("/v1/completions", status_code=200)
+    @post(
+        "/v1/completions",
+        status_code=200,
+        opt=describe("Continue prompts.", body=CompletionRequest, reply=Completion, chunk=Completion),
+    )
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), CompletionRequest)
         headers = report_ignored(ignored, strict)

@@ -10,13 +10,15 @@ from litestar.types import ASGIApp
 from llmfw.core.client.client import EngineClient
 from llmfw.core.errors import EngineDeadError
 
+from ..operation import describe
+
 PATH = "/health"
 
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
     """Return the handlers."""
 
-    @get(PATH)
+    @get(PATH, opt=describe("Whether requests can be answered.", reply=dict[str, str]))
     async def health() -> ASGIApp:
         if client.failure is not None:
             raise EngineDeadError(client.failure)

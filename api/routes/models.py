@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 from llmfw.core.errors import ModelNotFoundError
 
 from ..generation import Generator
+from ..operation import describe
 from ..schemas.models import ModelCard, ModelList
 from .respond import json_response
 
@@ -24,11 +25,11 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
         max_model_len=generator.info.max_model_len,
     )
 
-    @get("/v1/models")
+    @get("/v1/models", opt=describe("The models: one.", reply=ModelList))
     async def list_models() -> ASGIApp:
         return json_response(ModelList(data=[card]))
 
-    @get("/v1/models/{model_id:path}")
+    @get("/v1/models/{model_id:path}", opt=describe("A model.", reply=ModelCard))
     async def retrieve_model(model_id: str) -> ASGIApp:
         # An id may have a slash in it, as it is or as %2F: the rest of the path is the id. "path" keeps its first one.
         if model_id.removeprefix("/") != card.id and model_id != card.id:

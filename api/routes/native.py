@@ -11,7 +11,8 @@ from litestar.types import ASGIApp
 from ..body import decode_native, report_ignored
 from ..generation import Generator
 from ..native import NativeService
-from ..schemas.native import ModelInfo
+from ..operation import describe
+from ..schemas.native import GenerateReply, GenerateRequest, ModelInfo
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -25,7 +26,16 @@ def native_routes(
         strict: refuse fields that change nothing.
     """
 
-    @post("/generate", status_code=200)
+    @post(
+        "/generate",
+        status_code=200,
+        opt=describe(
+            "Continue a prompt, as SGLang does.",
+            body=GenerateRequest,
+            reply=GenerateReply,
+            chunk=GenerateReply,
+        ),
+    )
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_native(await read_json(request))
         headers = report_ignored(ignored, strict)
@@ -34,7 +44,7 @@ def native_routes(
             return EventStreamResponse(native.stream(generation), headers)
         return json_response(await while_connected(request.receive, native.reply(generation)), headers)
 
-    @get("/get_model_info")
+    @get("/get_model_info", opt=describe("What the engine is.", reply=ModelInfo))
     async def get_model_info() -> ASGIApp:
         info = generator.info
         return json_response(

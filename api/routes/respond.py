@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,7 +31,9 @@ async def read_json(request: Request[Any, Any, Any]) -> bytes:
     return await request.body()
 
 
-def json_response(body: msgspec.Struct, headers: Mapping[str, str] | None = None) -> ASGIResponse:
+def json_response(
+    body: msgspec.Struct | Sequence[msgspec.Struct], headers: Mapping[str, str] | None = None
+) -> ASGIResponse:
     """Return a reply with status 200."""
     return ASGIResponse(
         body=msgspec.json.encode(body), media_type="application/json", headers=dict(headers or {})

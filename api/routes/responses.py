@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from litestar import Request, delete, get, post
 from litestar.handlers import HTTPRouteHandler
@@ -13,9 +13,18 @@ from litestar.types import ASGIApp
 from llmfw.core.errors import RequestError
 
 from ..body import report_ignored
+from ..operation import describe
 from ..responses.request import decode_input, decode_request
 from ..responses.service import ResponseService
-from ..schemas.responses import DeletedResponse, InputTokens
+from ..schemas.responses import (
+    DeletedResponse,
+    InputRequest,
+    InputTokens,
+    ItemList,
+    Response,
+    ResponsesRequest,
+    StreamEvent,
+)
 from ..sse import EventStreamResponse
 from .respond import json_response, read_json, while_connected
 
@@ -32,7 +41,11 @@ def response_routes(responses: ResponseService, *, strict: bool = False) -> list
 
 
 def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHandler]:
-    @post("/v1/responses", status_code=200)
+    @post(
+        "/v1/responses",
+        status_code=200,
+        opt=describe("Answer, and remember it.", body=ResponsesRequest, reply=Response, chunk=StreamEvent),
+    )
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_request(await read_json(request))
         headers = report_ignored(ignored, strict)
@@ -43,7 +56,11 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
             return json_response(await responses.run_in_background(job), headers)
         return json_response(await while_connected(request.receive, responses.reply(job)), headers)
 
-    @post("/v1/responses/input_tokens", status_code=200)
+    @post(
+        "/v1/responses/input_tokens",
+        status_code=200,
+        opt=describe("Count a prompt's tokens.", body=InputRequest, reply=InputTokens),
+    )
     async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_input(await read_json(request))
         return json_response(
@@ -54,7 +71,7 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
 
 
 def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
-    @get("/v1/responses/{response_id:str}")
+    @get("/v1/responses/{response_id:str}", opt=describe("Return a stored response.", reply=Response))
     async def retrieve_response(request: Request[Any, Any, Any], response_id: str) -> ASGIApp:
         if request.query_params.get("stream", "false").lower() not in ("false", "0"):
             raise RequestError(
@@ -64,16 +81,31 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
             )
         return _json(await responses.get(response_id))
 
-    @delete("/v1/responses/{response_id:str}", status_code=200)
+    @delete(
+        "/v1/responses/{response_id:str}",
+        status_code=200,
+        opt=describe("Remove a stored response.", reply=DeletedResponse),
+    )
     async def delete_response(response_id: str) -> ASGIApp:
         await responses.delete(response_id)
         return json_response(DeletedResponse(id=response_id))
 
-    @post("/v1/responses/{response_id:str}/cancel", status_code=200)
+    @post(
+        "/v1/responses/{response_id:str}/cancel",
+        status_code=200,
+        opt=describe("Stop a background response.", reply=Response),
+    )
     async def cancel_response(response_id: str) -> ASGIApp:
         return _json(await responses.cancel(response_id))
 
-    @get("/v1/responses/{response_id:str}/input_items")
+    @get(
+        "/v1/responses/{response_id:str}/input_items",
+        opt=describe(
+            "List a response's input items.",
+            reply=ItemList,
+            query={"after": str, "limit": int, "order": Literal["asc", "desc"]},
+        ),
+    )
     async def list_input_items(request: Request[Any, Any, Any], response_id: str) -> ASGIApp:
         query = request.query_params
         page = await responses.input_items(

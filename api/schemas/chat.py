@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import UNSUPPORTED, GenerationRequest, SmallInt, Usage
+from .logprobs import ChatLogprobs, NumTop
 
 
 class ChatRequest(GenerationRequest, kw_only=True):
@@ -24,6 +25,8 @@ class ChatRequest(GenerationRequest, kw_only=True):
     thinking_budget: SmallInt | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: NumTop | None = None
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,
@@ -31,8 +34,6 @@ class ChatRequest(GenerationRequest, kw_only=True):
         "modalities": "this server answers with text only",
         "function_call": "use tool_choice",
         "functions": "use tools",
-        "logprobs": "log probabilities are not supported yet",
-        "top_logprobs": "log probabilities are not supported yet",
         "moderation": "this server does not moderate",
         "web_search_options": "this server does not search the web",
         "chat_template": "the template is chosen when the server starts",
@@ -84,7 +85,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
 
     index: int
     message: ChatMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: str
 
 
@@ -116,7 +117,7 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
 
     index: int
     delta: ChatDelta
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import UNSUPPORTED, GenerationRequest, SmallInt, Usage
+from .common import MAX_CHOICES, GenerationRequest, SmallInt, Usage
+from .logprobs import CompletionLogprobs, NumTop
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -16,19 +17,10 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     """Body of POST /v1/completions. `prompt`: text, token ids, or a list of either."""
 
     prompt: str | list[str | SmallInt | list[SmallInt]]
+    suffix: str | None = None
     echo: bool | None = None
-    best_of: SmallInt | None = None
-
-    refused: ClassVar[dict[str, str]] = {
-        **UNSUPPORTED,
-        "logprobs": "log probabilities are not supported yet",
-        "suffix": "this server continues text, it does not fill in",
-    }
-
-    def asks(self, name: str, value: Any) -> bool:
-        if name == "logprobs":  # 0 asks for the log probability of each sampled token
-            return value is not None and value is not False
-        return super().asks(name, value)
+    best_of: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] | None = None
+    logprobs: NumTop | bool | None = None
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
@@ -36,7 +28,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
 
     index: int
     text: str
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
 
 

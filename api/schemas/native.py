@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from .common import UNCONSTRAINED, UNSUPPORTED, Body, SmallInt
+from .logprobs import NumTop
 
 
 class NativeSampling(Body, kw_only=True):
@@ -39,12 +41,16 @@ class NativeSampling(Body, kw_only=True):
 
 
 class GenerateRequest(Body, kw_only=True):
-    """Body of POST /generate: one prompt, as text or token ids."""
+    """Body of POST /generate: prompts as text or token ids; a list of them gets a list of replies."""
 
-    text: str | None = None
-    input_ids: list[SmallInt] | None = None
+    text: str | list[str] | None = None
+    input_ids: list[SmallInt | list[SmallInt]] | None = None
     sampling_params: NativeSampling | None = None
     stream: bool | None = None
+    return_logprob: bool | None = None
+    top_logprobs_num: NumTop | None = None
+    logprob_start_len: SmallInt | None = None
+    return_text_in_logprobs: bool | None = None
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,
@@ -52,27 +58,34 @@ class GenerateRequest(Body, kw_only=True):
         "audio_data": "this server reads text only",
         "image_data": "this server reads text only",
         "input_embeds": "this server reads text or token ids",
-        "return_logprob": "log probabilities are not supported yet",
-        "top_logprobs_num": "log probabilities are not supported yet",
-        "token_ids_logprob": "log probabilities are not supported yet",
+        "token_ids_logprob": "log probabilities are those of the tokens and of the most likely ones",
     }
 
 
+Scored = tuple[float | None, int, str | None]
+"""A token as SGLang writes it: log probability, id, and text if that is asked for."""
+
+
 class MetaInfo(msgspec.Struct, kw_only=True):
-    """Facts on a generation. `finish_reason` is null until it ends."""
+    """Facts on a generation. `finish_reason` is null until it ends; log probabilities are there if asked for."""
 
     id: str
     finish_reason: dict[str, Any] | None
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    input_token_logprobs: list[Scored] | UnsetType = UNSET
+    output_token_logprobs: list[Scored] | UnsetType = UNSET
+    input_top_logprobs: list[list[Scored] | None] | UnsetType = UNSET
+    output_top_logprobs: list[list[Scored] | None] | UnsetType = UNSET
 
 
 class GenerateReply(msgspec.Struct, kw_only=True):
-    """The reply; in a stream each event holds the whole text so far."""
+    """The reply to a prompt. In a stream each event holds the whole text so far, and which of several prompts it is."""
 
     text: str
     meta_info: MetaInfo
+    index: int | UnsetType = UNSET
 
 
 class ModelInfo(msgspec.Struct, kw_only=True):

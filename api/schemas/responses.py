@@ -217,6 +217,13 @@ class Response(msgspec.Struct, kw_only=True):
     user: str | None = None
 
 
+class StreamEvent(msgspec.Struct, kw_only=True):
+    """What every event of a stream has. The other fields are those that OpenAI gives its type."""
+
+    type: str
+    sequence_number: int
+
+
 class DeletedResponse(msgspec.Struct, kw_only=True):
     """Reply to a deletion."""
 

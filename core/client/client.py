@@ -33,6 +33,7 @@ class EngineClient(ABC):
 
         Raises:
             EngineDeadError: the engine has ended, before or meanwhile.
+            RequestError: the engine does not accept the request, or what it asks for cannot be had.
             EngineError: the engine failed on this request.
         """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import queue
 import threading
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class Signal(enum.Enum):
+    """What is put into the inbox beside messages."""
+
+    WAKE = 1
+    END = 2
+
+
 class InprocEngineClient(EngineClient):
     """Runs an engine's steps in one worker thread, which sleeps while there is no work.
 
@@ -31,7 +39,7 @@ class InprocEngineClient(EngineClient):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ToEngine | Signal] = queue.SimpleQueue()
         self._streams = EventStreams(self._inbox.put)
         self._stats: deque[asyncio.Future[EngineStats]] = deque()
         self._worker = threading.Thread(target=self._work, name="llmfw-engine", daemon=True)
@@ -46,6 +54,7 @@ class InprocEngineClient(EngineClient):
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._engine.call_when_ready(lambda: self._inbox.put(Signal.WAKE))
         self._worker.start()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -61,7 +70,7 @@ class InprocEngineClient(EngineClient):
 
     async def close(self) -> None:
         self._fail("the engine was closed")
-        self._inbox.put(None)
+        self._inbox.put(Signal.END)
         if self._worker.is_alive():
             await asyncio.to_thread(self._worker.join)
 
@@ -81,8 +90,10 @@ class InprocEngineClient(EngineClient):
                 message = self._inbox.get(block=not self._engine.has_work)
             except queue.Empty:
                 return True
-            if message is None:
+            if message is Signal.END:
                 return False
+            if message is Signal.WAKE:
+                continue
             answer = take_in(self._engine, message)
             if isinstance(answer, EngineStats):
                 self._loop.call_soon_threadsafe(self._answer_stats, answer)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import LLMFWError
-from ..request import Abort, EngineStats, FinishReason, Request, ToEngine, TokenEvent
+from ..request import Abort, EngineStats, Request, ToEngine, TokenEvent
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -31,11 +31,8 @@ def take_in(engine: Engine, message: ToEngine) -> TokenEvent | EngineStats | Non
 def _add(engine: Engine, request: Request) -> TokenEvent | None:
     try:
         engine.add(request)
-    except LLMFWError as error:
-        reason = str(error)
     except Exception as error:  # one request must not end the engine for all
-        logger.exception("request %s could not be added", request.id)
-        reason = f"internal error: {type(error).__name__}: {error}"
-    else:
-        return None
-    return TokenEvent(request.id, [], FinishReason.ERROR, error=reason)
+        if not isinstance(error, LLMFWError):
+            logger.exception("request %s could not be added", request.id)
+        return TokenEvent.failed(request.id, error)
+    return None

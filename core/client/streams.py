@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-from ..errors import EngineDeadError, EngineError
-from ..request import Abort, FinishReason, Request, ToEngine, TokenEvent
+from ..errors import EngineDeadError, EngineError, LLMFWError, RequestError
+from ..request import Abort, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
+from .wire import error_of
 
 
 class EventStream:
@@ -91,9 +92,20 @@ class EventStreams:
                 for event in await stream.take():
                     finished = event.finish_reason is not None
                     if event.finish_reason is FinishReason.ERROR:
-                        raise EngineError(event.error or "the engine gave no reason")
+                        raise _error_of(event)
                     yield event
         finally:
             del self._streams[request.id]
             if not finished and self._failure is None:
                 self._send(Abort([request.id]))
+
+
+def _error_of(event: TokenEvent) -> LLMFWError:
+    """Return the exception that ended a request in the engine."""
+    reason = event.error or "the engine gave no reason"
+    if not event.error_kind:
+        return EngineError(reason)
+    error = error_of(EngineFailed(event.error_kind, reason))
+    if isinstance(error, RequestError):
+        error.param = event.error_param
+    return error

@@ -3,31 +3,35 @@
 `Engine` owns the parts and the order in which they are used; each part knows only what it is given. There are two
 orders, made of the same pieces:
 
-    plain        schedule n,  launch n,  wait for n,  commit n
-    overlapped   schedule n+1,  launch n+1,  wait for n,  commit n
+    plain        schedule n,    forward n,    sample n,    wait for n,  commit n
+    overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
-Overlapped, the host's work for one step runs while the device works on another. What a request generates does not
-depend on which of the two runs.
+Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
+the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates
+does not depend on which of the two orders runs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import msgspec
 import torch
 
 from ..attention import AttentionBackend
 from ..config import EngineConfig
-from ..errors import ContextLengthError, PartError, RequestError
+from ..errors import PartError, RequestError
+from ..grammar import Grammar
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..weight_version import weight_version
 from .admission import NewTokenRatio
 from .capacity import Capacity, decide_capacity
+from .constraint import constraint_of
 from .devices import choose_device, gigabytes
+from .grammars import Grammars, choose_grammars
 from .kv_pool import KVPool
 from .kv_storage import KVStorage
 from .model_runner import LaunchedStep, ModelRunner
@@ -36,10 +40,12 @@ from .plan import BatchPlan
 from .prefix_cache import NoPrefixCache
 from .radix_cache import RadixCache
 from .randomness import derive_seed
+from .request_check import check_request
 from .sampler import Sampler
 from .scheduler import Scheduler
 from .sequence_pages import SequencePages
 from .step_log import StepLog
+from .token_mask import MaskFiller
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +56,7 @@ class Engine:
     Args:
         info: what the engine is.
         scheduler, pages, runner: the parts, built for each other.
+        grammars: of the requests that have one.
         step_log: is told of each launched step.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
@@ -61,6 +68,7 @@ class Engine:
         scheduler: Scheduler,
         pages: SequencePages,
         runner: ModelRunner,
+        grammars: Grammars,
         step_log: StepLog,
         *,
         overlap: bool,
@@ -70,6 +78,8 @@ class Engine:
         self._scheduler = scheduler
         self._pages = pages
         self._runner = runner
+        self._grammars = grammars
+        self._masks = MaskFiller(info.vocab_size, grammars.fill_masks)
         self._step_log = step_log
         self._overlap = overlap
         self._random_seed = random_seed
@@ -88,6 +98,7 @@ class Engine:
         policy_entry = registry.find("policy", config.policy)
         policy: SchedulePolicy = policy_entry.load()(policy_entry.build_options(config.options))
         model = load_model(config, device)
+        grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device)
         storage = KVStorage(model.layers, capacity.num_pages, config.page_size, model.dtype, device)
         _log_storage(storage, capacity)
@@ -109,6 +120,7 @@ class Engine:
             scheduler,
             pages,
             ModelRunner(model, backend, sampler, pages.table, config.page_size, device),
+            grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             overlap=device.type == "cuda" if config.overlap is None else config.overlap,
             random_seed=config.random_seed,
@@ -116,8 +128,12 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do."""
-        return self._scheduler.has_work or self._launched is not None
+        """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
+        return self._scheduler.has_work or self._launched is not None or self._grammars.has_ready
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, when a grammar's end has made `has_work` true."""
+        self._grammars.call_when_ready(wake)
 
     def add(self, request: Request) -> None:
         """Accept a request. What it leaves open (max_tokens, seed) is decided here, once.
@@ -125,7 +141,11 @@ class Engine:
         Raises:
             RequestError: the request cannot be served.
         """
-        self._check(request)
+        if request.id in self._scheduler or request.id in self._grammars:
+            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+        check_request(request, self.info)
+        if request.grammar is not None:
+            self._grammars.check()
         sampling = request.sampling
         room = self.info.max_model_len - len(request.prompt)
         if sampling.max_tokens is None:
@@ -133,35 +153,77 @@ class Engine:
         if sampling.seed is None:
             sampling = msgspec.structs.replace(sampling, seed=derive_seed(self._random_seed, self._num_added))
         self._num_added += 1
-        self._scheduler.add(msgspec.structs.replace(request, sampling=sampling))
+        request = msgspec.structs.replace(request, sampling=sampling)
+        if request.grammar is None:
+            self._scheduler.add(request, constraint_of(request, None))
+        elif (grammar := self._grammars.get(request)) is not None:
+            self._start(request, grammar)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event; its pages are free at once. An unknown id is fine."""
+        self._grammars.abort(request_id)
         self._scheduler.abort(request_id)
 
     def step(self) -> list[TokenEvent]:
         """Run one step; return what became known by it."""
+        events = self._take_compiled()
         plan = self._scheduler.schedule()
-        launched = None
-        if plan.sequences:
-            launched = (plan, self._runner.launch(plan))
-            self._step_log.note(plan)
-        if self._overlap:
-            launched, self._launched = self._launched, launched
-        if launched is None:
-            assert self._launched is not None or not self._scheduler.has_work, "nothing runs, and nothing can"
-            return []
-        events = self._scheduler.commit(launched[0], launched[1].result())
-        self._num_generated += len(events)
+        assert plan.sequences or self._launched or not self._scheduler.has_work, (
+            "nothing runs, and nothing can"
+        )
+        events += self._run_ahead(plan) if self._overlap else self._run(plan)
+        self._num_generated += sum(len(event.token_ids) for event in events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
+        return events
+
+    def _take_compiled(self) -> list[TokenEvent]:
+        """Let the requests run whose grammars are ready; return the ends of those that have none."""
+        events = []
+        for request, grammar in self._grammars.take_ready():
+            try:
+                if isinstance(grammar, Exception):
+                    raise grammar
+                self._start(request, grammar)
+            except Exception as error:
+                if not isinstance(error, RequestError):
+                    logger.exception("the grammar of request %s could not be had", request.id)
+                events.append(TokenEvent.failed(request.id, error))
+        return events
+
+    def _start(self, request: Request, grammar: Grammar) -> None:
+        self._scheduler.add(request, constraint_of(request, grammar))
+
+    def _run(self, plan: BatchPlan) -> list[TokenEvent]:
+        """Run a plan to its end. Masks are made while the model runs."""
+        if not plan.sequences:
+            return []
+        wait_for_masks = self._masks.start(plan)
+        forward = self._runner.forward(plan)
+        launched = self._runner.sample(forward, wait_for_masks())
+        self._step_log.note(plan)
+        return self._scheduler.commit(plan, launched.result())
+
+    def _run_ahead(self, plan: BatchPlan) -> list[TokenEvent]:
+        """Launch a plan, and finish the one before it."""
+        events: list[TokenEvent] = []
+        before, self._launched = self._launched, None
+        if plan.sequences:
+            forward = self._runner.forward(plan)
+            if before is not None and _needs_last_tokens(plan):
+                events = self._scheduler.commit(before[0], before[1].result())
+                before = None
+            self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)))
+            self._step_log.note(plan)
+        if before is not None:
+            events = self._scheduler.commit(before[0], before[1].result())
         return events
 
     def stats(self) -> EngineStats:
         """Return the engine's figures."""
         return EngineStats(
             num_running=len(self._scheduler.running),
-            num_waiting=len(self._scheduler.waiting),
+            num_waiting=len(self._scheduler.waiting) + self._grammars.num_waiting,
             num_used_tokens=self._pages.num_used_tokens,
             num_cached_tokens=self._pages.cache.num_pages * self._pages.page_size,
             num_total_tokens=self._pages.num_total_tokens,
@@ -169,33 +231,14 @@ class Engine:
             num_generated_tokens=self._num_generated,
         )
 
-    def _check(self, request: Request) -> None:
-        if request.id in self._scheduler:
-            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
-        if not request.prompt:
-            raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
-        size, limit = len(request.prompt), self.info.max_model_len
-        if size >= limit:
-            raise ContextLengthError(
-                f"the prompt has {size} tokens; the longest sequence is {limit}", param="prompt"
-            )
-        asked = request.sampling.max_tokens or 1
-        if size + asked > limit:
-            raise ContextLengthError(
-                f"the prompt's {size} tokens and max_tokens {asked} make {size + asked}; the longest sequence is {limit}",
-                param="max_tokens",
-            )
-        self._check_token_ids("prompt", request.prompt)
-        self._check_token_ids("logit_bias", list(request.sampling.logit_bias))
-        self._check_token_ids("stop_token_ids", request.sampling.stop_token_ids)
 
-    def _check_token_ids(self, param: str, token_ids: Sequence[int]) -> None:
-        vocab_size = self.info.vocab_size
-        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
-            wrong = next(token for token in token_ids if not 0 <= token < vocab_size)
-            raise RequestError(
-                f"{param} holds token id {wrong}; they go from 0 to {vocab_size - 1}", param=param
-            )
+def _needs_last_tokens(plan: BatchPlan) -> bool:
+    """Return whether the masks of a plan depend on tokens of the launched step before it."""
+    return any(
+        p.samples and p.seq.num_in_flight > 1 and p.seq.constraint.needs_next_token
+        for p in plan.sequences
+        if p.seq.constraint is not None
+    )
 
 
 def choose_attention(

@@ -1,6 +1,7 @@
 """Runs planned steps on the device: tokens in, sampled tokens out.
 
-Launching a step does not wait for its result. The last sampled token of each row stays on the device, so the next
+A step has two halves, the forward pass and sampling, so that what is to be known for the second can be found out
+during the first. Neither waits for a result. The last sampled token of each row stays on the device, so the next
 step can be launched before it has reached the host.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,34 @@ import torch
 from ..attention import AttentionBackend
 from .batch import ForwardBatch, make_batch
 from .hf_attention import AttentionStep
+from .logprobs import RowLogprobs
 from .models import LoadedModel
-from .plan import BatchPlan
+from .plan import BatchPlan, PlannedSequence, StepResult
 from .sampler import Sampler
+from .sequence import SequenceState
+from .token_mask import TokenMasks
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardStep:
+    """The first half of a step.
+
+    Attributes:
+        plan: what runs.
+        logits: of the tokens after which one is sampled, float32: [S, vocab].
+        prompt_places: of prompt tokens whose successors' log probabilities are asked for, by sequence: P in all.
+        prompt_logits: of these, in the model's dtype: [P, vocab].
+    """
+
+    plan: BatchPlan
+    logits: torch.Tensor
+    prompt_places: Sequence[tuple[SequenceState, range]]
+    prompt_logits: torch.Tensor
+
+    @property
+    def sampling(self) -> list[PlannedSequence]:
+        """The sequences that `logits` belong to."""
+        return [p for p in self.plan.sequences if p.samples]
 
 
 class LaunchedStep:
@@ -27,25 +54,36 @@ class LaunchedStep:
 
     Args:
         tokens: sampled token ids, on the device: [S].
+        logprobs: of sampled tokens, with the ids of the requests that its rows belong to.
+        prompt_logprobs: of prompt tokens, each with the id of the request.
     """
 
-    __slots__ = ("_event", "_tokens")
+    __slots__ = ("_event", "_logprobs", "_prompt_logprobs", "_tokens")
 
-    def __init__(self, tokens: torch.Tensor) -> None:
+    def __init__(
+        self,
+        tokens: torch.Tensor,
+        logprobs: Sequence[tuple[list[str], RowLogprobs]] = (),
+        prompt_logprobs: Sequence[tuple[str, RowLogprobs]] = (),
+    ) -> None:
         self._event: torch.cuda.Event | None = None
-        self._tokens = tokens
+        self._tokens = _start_copy(tokens)
+        self._logprobs = [(ids, _start_copies(rows)) for ids, rows in logprobs]
+        self._prompt_logprobs = [(request_id, _start_copies(rows)) for request_id, rows in prompt_logprobs]
         if tokens.is_cuda:
-            self._tokens = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-            self._tokens.copy_(tokens, non_blocking=True)
             self._event = torch.cuda.Event()
             self._event.record()
 
-    def result(self) -> list[int]:
-        """Wait for the step; return the sampled token ids."""
+    def result(self) -> StepResult:
+        """Wait for the step; return what it gave."""
         if self._event is not None:
             self._event.synchronize()
-        tokens: list[int] = self._tokens.tolist()
-        return tokens
+        pairs = [zip(ids, rows.records(), strict=True) for ids, rows in self._logprobs]
+        return StepResult(
+            self._tokens.tolist(),
+            {request_id: record for pair in pairs for request_id, record in pair},
+            {request_id: rows.records() for request_id, rows in self._prompt_logprobs},
+        )
 
 
 class ModelRunner:
@@ -79,22 +117,53 @@ class ModelRunner:
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
 
     @torch.inference_mode()
-    def launch(self, plan: BatchPlan) -> LaunchedStep:
-        """Start a step: forward pass and sampling."""
+    def forward(self, plan: BatchPlan) -> ForwardStep:
+        """Start the forward pass of a plan."""
         for planned in plan.sequences:
             if planned.is_new:
                 self._sampler.start(planned)
         batch = make_batch(plan, self._page_table, self._page_size, self._device)
         self._backend.plan(batch)
-        sampling = [p for p in plan.sequences if p.samples]
-        logits = self._forward(self._input_ids(plan), batch, self._rows_to_sample(plan))
-        tokens = self._sampler.sample(logits, sampling)
-        rows = torch.tensor([p.row for p in sampling], dtype=torch.long, device=self._device)
-        self._last_tokens[rows] = tokens
-        return LaunchedStep(tokens)
+        prompt_places = _prompt_places(plan)
+        to_sample = _places_to_sample(plan)
+        wanted = torch.cat([to_sample, _places_in_step(plan, prompt_places)]).to(self._device)
+        logits = self._forward(self._input_ids(plan), batch, wanted)
+        # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
+        # change them.
+        num = len(to_sample)
+        return ForwardStep(plan, logits[:num].float(), list(prompt_places.values()), logits[num:])
+
+    @torch.inference_mode()
+    def sample(self, step: ForwardStep, masks: TokenMasks | None = None) -> LaunchedStep:
+        """Start the sampling of a step whose forward pass was started last.
+
+        Args:
+            masks: which tokens are allowed, for the sequences where not all are.
+        """
+        sampling = step.sampling
+        prompt_logprobs = self._prompt_logprobs(step)
+        asking = _asking(sampling)
+        raw = {k: step.logits[_index(places, self._device)] for k, places in asking.items()}
+        tokens = self._sampler.sample(step.logits, sampling, masks)
+        self._last_tokens[_index([p.row for p in sampling], self._device)] = tokens
+        logprobs = []
+        for k, places in asking.items():
+            rows = RowLogprobs.of(raw[k], tokens[_index(places, self._device)], k)
+            logprobs.append(([sampling[place].seq.id for place in places], rows))
+        return LaunchedStep(tokens, logprobs, prompt_logprobs)
+
+    def _prompt_logprobs(self, step: ForwardStep) -> list[tuple[str, RowLogprobs]]:
+        found = []
+        pieces = step.prompt_logits.split([len(places) for _, places in step.prompt_places])
+        for (seq, places), logits in zip(step.prompt_places, pieces, strict=True):
+            following = seq.token_ids[places.start + 1 : places.stop + 1].astype(np.int64)
+            k = seq.request.prompt_logprobs
+            assert k is not None
+            found.append((seq.id, RowLogprobs.of(logits, torch.from_numpy(following).to(self._device), k)))
+        return found
 
     def _forward(self, input_ids: torch.Tensor, batch: ForwardBatch, wanted: torch.Tensor) -> torch.Tensor:
-        """Return float32 logits of the wanted tokens, [S, vocab]."""
+        """Return the logits of the wanted tokens, in the model's dtype: [wanted, vocab]."""
         kwargs: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps_logits else {}
         output = self._model.module(
             input_ids=input_ids[None],
@@ -104,8 +173,7 @@ class ModelRunner:
             **kwargs,
         )
         logits: torch.Tensor = output.logits[0]
-        # float() of a float32 tensor is the tensor itself, which nobody else reads: the sampler may change it.
-        return (logits if self._keeps_logits else logits[wanted]).float()
+        return logits if self._keeps_logits else logits[wanted]
 
     def _input_ids(self, plan: BatchPlan) -> torch.Tensor:
         """Return the tokens of a plan, [T]. One in flight is the last that its row has sampled."""
@@ -127,10 +195,49 @@ class ModelRunner:
             ]
         return input_ids
 
-    def _rows_to_sample(self, plan: BatchPlan) -> torch.Tensor:
-        """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
-        last = np.cumsum([p.count for p in plan.sequences]) - 1
-        return torch.from_numpy(last[[p.samples for p in plan.sequences]]).to(self._device)
+
+def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
+    """Return which prompt tokens' logits are wanted for their successors' log probabilities, by index in the plan."""
+    wanted = {
+        i: (p.seq, p.seq.prompt_logprobs.wanted(p.start, p.end))
+        for i, p in enumerate(plan.sequences)
+        if p.seq.prompt_logprobs is not None
+    }
+    return {i: (seq, places) for i, (seq, places) in wanted.items() if places}
+
+
+def _places_to_sample(plan: BatchPlan) -> torch.Tensor:
+    """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
+    last = np.cumsum([p.count for p in plan.sequences]) - 1
+    return torch.from_numpy(last[[p.samples for p in plan.sequences]])
+
+
+def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, range]]) -> torch.Tensor:
+    """Return the places, among the packed tokens, of wanted prompt tokens: [P]."""
+    first = np.cumsum([p.count for p in plan.sequences]) - [p.end for p in plan.sequences]  # of position 0
+    places = [first[i] + place for i, (_, positions) in wanted.items() for place in positions]
+    return torch.tensor(places, dtype=torch.long)
+
+
+def _asking(sampling: Sequence[PlannedSequence]) -> dict[int, list[int]]:
+    """Return which of the sequences ask for log probabilities, by how many of the most likely tokens they want."""
+    asking: dict[int, list[int]] = {}
+    for place, p in enumerate(sampling):
+        if p.seq.request.logprobs is not None:
+            asking.setdefault(p.seq.request.logprobs, []).append(place)
+    return asking
+
+
+def _start_copies(rows: RowLogprobs) -> RowLogprobs:
+    return RowLogprobs(*map(_start_copy, rows.tensors()))
+
+
+def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return where a tensor will be on the host."""
+    if not tensor.is_cuda:
+        return tensor
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copy.copy_(tensor, non_blocking=True)
 
 
 def _index(values: Sequence[int], device: torch.device) -> torch.Tensor:

@@ -1,9 +1,11 @@
-"""What one step is to do, as plain data: from the scheduler to the model runner."""
+"""What one step is to do, and what came of it, as plain data: between the scheduler and the model runner."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from ..request import TokenLogprob
 from .sequence import SequenceState
 
 
@@ -50,3 +52,18 @@ class BatchPlan:
     def num_tokens(self) -> int:
         """Tokens computed in this step."""
         return sum(planned.count for planned in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a launched plan gave.
+
+    Attributes:
+        token_ids: sampled tokens, one for each planned sequence that samples, in order.
+        logprobs: of these tokens, for requests that ask, by their id.
+        prompt_logprobs: of the prompt tokens that follow the computed ones, for requests that ask, by their id.
+    """
+
+    token_ids: Sequence[int]
+    logprobs: Mapping[str, TokenLogprob] = field(default_factory=dict)
+    prompt_logprobs: Mapping[str, Sequence[TokenLogprob]] = field(default_factory=dict)

@@ -31,7 +31,9 @@ from ..client.wire import (
 from ..config import EngineConfig
 from ..errors import LLMFWError
 from ..log import setup_logging
-from ..request import EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from ..request import Abort, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from .alarm import Alarm
+from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -49,23 +51,31 @@ class EngineServer:
     Args:
         sock: a bound ROUTER socket.
         engine: used by the thread that calls `run`.
+        stream_interval: tokens in one event.
     """
 
-    def __init__(self, sock: zmq.Socket[bytes], engine: Engine) -> None:
+    def __init__(self, sock: zmq.Socket[bytes], engine: Engine, stream_interval: int = 1) -> None:
         self._socket = sock
         self._engine = engine
+        self._interval = StreamInterval(stream_interval)
         self._clients: set[bytes] = set()
         self._owners: dict[str, bytes] = {}
+        self._alarm = Alarm()
+        self._poller = zmq.Poller()
+        self._poller.register(sock, zmq.POLLIN)
+        self._poller.register(self._alarm, zmq.POLLIN)
+        engine.call_when_ready(self._alarm.ring)
 
     def run(self) -> None:
         """Serve until an exception ends the process. Waits without a time-out while there is no work."""
         try:
             while True:
                 if not self._engine.has_work:
-                    self._socket.poll()
+                    self._poller.poll()
+                    self._alarm.stop()
                 self._take_all_in()
                 if self._engine.has_work:
-                    self._send_events(self._engine.step())
+                    self._send_events(self._interval.pass_on(self._engine.step()))
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
             self._say_to_all(failure_of(error))
@@ -87,6 +97,8 @@ class EngineServer:
             return
         if isinstance(message, Request):
             self._owners[message.id] = client
+        elif isinstance(message, Abort):
+            self._interval.forget(message.ids)
         answer = take_in(self._engine, message)
         if isinstance(answer, TokenEvent):
             self._send_events([answer])
@@ -138,7 +150,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], Engine]) -> None:
             if not isinstance(error, LLMFWError):
                 logger.exception("the engine could not be built")
             _refuse(sock, failure_of(error))
-        EngineServer(sock, engine).run()
+        EngineServer(sock, engine, launch.config.stream_interval).run()
 
 
 def _build(config: EngineConfig) -> Engine:

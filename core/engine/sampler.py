@@ -16,6 +16,7 @@ import torch
 
 from .plan import PlannedSequence
 from .randomness import uniform
+from .token_mask import TokenMasks
 
 GREEDY_TEMPERATURE = 1e-5
 """A temperature below this one takes the most likely token: dividing by it would overflow."""
@@ -29,12 +30,21 @@ class TokenCounts:
     """What one sequence has generated, on the device, for its penalties.
 
     Attributes:
+        num_output: how many output tokens are counted.
         output: how often each token was generated: [vocab], float32.
         seen: whether each token is in prompt or output: [vocab], bool; None without a repetition penalty.
     """
 
+    num_output: int
     output: torch.Tensor
     seen: torch.Tensor | None
+
+    def add(self, token: int | torch.Tensor) -> None:
+        """Count one more output token."""
+        self.num_output += 1
+        self.output[token] += 1
+        if self.seen is not None:
+            self.seen[token] = True
 
 
 class Sampler:
@@ -73,19 +83,24 @@ class Sampler:
         waits = bool(params.min_tokens and seq.stop_token_ids)
         self._adjusted[row] = bool(counts is not None or params.logit_bias or waits)
 
-    def sample(self, logits: torch.Tensor, planned: Sequence[PlannedSequence]) -> torch.Tensor:
+    def sample(
+        self, logits: torch.Tensor, planned: Sequence[PlannedSequence], masks: TokenMasks | None = None
+    ) -> torch.Tensor:
         """Return a token id for each row of logits.
 
         Args:
             logits: [S, vocab], float32. Changed in place.
             planned: the sequences that they belong to. The token at `length` is to be sampled.
+            masks: which tokens are allowed, for the rows where not all are.
 
         Returns:
             [S], int64, on the device.
         """
         rows = np.array([p.row for p in planned], dtype=np.int64)
+        if masks is not None:
+            masks.apply(logits)
         for i in np.flatnonzero(self._adjusted[rows]).tolist():
-            self._adjust(logits[i], planned[i])
+            self._adjust(logits[i], planned[i], may_end=masks is not None and i in masks.places)
         tokens = self._choose(logits, rows, planned)
         if self._counts:
             self._remember(tokens, rows)
@@ -149,11 +164,15 @@ class Sampler:
         places_drawn = _invert(probs * keep, draws)
         return ids.gather(-1, places_drawn[:, None])[:, 0], undecided
 
-    def _adjust(self, logits: torch.Tensor, planned: PlannedSequence) -> None:
+    def _adjust(self, logits: torch.Tensor, planned: PlannedSequence, *, may_end: bool) -> None:
         """Apply penalties, then bias, then the ban on stop tokens, to one row of logits, in place."""
         params = planned.seq.request.sampling
         counts = self._counts.get(planned.row)
+        num_output = planned.end - planned.seq.prompt_len
         if counts is not None:
+            # Tokens that a constraint forced were not sampled here.
+            for token in planned.seq.output_ids[counts.num_output : num_output].tolist():
+                counts.add(token)
             if counts.seen is not None:
                 penalty = params.repetition_penalty
                 punished = torch.where(logits > 0, logits / penalty, logits * penalty)
@@ -163,7 +182,7 @@ class Sampler:
         if params.logit_bias:
             ids = torch.tensor(list(params.logit_bias), device=self._device)
             logits[ids] += torch.tensor(list(params.logit_bias.values()), device=self._device)
-        if planned.end - planned.seq.prompt_len < params.min_tokens and planned.seq.stop_token_ids:
+        if not may_end and num_output < params.min_tokens and planned.seq.stop_token_ids:
             logits[torch.tensor(sorted(planned.seq.stop_token_ids), device=self._device)] = float("-inf")
 
     def _count(self, planned: PlannedSequence) -> TokenCounts | None:
@@ -177,15 +196,13 @@ class Sampler:
             marked = np.zeros(self._vocab_size, dtype=np.bool_)
             marked[planned.seq.token_ids] = True
             seen = torch.from_numpy(marked).to(self._device)
-        return TokenCounts(torch.from_numpy(output).to(self._device), seen)
+        return TokenCounts(planned.seq.num_output, torch.from_numpy(output).to(self._device), seen)
 
     def _remember(self, tokens: torch.Tensor, rows: np.ndarray) -> None:
         for i, row in enumerate(rows):
             counts = self._counts.get(int(row))
             if counts is not None:
-                counts.output[tokens[i]] += 1
-                if counts.seen is not None:
-                    counts.seen[tokens[i]] = True
+                counts.add(tokens[i])
 
     def _column(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)[:, None]

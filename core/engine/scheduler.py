@@ -8,17 +8,20 @@ lose their pages, keep their tokens, and wait again.
 
 The loop may be one step ahead: `schedule` may be called while one plan is launched and not yet committed. Sequences
 then have a token in flight, of which only the place is known.
+
+Tokens that a sequence's constraint leaves no choice about are appended at once, where none is in flight; the next
+step computes them together, as if they were a piece of a prompt.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from ..policy import SchedulePolicy
-from ..request import FinishReason, Request, TokenEvent
+from ..request import FinishReason, Request, TokenEvent, TokenLogprob
 from .admission import MAX_NEW_TOKENS_COUNTED, NewTokenRatio
-from .plan import BatchPlan, PlannedSequence
+from .constraint import Constraint
+from .plan import BatchPlan, PlannedSequence, StepResult
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 
@@ -71,9 +74,9 @@ class Scheduler:
         """Whether any sequence waits or runs."""
         return bool(self._sequences)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, constraint: Constraint | None = None) -> None:
         """Let a request wait. It fits into the pool, which the caller has checked."""
-        seq = SequenceState(request, self._num_arrived)
+        seq = SequenceState(request, self._num_arrived, constraint)
         self._num_arrived += 1
         self._sequences[request.id] = seq
         self.waiting.append(seq)
@@ -96,38 +99,54 @@ class Scheduler:
         planned.sort(key=lambda p: p.count > 1)
         return BatchPlan(tuple(planned), sum(p.count == 1 for p in planned))
 
-    def commit(self, plan: BatchPlan, token_ids: Sequence[int]) -> list[TokenEvent]:
+    def commit(self, plan: BatchPlan, result: StepResult) -> list[TokenEvent]:
         """Take the result of a launched plan.
-
-        Args:
-            plan: what ran.
-            token_ids: sampled tokens, one for each planned sequence that samples, in order.
 
         Returns:
             One event for each sampled token that counts: those of sequences that ended meanwhile do not.
         """
         events: list[TokenEvent] = []
-        sampled = iter(token_ids)
+        sampled = iter(result.token_ids)
         for p in plan.sequences:
             token_id = next(sampled) if p.samples else None
             if p.seq.status is Status.FINISHED:
                 continue
             if p.is_prefill and p.seq.status is Status.RUNNING:
                 self._pages.publish(p.seq, p.end)
+            if p.seq.prompt_logprobs is not None and (records := result.prompt_logprobs.get(p.seq.id)):
+                p.seq.prompt_logprobs.take(p.start, records)
             if token_id is not None:
-                events.append(self._take(p.seq, token_id))
+                events.append(self._take(p.seq, token_id, result.logprobs.get(p.seq.id)))
         return events
 
-    def _take(self, seq: SequenceState, token_id: int) -> TokenEvent:
-        """Append a sampled token, which ends the sequence or not."""
-        seq.append(token_id)
-        seq.num_in_flight -= 1
-        event = TokenEvent(seq.id, [token_id], seq.finish_reason_now())
-        if seq.num_output == 1:
+    def _take(self, seq: SequenceState, token_id: int, logprob: TokenLogprob | None) -> TokenEvent:
+        """Append a sampled token, and what has to follow it."""
+        event = TokenEvent(seq.id, [], logprobs=None if logprob is None else [logprob])
+        if seq.num_output == 0:
             event.cached_tokens = seq.num_cached or 0
+            event.prompt_logprobs = seq.prompt_logprobs.records if seq.prompt_logprobs is not None else None
+        seq.num_in_flight -= 1
+        self._append(seq, token_id, event)
+        while event.finish_reason is None and (forced := seq.jump_token) is not None:
+            self._append(seq, forced, event)
         if event.finish_reason is not None:
             self._finish(seq, event.finish_reason)
         return event
+
+    @staticmethod
+    def _append(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
+        """Append a token to a sequence and to its event, which says whether the sequence ends with it."""
+        seq.append(token_id)
+        event.token_ids.append(token_id)
+        try:
+            if seq.constraint is not None:
+                seq.constraint.accept(token_id)
+        except Exception as error:  # a plugin's: those of one sequence must not end the engine for all
+            logger.exception("request %s ends: its grammar does not go on after token %d", seq.id, token_id)
+            event.finish_reason = FinishReason.ERROR
+            event.error, event.error_kind = f"the grammar failed: {error}", type(error).__name__
+        else:
+            event.finish_reason = seq.finish_reason_now()
 
     def _finish(self, seq: SequenceState, reason: FinishReason) -> None:
         if seq.status is Status.RUNNING:

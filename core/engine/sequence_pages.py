@@ -57,7 +57,7 @@ class SequencePages:
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
-        node, pages = self.cache.match(seq.token_ids[: seq.num_tokens - 1])
+        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable])
         self.cache.lock(node)
         seq.cache_node = node
         seq.row = self._free_rows.pop()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 
-def certain_length(text: str, marker: str) -> int:
+def certain_length(text: str, *markers: str) -> int:
     """Return the length of what is certain not to belong to a marker that is not complete yet.
 
     White space before the marker counts as part of it: parsers drop it there, and keep it elsewhere.
-    The marker itself is not in the text.
+    No marker is in the text.
     """
-    for length in range(min(len(marker) - 1, len(text)), 0, -1):
-        if text.endswith(marker[:length]):
-            text = text[:-length]
-            break
-    return len(text.rstrip())
+    return len(text[: len(text) - partial_length(text, *markers)].rstrip())
+
+
+def partial_length(text: str, *markers: str) -> int:
+    """Return the length of the longest end of the text with which a marker may have begun."""
+    longest = max(map(len, markers), default=1) - 1
+    for length in range(min(longest, len(text)), 0, -1):
+        end = text[-length:]
+        if any(marker.startswith(end) for marker in markers):
+            return length
+    return 0

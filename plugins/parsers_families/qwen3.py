@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser
 
 from .markers import certain_length
-
-OPEN = "<think>"
-CLOSE = "</think>"
 
 Deltas = list[ReasoningDelta | ContentDelta]
 
@@ -21,8 +19,8 @@ class Qwen3ReasoningParser(ReasoningParser):
     part of the answer. Reasoning that never ends is reasoning.
     """
 
-    opening = OPEN
-    closing = CLOSE
+    opening: ClassVar[str] = "<think>"
+    closing: ClassVar[str] = "</think>"
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)
@@ -35,32 +33,38 @@ class Qwen3ReasoningParser(ReasoningParser):
         return self._read()
 
     def finish(self) -> Deltas:
+        deltas = self._without_opening() if self._read == self._read_start else []
         text, self._text = self._text, ""
-        if not text:
-            return []
-        return [ReasoningDelta(text) if self._read == self._read_reasoning else ContentDelta(text)]
+        if text:
+            deltas.append(ReasoningDelta(text) if self._read == self._read_reasoning else ContentDelta(text))
+        return deltas
 
     def _read_start(self) -> Deltas:
         """Find out whether the text begins with reasoning."""
         text = self._text.lstrip()
-        if text.startswith(OPEN):
-            self._text = text[len(OPEN) :]
-            self._read, self._strip = self._read_reasoning, True
-            return self._read()
-        if OPEN.startswith(text):
-            return []
+        if text.startswith(self.opening):
+            self._text = text[len(self.opening) :]
+            return self._begin_reasoning()
+        return [] if self.opening.startswith(text) else self._without_opening()
+
+    def _without_opening(self) -> Deltas:
+        """Go on in a text that does not begin with the opening."""
         self._read = self._read_content
+        return self._read()
+
+    def _begin_reasoning(self) -> Deltas:
+        self._read, self._strip = self._read_reasoning, True
         return self._read()
 
     def _read_reasoning(self) -> Deltas:
         self._skip_space()
-        before, marker, after = self._text.partition(CLOSE)
+        before, marker, after = self._text.partition(self.closing)
         if marker:
             self._text = after
             self._read, self._strip = self._read_content, True
             reasoning: Deltas = [ReasoningDelta(before.rstrip())] if before.strip() else []
             return reasoning + self._read()
-        certain = certain_length(self._text, CLOSE)
+        certain = certain_length(self._text, self.closing)
         text, self._text = self._text[:certain], self._text[certain:]
         return [ReasoningDelta(text)] if text else []
 

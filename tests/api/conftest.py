@@ -7,6 +7,14 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from llmfw.api.grammar_check import GrammarChecker, choose_grammar_backend
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.engine import Engine
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.tokenizer_files import load_tokenizer
+
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 
@@ -17,7 +25,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def demo_server() -> Iterator[Served]:
+    """Return a server with the real engine and the demo model, called "demo"."""
+    registry = load_plugins().registry
+    path = resolve_model("demo", registry).path
+    config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384)
+    tokenizer = load_tokenizer(path)
+    engine = Engine.build(config, registry)
+    parts = {
+        "grammar_checker": GrammarChecker(
+            choose_grammar_backend("auto", registry), tokenizer, engine.info.vocab_size
+        ),
+        "json_tool_parser": registry.find("tool_parser", "json_calls").load(),
+    }
+    with serving(engine, tokenizer, tokenizer.chat_template, name="demo", **parts) as served:
+        yield served
+
+
 @pytest.fixture(scope="module")
 def sdk(server: Served) -> Iterator[openai.OpenAI]:
     with server.openai() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def demo() -> Tokenizer:
+    """Return the demo model's tokenizer: byte-level BPE with whole words."""
+    return load_tokenizer(resolve_model("demo", load_plugins().registry).path)

@@ -99,7 +99,9 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function.name", "None"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort", '"enormous"'),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools", "tools"),
-        ({"logprobs": True}, "logprobs", "true"),
+        ({"logprobs": 5}, "logprobs", "5"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "21"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "-1"),
         ({"top_logprobs": 5}, "top_logprobs", "5"),
         ({"response_format": {"type": "yaml"}}, "response_format.type", "yaml"),
         ({"guided_regex": 5}, "guided_regex", "5"),
@@ -129,9 +131,15 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
         ({"prompt": [1000]}, "prompt"),
         ({"prompt": [[1], [-1]]}, "prompt"),
         ({"prompt": {"a": 1}}, "prompt"),
-        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "best_of": 1, "n": 2}, "best_of"),
+        ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
+        ({"prompt": "a", "best_of": 0}, "best_of"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
-        ({"prompt": "a", "logprobs": 0}, "logprobs"),
+        ({"prompt": "a", "suffix": "b", "echo": True}, "echo"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "logprobs": -1}, "logprobs"),
+        ({"prompt": "a", "logprobs": True}, "logprobs"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ({"prompt": ["a"] * 3000}, "prompt"),
         ({}, "prompt"),
     ],
@@ -151,7 +159,14 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
         ({"text": "a", "sampling_params": {"top_p": "x"}}, "sampling_params.top_p"),
         ({"text": "a", "sampling_params": {"regex": "x"}}, "sampling_params.regex"),
         ({"text": "a", "sampling_params": {"n": 2}}, "sampling_params.n"),
-        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        ({"text": []}, "text"),
+        ({"input_ids": []}, "input_ids"),
+        ({"input_ids": [1, [2]]}, "input_ids"),
+        ({"text": ["a"] * 3000}, "text"),
+        ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+        ({"text": "a", "top_logprobs_num": 2}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "return_logprob": True, "logprob_start_len": -2}, "logprob_start_len"),
     ],
 )
 def test_a_wrong_native_request_is_a_400_that_names_the_field(
@@ -214,19 +229,23 @@ def test_a_body_that_is_too_large_is_a_413_before_it_is_read(server: Served) -> 
         assert json.load(reply)["error"]["code"] == "request_too_large"
 
 
-@pytest.mark.parametrize(("token", "words"), [(REFUSE, "refuses"), (BREAK, "defect")])
-def test_what_the_engine_does_not_accept_is_a_500_and_the_others_go_on(
-    server: Served, token: int, words: str
-) -> None:
-    reply = server.post(COMPLETIONS, {"prompt": [token]})
-    assert words in error_of(reply, 500)["message"]
+def test_what_the_engine_refuses_is_a_400_that_names_the_field(server: Served) -> None:
+    error = error_of(server.post(COMPLETIONS, {"prompt": [REFUSE]}), 400)
+    assert error["param"] == "prompt"
+    assert "refuses" in error["message"]
+    assert server.chat("Hi").status_code == 200
+
+
+def test_a_defect_of_the_engine_is_a_500_and_the_others_go_on(server: Served) -> None:
+    reply = server.post(COMPLETIONS, {"prompt": [BREAK]})
+    assert "defect" in error_of(reply, 500)["message"]
     assert reply.headers["x-should-retry"] == "false"
     assert server.chat("Hi").status_code == 200
 
 
 def test_when_one_of_several_prompts_fails_the_others_are_aborted(server: Served) -> None:
     before = len(server.engine.aborted)
-    error_of(server.post(COMPLETIONS, {"prompt": [[WAIT], [REFUSE], [WAIT]]}), 500)
+    error_of(server.post(COMPLETIONS, {"prompt": [[WAIT], [REFUSE], [WAIT]]}), 400)
     assert server.chat("Hi").status_code == 200
     assert len(server.engine.aborted) == before + 2
 

@@ -31,6 +31,18 @@ def test_an_output_tells_its_facts(llm: LLM) -> None:
     assert (output.finish_reason, output.prompt_tokens) == ("length", 3)
 
 
+def test_log_probabilities_come_with_each_token_if_asked_for(llm: LLM) -> None:
+    [output] = llm.generate([[10, 11, 12]], GREEDY, logprobs=2, prompt_logprobs=0)
+    assert output.logprobs is not None
+    assert [found.top_ids[0] for found in output.logprobs] == output.token_ids
+    assert [found.top_logprobs[0] for found in output.logprobs] == [
+        found.logprob for found in output.logprobs
+    ]
+    assert [found.top_ids for found in output.prompt_logprobs or []] == [[], []]
+    [output] = llm.generate([[10, 11, 12]], GREEDY)
+    assert output.logprobs is output.prompt_logprobs is None
+
+
 def test_a_chat_is_answered(llm: LLM) -> None:
     [one] = llm.chat([{"role": "user", "content": "Hello"}], GREEDY)
     two = llm.chat([[{"role": "user", "content": "Hello"}]] * 2, GREEDY)

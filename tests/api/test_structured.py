@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -14,7 +15,8 @@ from llmfw.api.structured import format_of, structure_of, tag_spec
 from llmfw.core.errors import RequestError
 from llmfw.core.request import GrammarSpec
 
-from ..doubles.serving import Served
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CHOICES = {
@@ -214,3 +216,28 @@ def test_the_native_route_refuses_what_it_does_not_do(server: Served) -> None:
     for name in GRAMMAR_FIELDS:
         reply = server.post("/generate", {"text": "a", "sampling_params": {name: {"type": "x"}}})
         assert reply.json()["error"]["param"] == f"sampling_params.{name}"
+
+
+class NoGrammar:
+    """A grammar checker that finds something wrong with all of them."""
+
+    async def check(self, spec: GrammarSpec, param: str) -> None:
+        raise RequestError(f"{param} is too much", param=param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+    ],
+)
+def test_what_the_backend_cannot_hold_to_is_a_400_before_anything_runs(
+    tmp_path: Path, fields: dict[str, Any], param: str
+) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), grammar_checker=NoGrammar()) as served:
+        for path in ("/v1/chat/completions", "/v1/completions"):
+            body = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", **fields}
+            reply = served.post(path, body)
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+        assert served.engine.requests == []

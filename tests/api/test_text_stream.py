@@ -35,7 +35,7 @@ def run(
         event = TokenEvent("id", token_ids, reason if i == len(token_lists) - 1 else None)
         for delta in stream.feed(event):
             if isinstance(delta, ToolCallDelta):
-                found[2] += f"{delta.name}({delta.arguments})"
+                found[2] += (f"{delta.name}:" if delta.name else "") + delta.arguments
             else:
                 found[isinstance(delta, ReasoningDelta)] += delta.text
         if stream.finish_reason is not None:

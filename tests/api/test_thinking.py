@@ -32,6 +32,20 @@ def test_a_prompt_that_ends_with_the_opening_is_in_the_thinking(tmp_path: Path) 
     assert found == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=7)
 
 
+def test_a_model_that_always_thinks_first_is_in_the_thinking_from_the_start(tmp_path: Path) -> None:
+    class Always(Qwen3ReasoningParser):
+        def __init__(self, *, in_reasoning: bool = False) -> None:
+            super().__init__(in_reasoning=True)
+
+    class Unopened(Qwen3ReasoningParser):
+        opening = None  # type: ignore[assignment]
+
+    for parser, begin in ((Always, (OPEN,)), (Unopened, ())):
+        found = thinking(tmp_path, "Hi", parser=parser)
+        assert found == Thinking(begin=begin, end=(CLOSE,), is_open=True)
+    assert thinking(tmp_path, "<think></think>", parser=Always) is None
+
+
 @pytest.mark.parametrize(
     ("prompt", "fields"),
     [

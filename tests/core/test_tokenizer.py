@@ -75,3 +75,8 @@ async def test_a_long_text_is_encoded_as_a_short_one(tokenizer: Tokenizer) -> No
     text = "The quick brown fox. " * 500
     assert await tokenizer.encode_aside(text) == tokenizer.encode(text)
     assert tokenizer.decode(tokenizer.encode(text)).count("The") == 500
+
+
+@given(st.text(max_size=40))
+def test_no_text_has_fewer_tokens_than_is_said_before_encoding(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))

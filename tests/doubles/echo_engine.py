@@ -5,17 +5,28 @@ Run as a script it is an engine process. The client, the API and everything else
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
 from llmfw.core.errors import RequestError
-from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
+from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob
 
 EOS = 256
 WAIT = 257  # in a prompt: nothing comes until the request is aborted
 CRASH = 258  # in a prompt: the step fails
 REFUSE = 259  # in a prompt: the request is not accepted
 BREAK = 260  # in a prompt: accepting it fails in a way that nobody expects
+LATER = 261  # in a prompt: it begins a while after it was accepted, by another thread
 VOCAB_SIZE = 1000
+
+
+def score(token_id: int, num_top: int) -> TokenLogprob:
+    """Return what the double says of a token wherever it stands: the most likely are the token and its successors."""
+    logprobs = [-(token_id + 1) / 1000 - i for i in range(num_top)]
+    return TokenLogprob(
+        -(token_id + 1) / 1000, [(token_id + i) % VOCAB_SIZE for i in range(num_top)], logprobs
+    )
 
 
 class EchoEngine:
@@ -47,10 +58,14 @@ class EchoEngine:
         self.aborted: list[str] = []
         self._delay = delay
         self._running: dict[str, tuple[Request, int]] = {}
+        self._wake: Callable[[], None] = lambda: None
 
     @property
     def has_work(self) -> bool:
         return bool(self._running)
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
 
     def add(self, request: Request) -> None:
         if REFUSE in request.prompt:
@@ -58,7 +73,10 @@ class EchoEngine:
         if BREAK in request.prompt:
             raise ZeroDivisionError("a defect of the engine")
         self.requests.append(request)
-        self._running[request.id] = (request, 0)
+        if LATER in request.prompt:
+            threading.Timer(0.2, self._begin, (request,)).start()
+        else:
+            self._running[request.id] = (request, 0)
 
     def abort(self, request_id: str) -> None:
         if self._running.pop(request_id, None):
@@ -79,6 +97,10 @@ class EchoEngine:
             num_total_tokens=4096,
         )
 
+    def _begin(self, request: Request) -> None:
+        self._running[request.id] = (request, 0)
+        self._wake()
+
     def _next(self, request: Request, done: int) -> list[TokenEvent]:
         if WAIT in request.prompt:
             return []
@@ -93,7 +115,12 @@ class EchoEngine:
         else:
             del self._running[request.id]
         token = EOS if end else request.prompt[done]
-        return [TokenEvent(request.id, [token], reason, self._cached(request) if done == 0 else 0)]
+        event = TokenEvent(request.id, [token], reason, self._cached(request) if done == 0 else 0)
+        if request.logprobs is not None:
+            event.logprobs = [score(token, request.logprobs)]
+        if request.prompt_logprobs is not None and done == 0:
+            event.prompt_logprobs = [score(each, request.prompt_logprobs) for each in request.prompt[1:]]
+        return [event]
 
     def _cached(self, request: Request) -> int:
         seen = any(other.prompt == request.prompt for other in self.requests if other.id != request.id)

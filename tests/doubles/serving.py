@@ -21,6 +21,7 @@ from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
+from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
@@ -39,10 +40,12 @@ PARTS = (
     "reasoning_parser",
     "tool_parser",
     "json_tool_parser",
+    "grammar_checker",
     "sampling_defaults",
     "plugin_routes",
     "response_store",
 )
+"""What a test may give `create_app` in place of the parts that `serving` gives it."""
 SERVED_NAME = "org/echo"
 
 
@@ -68,6 +71,13 @@ class Served:
         return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
 
 
+class AnyGrammar:
+    """A grammar checker that finds nothing wrong, as the echo engine holds its outputs to nothing."""
+
+    async def check(self, spec: GrammarSpec, param: str) -> None:
+        return
+
+
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
@@ -82,11 +92,17 @@ def byte_tokenizer(folder: Path, markers: Sequence[str] = ()) -> Tokenizer:
 
 @contextmanager
 def serving(
-    engine: Any, tokenizer: Tokenizer, template: str = LAST_MESSAGE, **options: Any
+    engine: Any,
+    tokenizer: Tokenizer,
+    template: str = LAST_MESSAGE,
+    *,
+    name: str = SERVED_NAME,
+    **options: Any,
 ) -> Iterator[Served]:
     """Serve an engine until the block ends.
 
     Args:
+        name: of the model, for clients.
         options: of the server's config; those of `create_app` go to the application.
     """
     loop = asyncio.new_event_loop()
@@ -94,14 +110,18 @@ def serving(
     thread.start()
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
-    parts = {"reasoning_parser": Qwen3ReasoningParser, "tool_parser": HermesToolParser}
+    parts: dict[str, Any] = {
+        "reasoning_parser": Qwen3ReasoningParser,
+        "tool_parser": HermesToolParser,
+        "grammar_checker": AnyGrammar(),
+    }
     parts |= {name: options.pop(name) for name in PARTS if name in options}
     parts.setdefault("response_store", MemoryResponses(None, 2**20))
     app = create_app(
         client,
         tokenizer,
         JinjaChatTemplate(template, tokenizer.special_tokens),
-        ServerConfig(served_model_name=SERVED_NAME, **options),
+        ServerConfig(served_model_name=name, **options),
         **parts,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))

@@ -13,11 +13,11 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig
-from llmfw.core.errors import EngineDeadError, EngineError
+from llmfw.core.errors import EngineDeadError, EngineError, RequestError
 from llmfw.core.request import Request, SamplingParams, TokenEvent
 
 from ...doubles import echo_engine
-from ...doubles.echo_engine import BREAK, CRASH, EOS, REFUSE, WAIT, EchoEngine
+from ...doubles.echo_engine import BREAK, CRASH, EOS, LATER, REFUSE, WAIT, EchoEngine
 
 COMMAND = (sys.executable, echo_engine.__file__)
 
@@ -71,14 +71,27 @@ async def test_leaving_a_stream_aborts_its_request(client: EngineClient) -> None
     assert (await client.stats()).num_running == 0
 
 
-@pytest.mark.parametrize(("token", "words"), [(REFUSE, "refuses"), (BREAK, "ZeroDivisionError: a defect")])
-async def test_a_request_that_is_not_accepted_ends_alone(
-    client: EngineClient, token: int, words: str
+@pytest.mark.parametrize(
+    ("token", "kind", "param", "words"),
+    [
+        (REFUSE, RequestError, "prompt", "refuses"),
+        (BREAK, EngineError, None, "ZeroDivisionError: a defect"),
+    ],
+)
+async def test_a_request_that_is_not_accepted_ends_alone_and_by_its_own_exception(
+    client: EngineClient, token: int, kind: type[Exception], param: str | None, words: str
 ) -> None:
     other = asyncio.create_task(run(client, request("other", *range(20))))
-    with pytest.raises(EngineError, match=words):
+    with pytest.raises(kind, match=words) as caught:
         await run(client, request("bad", token))
+    assert getattr(caught.value, "param", None) == param
     assert len(await other) == 21
+
+
+async def test_an_engine_that_sleeps_is_woken_by_what_was_done_beside_its_loop(client: EngineClient) -> None:
+    for i in range(2):
+        events = await asyncio.wait_for(run(client, request(f"r{i}", LATER)), 5)
+        assert [event.token_ids for event in events] == [[LATER], [EOS]]
 
 
 async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineClient) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,15 +14,63 @@ from transformers import AutoModelForCausalLM
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
 from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.registry import INTERFACES, Entry, Registry
+from llmfw.core.request import Request, SamplingParams, TokenEvent, TokenLogprob
+
+from ...doubles.trie_grammar import TrieBackend
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
+
+
+TRIE = Entry("grammar", "trie", f"{TrieBackend.__module__}:TrieBackend", "tests", "llmfw-tests", "1.0")
+
+
+def registry() -> Registry:
+    """Return the installed plugins' parts, and the double of a grammar backend."""
+    installed = load_plugins().registry
+    return Registry([*(entry for kind in INTERFACES for entry in installed.entries(kind)), TRIE])
 
 
 def build_engine(folder: Path | str, **settings: object) -> Engine:
     """Build an engine on the CPU in float32."""
     config = {"model": str(folder), "device": "cpu", "dtype": "float32", "context_length": 256} | settings
-    return Engine.build(EngineConfig(**config), load_plugins().registry)  # type: ignore[arg-type]
+    return Engine.build(EngineConfig(**{"grammar": "trie"} | config), registry())  # type: ignore[arg-type]
+
+
+@dataclass
+class Outcome:
+    """All that came of one request."""
+
+    events: list[TokenEvent] = field(default_factory=list)
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token for event in self.events for token in event.token_ids]
+
+    @property
+    def logprobs(self) -> list[TokenLogprob]:
+        return [record for event in self.events for record in event.logprobs or ()]
+
+    @property
+    def end(self) -> TokenEvent:
+        return self.events[-1]
+
+
+def generate(engine: Engine, requests: Sequence[Request], *, seed: int | None = None) -> list[Outcome]:
+    """Return what came of requests. With a seed, they come at random times, else at once."""
+    rng = random.Random(seed)
+    outcomes = {request.id: Outcome() for request in requests}
+    to_come = list(requests)
+    while to_come or engine.has_work or engine.stats().num_waiting:
+        while to_come and (seed is None or not engine.has_work or rng.random() < 0.3):
+            engine.add(to_come.pop(0))
+        if not engine.has_work:
+            time.sleep(0.001)  # a grammar is being compiled
+            continue
+        for event in engine.step():
+            assert not (outcomes[event.id].events and outcomes[event.id].end.finish_reason)
+            outcomes[event.id].events.append(event)
+    return list(outcomes.values())
 
 
 def run(

@@ -9,7 +9,7 @@ import pytest
 
 from llmfw.core.engine.admission import NewTokenRatio
 from llmfw.core.engine.kv_pool import KVPool
-from llmfw.core.engine.plan import BatchPlan
+from llmfw.core.engine.plan import BatchPlan, StepResult
 from llmfw.core.engine.prefix_cache import NoPrefixCache
 from llmfw.core.engine.radix_cache import RadixCache
 from llmfw.core.engine.scheduler import Scheduler
@@ -55,7 +55,7 @@ class Driver:
         )
         self.model = HashedModel(self.pages, VOCAB_SIZE)
         self.depth = int(overlap)
-        self.launched: deque[tuple[BatchPlan, list[int]]] = deque()
+        self.launched: deque[tuple[BatchPlan, StepResult]] = deque()
         self.output: dict[str, list[int]] = {}
         self.ended: dict[str, FinishReason] = {}
         self.cached: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Driver:
     def step(self) -> BatchPlan:
         plan = self.scheduler.schedule()
         if plan.sequences:
-            self.launched.append((plan, self.model.run(plan)))
+            self.launched.append((plan, StepResult(self.model.run(plan))))
         if self.launched and (len(self.launched) > self.depth or not plan.sequences):
             for event in self.scheduler.commit(*self.launched.popleft()):
                 self._take(event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
 from transformers import AutoModelForCausalLM
@@ -115,3 +116,10 @@ def save_random_model(folder: Path, config_class: str, changes: dict[str, Any]) 
                 parameter.normal_(0, 0.15)
     model.save_pretrained(folder)
     return folder
+
+
+def save_byte_tokenizer(folder: Path, first_byte: int) -> None:
+    """Write a tokenizer with a token for each byte, from `first_byte` on; special tokens lie below."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: first_byte + i for i, token in enumerate(alphabet)}
+    tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[])).save(str(folder / "tokenizer.json"))

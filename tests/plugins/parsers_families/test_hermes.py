@@ -2,70 +2,94 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.parsers import ContentDelta, ToolCallDelta
+from llmfw.core.parsers import ToolCallDelta
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 
-TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
-F = '<tool_call>\n{"name": "f", "arguments": {"x": [1, "}"]}}\n</tool_call>'
-G = '<tool_call>{"name": "g"}</tool_call>'
+from .parsing import TOOLS, Parsed, call, cut, first_calls, parse
+
+WEATHER = (
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": [1, "}"]}}\n</tool_call>'
+)
+PARIS = ("get_weather", '{"city": "Paris", "days": [1, "}"]}')
+NOW = '<tool_call>{"name": "now"}</tool_call>'
 UNKNOWN = '<tool_call>{"name": "h", "arguments": {}}</tool_call>'
-pieces = st.sampled_from([F, G, UNKNOWN, "<tool_call>", "</tool_call>", "<tool", "\n", " ", "a", "{}"])
+
+SAMPLES: dict[str, Parsed] = {
+    f"Let me see.\n{WEATHER}\n{NOW}": ("Let me see.", [PARIS, ("now", "{}")]),
+    f"{WEATHER}\n\nDone.": ("Done.", [PARIS]),
+    f"{NOW}\n{UNKNOWN}\n{WEATHER}": (UNKNOWN, [("now", "{}"), PARIS]),
+    '<tool_call>\n{"arguments": {"a": 1.5, "b": -2e3}, "name": "add"}\n</tool_call>': (
+        "",
+        [call("add", '{"a": 1.5, "b": -2e3}')],
+    ),
+    '<tool_call>{"name": "run", "arguments": {"code": "print(\\"</tool_call>\\")\\n", "env": {"é": {"}": []}}}}\n': (
+        "",
+        [call("run", '{"code": "print(\\"</tool_call>\\")\\n", "env": {"é": {"}": []}}}')],
+    ),
+    '<tool_call>{"id": "1", "name": "add", "arguments": {}, "type": "function"} </tool_call>': (
+        "",
+        [("add", "{}")],
+    ),
+    '<tool_call>{"name": "add", "arguments": {"a": 1}\n</tool_call>ok': ("ok", [("add", '{"a": 1}')]),
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par': (
+        "",
+        [("get_weather", '{"city": "Par')],
+    ),
+    f"{NOW}</tool_c": ("</tool_c", [("now", "{}")]),
+    NOW.removesuffix("_call>"): ("", [("now", "{}")]),
+}
+NO_CALLS = [
+    "no call\n",
+    "a <tool_call> {not json} </tool_call> b",
+    UNKNOWN,
+    '<tool_call>{"name": "add", "arguments": [1]}</tool_call>',
+    '<tool_call>{"name": "add", "arguments": "[1]"}</tool_call>',
+    '<tool_call>{"arguments": {}}</tool_call>',
+    '\n<tool_call>{"name": "add", "argum',
+    "ends with <tool_c",
+    "<tool_call>[1, 2]</tool_call>",
+    '<tool_call>{"name": "add", "arguments": "\\ud800"}</tool_call>',
+]
+SAMPLES |= {text: (text, []) for text in NO_CALLS}
+
+pieces = st.sampled_from(
+    [WEATHER, NOW, UNKNOWN, "<tool_call>", "</tool_call>", "<tool", "\n", " ", "a", "{}"]
+)
 
 
-def parse(*texts: str) -> tuple[str, list[tuple[str | None, str]]]:
-    """Return content and calls."""
-    parser = HermesToolParser(TOOLS)
-    deltas = [delta for text in texts for delta in parser.feed(text)] + list(parser.finish())
-    calls = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
-    assert [call.index for call in calls] == list(range(len(calls)))
-    content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
-    return content, [(call.name, call.arguments) for call in calls]
+@pytest.mark.parametrize("text", SAMPLES)
+def test_a_text_is_split_into_content_and_calls(text: str) -> None:
+    assert parse(HermesToolParser(TOOLS), text) == SAMPLES[text]
 
 
 @given(st.lists(pieces, max_size=8).map("".join), st.lists(st.integers(0, 300)))
 def test_however_a_text_is_cut_the_result_is_the_same(text: str, places: list[int]) -> None:
-    edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    assert parse(*(text[a:b] for a, b in itertools.pairwise(edges))) == parse(text)
-
-
-def test_calls_are_found_with_their_arguments_as_the_model_wrote_them() -> None:
-    content, calls = parse(f"Let me see.\n{F}\n{G}")
-    assert content == "Let me see."
-    assert calls == [("f", '{"x": [1, "}"]}'), ("g", "{}")]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no call\n",
-        "a <tool_call> {not json} </tool_call> b",
-        UNKNOWN,
-        '<tool_call>{"name": "f", "arguments": [1]}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": "[1]"}</tool_call>',
-        '<tool_call>{"arguments": {}}</tool_call>',
-        '\n<tool_call>{"name": "f", "argum',
-        "ends with <tool_c",
-    ],
-)
-def test_text_that_is_no_valid_call_comes_back(text: str) -> None:
-    assert parse(text) == (text, [])
+    assert parse(HermesToolParser(TOOLS), *cut(text, places)) == parse(HermesToolParser(TOOLS), text)
 
 
 def test_the_last_call_may_lack_its_end() -> None:
-    assert parse(G.removesuffix("</tool_call>")) == ("", [("g", "{}")])
+    assert parse(HermesToolParser(TOOLS), NOW.removesuffix("</tool_call>")) == ("", [("now", "{}")])
 
 
 def test_arguments_may_be_a_string_that_holds_an_object() -> None:
-    call = json.dumps({"name": "f", "arguments": json.dumps({"x": 1})})
-    assert parse(f"<tool_call>{call}</tool_call>") == ("", [("f", '{"x": 1}')])
+    text = json.dumps({"name": "add", "arguments": json.dumps({"a": 1})})
+    assert parse(HermesToolParser(TOOLS), f"<tool_call>{text}</tool_call>") == ("", [("add", '{"a": 1}')])
 
 
-def test_text_after_a_call_is_content() -> None:
-    assert parse(f"{G}\n\nDone.") == ("Done.", [("g", "{}")])
+def test_arguments_are_given_out_as_they_come() -> None:
+    parser = HermesToolParser(TOOLS)
+    assert first_calls(parser, '<tool_call>{"name": "add", "arguments": ') == []
+    assert first_calls(parser, '{"a"') == [ToolCallDelta(0, "add"), ToolCallDelta(0, None, '{"a"')]
+    assert first_calls(parser, ": 1") == [ToolCallDelta(0, None, ": 1")]
+    assert first_calls(parser, "}}\n</tool") == [ToolCallDelta(0, None, "}")]
+
+
+def test_arguments_that_stop_being_json_are_what_the_model_wrote() -> None:
+    text = '<tool_call>\n{"name": "add", "arguments": {"a": 1,}}\n</tool_call>ok'
+    assert parse(HermesToolParser(TOOLS), text) == ("ok", [("add", '{"a": 1,}')])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from .errors import ModelError, RequestError
-from .request import SamplingParams
-from .tokenizer_files import model_files, read_json
+from llmfw.core.errors import ModelError, RequestError
+from llmfw.core.request import SamplingParams
+from llmfw.core.tokenizer_files import model_files, read_json
 
 NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 

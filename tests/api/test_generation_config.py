@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from llmfw.api.generation_config import load_sampling_defaults
 from llmfw.core.errors import ModelError
-from llmfw.core.generation_config import load_sampling_defaults
 
 QWEN3 = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1], "bos": None}
 

@@ -1,0 +1,51 @@
+"""The chunks of one completion's stream. Their constant part is encoded once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .schemas.common import Usage
+from .schemas.completions import Completion, CompletionChoice
+from .schemas.logprobs import CompletionLogprobs
+from .sse import frame
+
+_MARK = "\x00text\x00"
+_encode = msgspec.json.Encoder().encode
+
+
+class CompletionChunks:
+    """Encodes the events of one stream.
+
+    Args:
+        empty: the chunk without choices; all others are like it.
+        num_choices: how many choices there are.
+    """
+
+    def __init__(self, empty: Completion, num_choices: int) -> None:
+        self._empty = empty
+        self._around = [self._around_text(index) for index in range(num_choices)]
+
+    def text(self, index: int, text: str, logprobs: CompletionLogprobs | None = None) -> bytes:
+        """Return the event for a piece of a choice's text, nothing for an empty piece."""
+        if logprobs is not None:
+            return self._choice(CompletionChoice(index=index, text=text, logprobs=logprobs))
+        if not text:
+            return b""
+        before, after = self._around[index]
+        return b"%b%b%b" % (before, _encode(text), after)
+
+    def finish(self, index: int, reason: str | None, logprobs: CompletionLogprobs | None = None) -> bytes:
+        """Return a choice's last event."""
+        return self._choice(CompletionChoice(index=index, text="", finish_reason=reason, logprobs=logprobs))
+
+    def usage(self, usage: Usage) -> bytes:
+        """Return the event with the token counts."""
+        return frame(_encode(msgspec.structs.replace(self._empty, usage=usage)))
+
+    def _choice(self, choice: CompletionChoice) -> bytes:
+        return frame(_encode(msgspec.structs.replace(self._empty, choices=[choice])))
+
+    def _around_text(self, index: int) -> tuple[bytes, bytes]:
+        """Return a choice's chunk but for its text, which comes in between."""
+        before, after = self._choice(CompletionChoice(index=index, text=_MARK)).split(_encode(_MARK))
+        return before, after

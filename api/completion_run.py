@@ -1,0 +1,142 @@
+"""One running completion: which of its choices are returned, with which texts and log probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.errors import EngineError
+from llmfw.core.parsers import ContentDelta
+from llmfw.core.tokenizer import Tokenizer
+
+from .completion_prompts import Prompt
+from .generation import Choice, Generation
+from .logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
+from .schemas.common import Usage
+from .schemas.logprobs import CompletionLogprobs
+from .text_stream import Delta
+from .usage import usage_of
+
+
+class CompletionGeneration:
+    """The choices of one completion, prompt-major, and what is asked of them.
+
+    Args:
+        generation: has the same number of choices for each prompt.
+        n: so many of these are returned.
+        echo: the prompt is part of the text.
+        logprobs: log probabilities are returned; with `echo` the prompt's too.
+        scores_only: the token that the engine generates is neither returned nor counted.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        tokenizer: Tokenizer,
+        prompts: Sequence[Prompt],
+        *,
+        n: int,
+        echo: bool,
+        logprobs: bool,
+        scores_only: bool,
+        skip_special_tokens: bool,
+    ) -> None:
+        self.generation = generation
+        self.num_prompts = len(prompts)
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._n = n
+        self._echo = echo
+        self._logprobs = logprobs
+        self._scores_only = scores_only
+        self._skip = skip_special_tokens
+        self._per_prompt = len(generation.choices) // len(prompts)
+        self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
+        self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by prompt
+
+    @property
+    def echoes_logprobs(self) -> bool:
+        """Whether the prompts' log probabilities are part of the reply."""
+        return self._echo and self._logprobs
+
+    def best(self) -> list[Choice]:
+        """Return the choices that are returned: of each prompt those with the highest mean log probability."""
+        found: list[Choice] = []
+        for start in range(0, len(self.generation.choices), self._per_prompt):
+            choices = self.generation.choices[start : start + self._per_prompt]
+            if self._n < self._per_prompt:
+                choices = sorted(choices, key=lambda c: -mean_logprob(c.text.scored_tokens))
+            found += choices[: self._n]
+        return found
+
+    def prompt_index(self, choice: Choice) -> int:
+        """Return which prompt a choice continues."""
+        return choice.index // self._per_prompt
+
+    def first(self, choice: Choice) -> Choice:
+        """Return the first choice of a choice's prompt: the one that brings the prompt's log probabilities."""
+        return self.siblings(choice)[0]
+
+    def siblings(self, choice: Choice) -> Sequence[Choice]:
+        """Return all choices of a choice's prompt."""
+        start = self.prompt_index(choice) * self._per_prompt
+        return self.generation.choices[start : start + self._per_prompt]
+
+    def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
+        """Return what comes before a choice's new text. Log probabilities need the first choice's first event."""
+        if not self._echo:
+            return "", None
+        index = self.prompt_index(choice)
+        if self._logprobs and index not in self._echo_logprobs:
+            self._echo_logprobs[index] = self._prompt_logprobs(self.first(choice))
+        return self._texts[index], self._echo_logprobs.get(index)
+
+    def piece(self, choice: Choice, deltas: Sequence[Delta]) -> tuple[str, CompletionLogprobs | None]:
+        """Return the text of deltas, and the log probabilities of their tokens if there are any."""
+        if self._scores_only:
+            return "", None
+        text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
+        tokens = tokens_of(deltas) if self._logprobs else []
+        return text, completion_logprobs(tokens, self._offset(choice)) if tokens else None
+
+    def last(self, choice: Choice) -> CompletionLogprobs | None:
+        """Return the log probabilities of the tokens at a choice's end that have no text, if there are any."""
+        tokens = choice.text.rest if self._logprobs and not self._scores_only else ()
+        return completion_logprobs(tokens, self._offset(choice)) if tokens else None
+
+    def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
+        """Return log probabilities put together, None if none are asked for."""
+        if not self._logprobs:
+            return None
+        whole = CompletionLogprobs([], [], [], [])
+        for part in parts:
+            if part is not None:
+                whole.tokens += part.tokens
+                whole.token_logprobs += part.token_logprobs
+                whole.top_logprobs += part.top_logprobs
+                whole.text_offset += part.text_offset
+        return whole
+
+    def finish_reason(self, choice: Choice) -> str | None:
+        """Return why a choice ended."""
+        return "length" if self._scores_only else choice.text.finish_reason
+
+    def usage(self) -> Usage:
+        """Return the token counts so far; all choices count, also those that are not returned."""
+        return usage_of(self.generation, self.num_prompts, scores_only=self._scores_only)
+
+    def _text(self, prompt: Prompt) -> str:
+        if prompt.text is not None:
+            return prompt.text
+        return self._tokenizer.decode(prompt.token_ids, skip_special_tokens=self._skip)
+
+    def _offset(self, choice: Choice) -> int:
+        return len(self._texts[self.prompt_index(choice)])
+
+    def _prompt_logprobs(self, choice: Choice) -> CompletionLogprobs:
+        prompt, logprobs = choice.request.prompt, choice.text.prompt_logprobs or []
+        if len(logprobs) != len(prompt) - 1:
+            raise EngineError(
+                "the engine gave no log probabilities of the prompt, though it was asked for them"
+            )
+        tokens = prompt_tokens(prompt, logprobs, self._tokenizer, self._texts[self.prompt_index(choice)])
+        return completion_logprobs(tokens, 0)

@@ -1,0 +1,29 @@
+"""GET /openapi.json: the server's own description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from ..openapi import openapi_document
+from ..operation import describe
+
+
+def openapi_routes(*, needs_key: bool) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        needs_key: whether clients must send an API key.
+    """
+
+    @get("/openapi.json", opt=describe("This document.", reply=dict[str, Any]))
+    async def openapi(request: Request[Any, Any, Any]) -> ASGIApp:
+        document = openapi_document(request.app, needs_key=needs_key)
+        return ASGIResponse(body=msgspec.json.encode(document), media_type="application/json")
+
+    return [openapi]

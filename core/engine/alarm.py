@@ -1,0 +1,30 @@
+"""Wakes a thread that waits for sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+
+class Alarm:
+    """Wakes a thread that polls, from any other thread. It is polled as a socket is."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Of what becomes readable."""
+        return self._reader.fileno()
+
+    def ring(self) -> None:
+        """Make it readable."""
+        with contextlib.suppress(BlockingIOError):  # it rings already, many times over
+            self._writer.send(b"!")
+
+    def stop(self) -> None:
+        """Make it unreadable."""
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass

@@ -1,0 +1,210 @@
+"""What one output may be: the state of its grammar and of its thinking, on the host.
+
+    before ──begin──► inside ──end──► after
+      └────────any other token──────────┘
+
+A grammar holds from "after" on. Where only one way leads on (the end of a thinking whose budget is spent, the rest
+of a mark that has begun, what the grammar leaves no choice about), the tokens of that way are queued and taken in
+order, so that the output does not depend on whether they are sampled one by one or jumped over. This module knows
+token ids and bits; it does not know logits, steps and sequences.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..grammar import Grammar
+from ..request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.int32]
+
+
+class Phase(enum.Enum):
+    """Where an output is, seen from its thinking. One that does not think is AFTER from the start."""
+
+    BEFORE = 1
+    INSIDE = 2
+    AFTER = 3
+
+
+class Constraint:
+    """The grammar and the thinking of one output.
+
+    Args:
+        request: whose output it is. With a grammar it has an end-of-sequence token.
+        grammar: at its beginning, and nobody else's; None: only the thinking is limited.
+
+    Attributes:
+        forced: tokens that come next, in this order, whatever the model says.
+        has_ended: the output has ended with its grammar; the end holds even before `min_tokens`.
+    """
+
+    __slots__ = (
+        "_eos",
+        "_failure",
+        "_grammar",
+        "_num_begun",
+        "_num_thought",
+        "_phase",
+        "_tail",
+        "_thinking",
+        "forced",
+        "has_ended",
+    )
+
+    def __init__(self, request: Request, grammar: Grammar | None) -> None:
+        thinking = request.thinking
+        assert grammar is None or request.eos_token_ids
+        self.forced: deque[int] = deque()
+        self.has_ended = False
+        self._grammar = grammar
+        self._thinking = thinking
+        self._eos = request.eos_token_ids
+        self._failure: str | None = None
+        self._num_begun = 0  # tokens of the opening mark so far
+        self._num_thought = 0  # tokens since then
+        self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
+        if thinking is not None and thinking.is_open:
+            self._phase = Phase.INSIDE
+        elif thinking is not None and thinking.begin:
+            self._phase = Phase.BEFORE
+        else:
+            self._phase = Phase.AFTER
+        self._force()
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether not every token may come next."""
+        return bool(self.forced) or (self._grammar is not None and not self.has_ended)
+
+    @property
+    def grammar_to_ask(self) -> Grammar | None:
+        """The grammar on which the next token's mask depends, or None."""
+        return None if self.forced or self._phase is Phase.INSIDE else self._grammar
+
+    @property
+    def needs_next_token(self) -> bool:
+        """Whether the next token must be known before the one after it is sampled."""
+        if self.forced or self._grammar is not None:
+            return True
+        if self._phase is Phase.AFTER:
+            return False
+        assert self._thinking is not None
+        budget = self._thinking.budget
+        num_thought = self._num_thought + (self._phase is Phase.INSIDE)
+        return budget is not None and num_thought >= budget
+
+    def edit_mask(self, words: Words) -> None:
+        """Complete the mask of the next token.
+
+        Args:
+            words: [ceil(vocab / 32)], the mask of `grammar_to_ask`, if there is one. Changed in place.
+        """
+        if self.forced:
+            words[:] = 0
+            allow(words, self.forced[0])
+        elif self._phase is Phase.INSIDE:
+            # Where a grammar waits for the end of the thinking, the output cannot end within it.
+            words[:] = -1
+            forbid(words, self._eos)
+        elif self._phase is Phase.BEFORE:
+            assert self._thinking is not None
+            allow(words, self._thinking.begin[0])
+
+    def fail(self, reason: str) -> None:
+        """Take note that no mask can be had: the next token, which is free, is not accepted."""
+        self._failure = self._failure or reason
+
+    def accept(self, token_id: int) -> None:
+        """Go on to the state after this token.
+
+        Raises:
+            ValueError: the grammar does not allow it. What else the grammar raises comes through.
+        """
+        if self._failure is not None:
+            raise ValueError(self._failure)
+        if self.forced:
+            forced = self.forced.popleft()
+            assert token_id == forced, "a forced token was not taken"
+        if self._phase is Phase.BEFORE:
+            self._begin(token_id)
+        elif self._phase is Phase.INSIDE:
+            self._think(token_id)
+        else:
+            self._follow(token_id)
+        if not self.forced:
+            self._force()
+
+    def _begin(self, token_id: int) -> None:
+        assert self._thinking is not None
+        if token_id != self._thinking.begin[self._num_begun]:
+            self._phase = Phase.AFTER
+            self._follow(token_id)
+            return
+        self._num_begun += 1
+        if self._num_begun == len(self._thinking.begin):
+            self._phase = Phase.INSIDE
+
+    def _think(self, token_id: int) -> None:
+        assert self._thinking is not None
+        self._num_thought += 1
+        self._tail.append(token_id)
+        if tuple(self._tail) == self._thinking.end:
+            self._phase = Phase.AFTER
+
+    def _follow(self, token_id: int) -> None:
+        if self._grammar is None:
+            return
+        if token_id in self._eos:
+            self.has_ended = True
+        else:
+            self._grammar.accept(token_id)
+
+    def _force(self) -> None:
+        """Queue what has to come next, if only one way leads on."""
+        thinking = self._thinking
+        if self._phase is Phase.BEFORE:
+            assert thinking is not None
+            # The grammar has not seen the mark's first tokens, so there is no way back to it.
+            if self._grammar is not None and self._num_begun:
+                self.forced.extend(thinking.begin[self._num_begun :])
+        elif self._phase is Phase.INSIDE:
+            assert thinking is not None
+            if thinking.budget is not None and self._num_thought >= thinking.budget:
+                self.forced.extend(thinking.end[_num_matched(self._tail, thinking.end) :])
+        elif self._grammar is not None and not self.has_ended:
+            if self._grammar.is_finished():
+                self.forced.append(self._eos[0])
+            else:
+                self.forced.extend(self._grammar.forced())
+
+
+def constraint_of(request: Request, grammar: Grammar | None) -> Constraint | None:
+    """Return a request's constraint, or None if its output is free."""
+    has_budget = request.thinking is not None and request.thinking.budget is not None
+    return Constraint(request, grammar) if grammar is not None or has_budget else None
+
+
+def allow(words: Words, token_id: int) -> None:
+    """Set a token's bit in a mask: [ceil(vocab / 32)]."""
+    words.view("uint32")[token_id // 32] |= 1 << token_id % 32
+
+
+def forbid(words: Words, token_ids: Sequence[int]) -> None:
+    """Clear tokens' bits in a mask: [ceil(vocab / 32)]."""
+    unsigned = words.view("uint32")
+    for token_id in token_ids:
+        unsigned[token_id // 32] &= 0xFFFFFFFF ^ (1 << token_id % 32)
+
+
+def _num_matched(tail: deque[int], mark: tuple[int, ...]) -> int:
+    """Return how many of the mark's first tokens are the last ones of the tail."""
+    seen = tuple(tail)
+    return next(n for n in range(min(len(seen), len(mark)), -1, -1) if seen[len(seen) - n :] == mark[:n])

@@ -1,0 +1,173 @@
+"""Compiles the grammars of requests beside the loop, and holds those requests back until theirs is ready.
+
+The backend is made at the first request with a grammar: it reads the tokenizer, which other requests do not need.
+This module knows neither the scheduler nor what a grammar is made of.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ..config import EngineConfig
+from ..errors import PartError, RequestError
+from ..grammar import Grammar, GrammarBackend
+from ..registry import Entry, Registry
+from ..request import GrammarSpec, Request
+from ..tokenizer_files import load_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
+
+MAX_COMPILED = 256
+MAX_THREADS = 4
+
+MakeBackend = Callable[[], GrammarBackend]
+
+
+class Grammars:
+    """Grammars by their specs. All methods are called by the engine's thread.
+
+    Args:
+        make_backend: called once, in another thread; None: requests with a grammar are refused.
+        reason: why they are, in words for the client.
+        max_compiled: so many are kept, those that were used last.
+    """
+
+    def __init__(
+        self, make_backend: MakeBackend | None, reason: str = "", *, max_compiled: int = MAX_COMPILED
+    ) -> None:
+        self._make_backend = make_backend
+        self._reason = reason
+        self._max_compiled = max_compiled
+        self._backend: GrammarBackend | None = None
+        self._lock = threading.Lock()  # held while the backend is made
+        self._threads: ThreadPoolExecutor | None = None
+        self._compiled: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
+        self._waiting: dict[str, tuple[Request, Future[Grammar]]] = {}
+        self._done: deque[str] = deque()  # other threads append
+        self._wake: Callable[[], None] = lambda: None
+
+    def __contains__(self, request_id: str) -> bool:
+        """Return whether a request waits for its grammar."""
+        return request_id in self._waiting
+
+    @property
+    def num_waiting(self) -> int:
+        """How many requests wait for their grammar."""
+        return len(self._waiting)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take_ready` may have something to give."""
+        return bool(self._done)
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, whenever `has_ready` has become true."""
+        self._wake = wake
+
+    def check(self) -> None:
+        """Raise RequestError if there is no backend."""
+        if self._make_backend is None:
+            raise RequestError(self._reason, param="grammar")
+
+    def get(self, request: Request) -> Grammar | None:
+        """Return the grammar of a request if it is known; else compile it, and let the request wait for it."""
+        spec = request.grammar
+        assert spec is not None
+        future = self._compiled.get(spec)
+        if future is None:
+            future = self._compiled[spec] = self._start(spec)
+            self._forget_oldest()
+        self._compiled.move_to_end(spec)
+        if future.done() and future.exception() is None:
+            return future.result().copy()
+        self._waiting[request.id] = (request, future)
+        future.add_done_callback(lambda _: self._on_done(request.id))
+        return None
+
+    def take_ready(self) -> Iterator[tuple[Request, Grammar | Exception]]:
+        """Yield the requests that need not wait any longer, each with a grammar of its own or why there is none."""
+        while self._done:
+            request_id = self._done.popleft()
+            request, future = self._waiting.get(request_id, (None, None))
+            if request is None or future is None or not future.done():
+                continue  # aborted; a later request may have its id
+            del self._waiting[request_id]
+            error = future.exception()
+            if error is None:
+                yield request, future.result().copy()
+                continue
+            assert request.grammar is not None
+            if self._compiled.get(request.grammar) is future:
+                del self._compiled[request.grammar]
+            if not isinstance(error, Exception):
+                raise error
+            yield request, error
+
+    def abort(self, request_id: str) -> None:
+        """Let a request wait no longer. Its grammar is compiled to the end: others may come to use it."""
+        self._waiting.pop(request_id, None)
+
+    def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
+        """As `GrammarBackend.fill_masks`; there are grammars, so there is a backend."""
+        assert self._backend is not None
+        self._backend.fill_masks(grammars, masks)
+
+    def _start(self, spec: GrammarSpec) -> Future[Grammar]:
+        if self._threads is None:
+            size = min(MAX_THREADS, os.cpu_count() or 1)
+            self._threads = ThreadPoolExecutor(size, thread_name_prefix="llmfw-grammar")
+        return self._threads.submit(self._compile, spec)
+
+    def _compile(self, spec: GrammarSpec) -> Grammar:
+        with self._lock:
+            if self._backend is None:
+                assert self._make_backend is not None
+                self._backend = self._make_backend()
+        return self._backend.compile(spec)
+
+    def _on_done(self, request_id: str) -> None:
+        self._done.append(request_id)
+        self._wake()
+
+    def _forget_oldest(self) -> None:
+        while len(self._compiled) > self._max_compiled:
+            self._compiled.popitem(last=False)
+
+
+def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -> Grammars:
+    """Return the grammars of the backend that the config names, which is not made yet.
+
+    Raises:
+        UnknownPartError, PartError: the named backend is not there, or lacks a module.
+    """
+    if config.grammar == "none":
+        return Grammars(None, "structured output is off: the server runs with --grammar none")
+    entry = _choose(config.grammar, registry)
+    if entry is None:
+        return Grammars(None, "structured output needs a grammar backend; no installed plugin brings one")
+
+    def make() -> GrammarBackend:
+        backend: GrammarBackend = entry.load()(load_tokenizer(config.model, config.load_format), vocab_size)
+        logger.info("Grammar backend: %s", entry.name)
+        return backend
+
+    return Grammars(make)
+
+
+def _choose(name: str, registry: Registry) -> Entry | None:
+    if name == "auto":
+        return next((entry for entry in registry.entries("grammar") if not entry.missing()), None)
+    entry = registry.find("grammar", name)
+    if missing := entry.missing():
+        raise PartError(f"{entry} needs {', '.join(missing)}, which is not installed")
+    return entry

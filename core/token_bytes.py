@@ -1,0 +1,97 @@
+"""Token id → the bytes that it stands for, whatever stands around it.
+
+`Tokenizer.decode` cannot say it: of a token that is half a character it shows a replacement character, and it takes
+the space off a text's first word. Reads how the vocabulary is written from the tokenizer's own decoder. Knows
+nothing of texts: a text's tokens' bytes in a row are its UTF-8, but for the space that some tokenizers put before a
+text, and for what they change in it beforehand (lower case, say).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tokenizers
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class TokenBytes:
+    """The bytes of a vocabulary's tokens, found when they are asked for.
+
+    Args:
+        backend: the tokenizer.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self._found: dict[int, bytes] = {}
+        self._steps = (
+            [] if backend.decoder is None else list(_flat(json.loads(backend.decoder.__getstate__())))
+        )
+        self._kinds = {step["type"] for step in self._steps}
+        self._added = {id: token.content for id, token in backend.get_added_tokens_decoder().items()}
+
+    def of(self, token_id: int) -> bytes:
+        """Return a token's bytes: none for an id that the vocabulary does not have, a special token's own name."""
+        found = self._found.get(token_id)
+        if found is None:
+            found = self._found[token_id] = self._find(token_id)
+        return found
+
+    def _find(self, token_id: int) -> bytes:
+        if token_id in self._added:
+            return self._added[token_id].encode()
+        piece = self._backend.id_to_token(token_id)
+        if piece is None:
+            return b""
+        if "ByteLevel" in self._kinds:
+            alphabet = byte_alphabet()
+            return b"".join([alphabet.get(letter) or letter.encode() for letter in piece])
+        if "ByteFallback" in self._kinds and (byte := _BYTE_PIECE.fullmatch(piece)):
+            return bytes.fromhex(byte[1])
+        if not self._steps:
+            return b" " + piece.encode()  # words with a space between them
+        return functools.reduce(_written_out, self._steps, str(piece)).encode()
+
+
+def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if decoder["type"] == "Sequence":
+        for part in decoder["decoders"]:
+            yield from _flat(part)
+    else:
+        yield decoder
+
+
+def _written_out(piece: str, step: dict[str, Any]) -> str:
+    """Undo one thing that a vocabulary does to its pieces."""
+    if step["type"] == "Metaspace":
+        return piece.replace(step["replacement"], " ")
+    if step["type"] == "Replace":
+        pattern = step["pattern"]
+        if "String" in pattern:
+            return piece.replace(pattern["String"], step["content"])
+        return re.sub(pattern["Regex"], step["content"], piece)
+    if step["type"] == "WordPiece":
+        prefix = step["prefix"]
+        return piece.removeprefix(prefix) if piece.startswith(prefix) else f" {piece}"
+    if step["type"] == "BPEDecoder":
+        return piece.replace(step["suffix"], " ")
+    return piece  # what works on a text's ends, or on several pieces
+
+
+@functools.cache
+def byte_alphabet() -> dict[str, bytes]:
+    """Return the byte of each letter of byte-level vocabularies: printable bytes stand for themselves, and the
+    others, in order, for the letters from 256 on (Radford et al., 2019)."""
+    printable = {
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    }
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): bytes([byte]) for byte in printable}
+    return letters | {chr(256 + i): bytes([byte]) for i, byte in enumerate(others)}

@@ -1,0 +1,158 @@
+"""Grammars by llguidance: masks are computed in threads of its own, without the interpreter's lock.
+
+Knows how a `GrammarSpec` becomes a grammar of llguidance's, and nothing of requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
+from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
+
+from llmfw.core.errors import RequestError
+from llmfw.core.grammar import Grammar, GrammarBackend
+
+from .document import MAX_BYTES
+from .json_text import OPTIONS
+from .schema_check import prepare
+from .structural_tag import regex_terminal, to_lark
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from llmfw.core.request import GrammarSpec
+    from llmfw.core.tokenizer import Tokenizer
+
+MAX_ERROR = 400  # characters of llguidance's message that a client is shown
+
+
+class LlguidanceGrammar(Grammar):
+    """One output in a grammar.
+
+    Args:
+        matcher: owned by this grammar.
+        eos_token_ids: a matcher does not take them in, they end it.
+    """
+
+    def __init__(self, matcher: LLMatcher, eos_token_ids: frozenset[int]) -> None:
+        self.matcher = matcher
+        self._eos_token_ids = eos_token_ids
+        self._ended = False
+
+    def copy(self) -> LlguidanceGrammar:
+        copied = LlguidanceGrammar(self.matcher.deep_copy(), self._eos_token_ids)
+        copied._ended = self._ended
+        return copied
+
+    def accept(self, token_id: int) -> None:
+        if self._ended:
+            raise ValueError(f"token {token_id} comes after the end of the output")
+        if self.matcher.is_error():
+            raise ValueError(f"the grammar cannot go on: {_shortened(self.matcher.get_error())}")
+        if token_id in self._eos_token_ids and self.matcher.is_accepting():
+            self._ended = True
+            return
+        if self.matcher.validate_tokens([token_id]) != 1 or not self.matcher.consume_token(token_id):
+            raise ValueError(f"the grammar does not allow token {token_id} here")
+
+    def forced(self) -> Sequence[int]:
+        return [] if self._ended else self.matcher.compute_ff_tokens()
+
+    def is_finished(self) -> bool:
+        return self._ended or (self.matcher.is_stopped() and not self.matcher.is_error())
+
+
+class LlguidanceBackend(GrammarBackend):
+    """Compiles grammars by llguidance.
+
+    A grammar that turns out too complex while it runs allows nothing but the end of the output; taking that in then
+    raises ValueError, as an output cut off there would not be what was asked for.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._eos = list(tokenizer.eos_token_ids)
+        self._tokenizer = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=self._eos)
+        self._special = {
+            text: token
+            for text, token in tokenizer.added_tokens().items()
+            if self._tokenizer.is_special_token(token)
+        }
+        self._executor = LLExecutor()
+        # A grammar that hits a limit is refused; these are met in well under a second.
+        self._limits = LLParserLimits(
+            max_items_in_row=5_000,
+            initial_lexer_fuel=5_000_000,
+            step_lexer_fuel=500_000,
+            step_max_items=200_000,
+            verbose_errors=False,
+        )
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if len(spec.source) > MAX_BYTES:
+            raise RequestError(f"the grammar has {len(spec.source)} characters; the limit is {MAX_BYTES}")
+        matcher = LLMatcher(self._tokenizer, self._grammar(spec), log_level=0, limits=self._limits)
+        if matcher.is_error():
+            raise RequestError(f"the {_SPOKEN[spec.kind]} cannot be used: {_shortened(matcher.get_error())}")
+        return LlguidanceGrammar(matcher, frozenset(self._eos))
+
+    def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
+        ours = [cast("LlguidanceGrammar", grammar) for grammar in grammars]
+        masks[:] = 0
+        running = [(grammar.matcher, row) for row, grammar in enumerate(ours) if not grammar._ended]
+        if len(running) == 1:  # the threads would cost more than they bring
+            fill_next_token_bitmask(running[0][0], masks, running[0][1])
+        elif running:
+            fill_next_token_bitmask_par(self._executor, running, masks)
+        for row, grammar in enumerate(ours):
+            if grammar.is_finished() or grammar.matcher.is_error():
+                masks[row] = 0
+                self._allow(masks[row], self._eos)
+
+    def _allow(self, row: npt.NDArray[np.int32], token_ids: Sequence[int]) -> None:
+        words = row.view(np.uint32)
+        for token in token_ids:
+            words[token // 32] |= np.uint32(1 << (token % 32))
+
+    def _grammar(self, spec: GrammarSpec) -> str:
+        """Return a spec in llguidance's own form."""
+        if spec.kind == "json_schema":
+            return LLMatcher.grammar_from_json_schema(json.dumps(prepare(spec.source)), overrides=OPTIONS)
+        if spec.kind == "regex":
+            return LLMatcher.grammar_from_lark(f"start: {regex_terminal(spec.source)}")
+        if spec.kind == "ebnf":
+            return LLMatcher.grammar_from_lark(lark_of(spec.source))
+        if spec.kind == "structural_tag":
+            return LLMatcher.grammar_from_lark(to_lark(spec.source, self._special))
+        raise RequestError(f"there is no kind of grammar {spec.kind!r}; kinds are {', '.join(_SPOKEN)}")
+
+
+_SPOKEN = {
+    "json_schema": "JSON schema",
+    "regex": "regular expression",
+    "ebnf": "grammar",
+    "structural_tag": "structural tag",
+}
+
+
+def lark_of(grammar: str) -> str:
+    """Return a grammar in Lark's form; one in llama.cpp's GBNF (`root ::= …`) is translated.
+
+    Raises:
+        RequestError: it is GBNF that cannot be read.
+    """
+    if "::=" not in grammar or is_lark_syntax(grammar):
+        return grammar
+    try:
+        return gbnf_to_lark(grammar)
+    except Exception as error:  # the translator raises what its pieces raise
+        raise RequestError(f"the grammar is not GBNF: {error}") from error
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= MAX_ERROR else f"{message[:MAX_ERROR]}…"

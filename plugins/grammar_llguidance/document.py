@@ -1,0 +1,130 @@
+"""A client's JSON schema as it came: read within limits, with its references.
+
+Knows where things are, and nothing of what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from llmfw.core.errors import RequestError
+
+from .dialect import OLDEST, dialect_of
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and what is written anew may be a little deeper
+
+
+def refused(place: str, keyword: str, reason: str) -> RequestError:
+    """Return the error that names a keyword of a schema which cannot be held to.
+
+    Args:
+        place: JSON pointer to the schema that has the keyword.
+    """
+    return RequestError(f"the schema's {keyword!r} at {f'#{place}'!r} cannot be held to: {reason}")
+
+
+class Document:
+    """A schema and its parts.
+
+    Attributes:
+        root: the schema.
+        dialect: the draft that it is written in.
+
+    Args:
+        source: JSON text.
+
+    Raises:
+        RequestError: it is no JSON, no schema, too large or too deep, or of a draft that is not supported.
+    """
+
+    def __init__(self, source: str) -> None:
+        if len(source) > MAX_BYTES:
+            raise RequestError(f"the schema has {len(source)} characters; the limit is {MAX_BYTES}")
+        too_deep = RequestError(f"the schema is nested too deeply; the limit is {MAX_DEPTH} levels of JSON")
+        try:
+            self.root = json.loads(source)
+        except RecursionError:
+            raise too_deep from None
+        except ValueError as error:
+            raise RequestError(f"the schema is not JSON: {error}") from error
+        if not isinstance(self.root, (dict, bool)):
+            raise RequestError(f"a schema is an object or a boolean, not {str(self.root)[:40]!r}")
+        if _depth(self.root) > MAX_DEPTH:
+            raise too_deep
+        dialect = dialect_of(self.root)
+        if dialect is None:
+            raise refused("", "$schema", f"{OLDEST} is not supported; use draft 4 or later")
+        self.dialect = dialect
+        self._base = ""
+        if isinstance(self.root, dict):
+            own = self.root.get(self.dialect.id_keyword)
+            self._base = own.removesuffix("#") if isinstance(own, str) else ""
+        self._anchors = {name: place for place, name in _anchors(self.root, "")}
+
+    def locate(self, reference: Any, place: str) -> str:
+        """Return the place that a `$ref` points to, a JSON pointer."""
+        if not isinstance(reference, str):
+            raise refused(place, "$ref", "it must be a string")
+        target, _, fragment = reference.partition("#")
+        if target not in ("", self._base):
+            raise refused(
+                place, "$ref", f"{reference!r} is outside of this schema; put what it names into '$defs'"
+            )
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            if fragment not in self._anchors:
+                raise refused(place, "$ref", f"there is no anchor {fragment!r}")
+            return self._anchors[fragment]
+        return fragment
+
+    def at(self, pointer: str, place: str = "") -> Any:
+        """Return what a JSON pointer points to."""
+        found: Any = self.root
+        for part in pointer.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            elif isinstance(found, dict) and key in found:
+                found = found[key]
+            else:
+                raise refused(place, "$ref", f"there is nothing at {f'#{pointer}'!r}")
+        return found
+
+
+def step(place: str, *keys: str | int) -> str:
+    """Return the pointer that leads on from a place."""
+    return place + "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def _depth(value: Any) -> int:
+    """Return how deeply JSON is nested, or some number above the limit."""
+    level, depth = [value], 0
+    while level and depth <= MAX_DEPTH:
+        children: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                children += item.values()
+            elif isinstance(item, list):
+                children += item
+        level, depth = [child for child in children if isinstance(child, (dict, list))], depth + 1
+    return depth
+
+
+def _anchors(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield (place, name) of all anchors."""
+    if isinstance(value, dict):
+        for keyword in ("$anchor", "$id", "id"):
+            name = value.get(keyword)
+            if isinstance(name, str) and (keyword == "$anchor" or name.startswith("#")):
+                yield place, name.removeprefix("#")
+        items: Any = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return
+    for key, child in items:
+        yield from _anchors(child, step(place, key))

@@ -1,0 +1,118 @@
+"""The keywords of numbers.
+
+Validators compute with doubles, llguidance with the digits as they are written. The two agree on numbers that a
+double holds exactly and on bounds that belong to the range; the rest is narrowed here until they do.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from .document import refused
+
+SAFE = 2**53 - 1  # up to here every integer is a double
+DECIMALS = Fraction(1, 10**6)  # so that a number beside an exclusive bound is not rounded on to it
+_MANY = 10**9  # from here on, 6 decimals would be more digits than a double has
+
+
+def number_keywords(own: dict[str, Any], place: str, draft: int, only_integers: bool) -> dict[str, Any]:
+    """Return the keywords of numbers, in the form of the latest draft."""
+    out: dict[str, Any] = {}
+    exclusive = []
+    for side, sign in (("minimum", 1), ("maximum", -1)):
+        strict = "exclusive" + side.capitalize()
+        if draft == 4:
+            flag = own.get(strict, False)
+            if not isinstance(flag, bool):
+                raise refused(place, strict, "in draft 4 it is true or false")
+            bounds = {strict if flag else side: own[side]} if side in own else {}
+        else:
+            bounds = {name: own[name] for name in (side, strict) if name in own}
+        for name, value in bounds.items():
+            out[name] = _bound(value, name, place, sign)
+            if name == strict:
+                exclusive.append(out[name])
+    step = _step(own["multipleOf"], place) if "multipleOf" in own else None
+    if step is None and exclusive and not only_integers:
+        step = DECIMALS if all(abs(value) < _MANY for value in exclusive) else Fraction(1)
+    if step is not None:
+        out["multipleOf"] = int(step) if step.denominator == 1 else float(step)
+        out.setdefault("minimum", -SAFE)
+        out.setdefault("maximum", SAFE)
+    return out
+
+
+def _bound(value: Any, name: str, place: str, sign: int) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise refused(place, name, f"it must be a number, not {value!r}")
+    if math.isnan(value):
+        raise refused(place, name, "it is not a number")
+    if value * sign > SAFE:
+        raise refused(place, name, f"numbers beyond ±{SAFE} are not exact as doubles")
+    value = max(-SAFE, min(SAFE, value))
+    if float(value).is_integer():
+        return int(value)
+    if len(repr(value).replace(".", "").lstrip("-0").partition("e")[0]) > 15 or abs(value) < 1e-9:
+        raise refused(place, name, f"{value!r} has more digits than a double holds exactly")
+    if name.startswith("exclusive") and (Fraction(str(value)) / DECIMALS).denominator != 1:
+        raise refused(place, name, f"{value!r} has more than 6 decimals")
+    return value
+
+
+def _step(value: Any, place: str) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 2**31:
+        raise refused(
+            place, "multipleOf", f"it must be a number above 0 and at most 2147483648, not {value!r}"
+        )
+    step = Fraction(value)
+    if step.denominator > 2**10:
+        raise refused(
+            place,
+            "multipleOf",
+            f"{value!r} is no exact double, so that validators find multiples of it that they reject; "
+            "use an integer in smaller units, or a string with a pattern",
+        )
+    return step
+
+
+def check_steps(steps: set[Fraction]) -> None:
+    """Raise RequestError if all `multipleOf` of a schema together are more than llguidance can compute with."""
+    scale = max((_decimals(step) for step in steps), default=0)
+    total = math.lcm(*(int(step * 10**scale) for step in steps))
+    if total >= 2**31:
+        raise refused(
+            "", "multipleOf", f"the least common multiple of all in this schema, {total}, is too large"
+        )
+
+
+def _decimals(step: Fraction) -> int:
+    return next(n for n in range(32) if (step * 10**n).denominator == 1)
+
+
+def plain_value(value: Any, keyword: str, place: str) -> Any:
+    """Return a constant in the spelling that llguidance reads right: 1 for 1.0."""
+    if isinstance(value, dict):
+        return {check_text(k, keyword, place): plain_value(v, keyword, place) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain_value(item, keyword, place) for item in value]
+    if isinstance(value, str):
+        return check_text(value, keyword, place)
+    if isinstance(value, bool) or value is None:
+        return value
+    if not math.isfinite(value) or abs(value) > SAFE:
+        raise refused(place, keyword, f"numbers beyond ±{SAFE} are not exact as doubles")
+    if float(value).is_integer():
+        return int(value)
+    if abs(value) < 1e-9 or len(repr(value)) > 18:
+        raise refused(place, keyword, f"{value!r} has more digits than a double holds exactly")
+    return value
+
+
+def check_text(text: str, keyword: str, place: str) -> str:
+    """Return a text; raise RequestError if it has characters that are not generated."""
+    for char in text:
+        if (char < " " and char not in "\b\f\n\r\t") or "\ud800" <= char <= "\udfff" or char == "\x7f":
+            raise refused(place, keyword, f"the character U+{ord(char):04X} is never generated")
+    return text

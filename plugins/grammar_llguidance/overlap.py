@@ -1,0 +1,126 @@
+"""Whether two schemas can both be true of one value: what `oneOf` forbids.
+
+Only what is certain is said: "disjoint" is a proof, its opposite means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .document import Document
+
+TYPES = frozenset({"null", "boolean", "number", "string", "array", "object"})
+_MAX_DEPTH = 8
+
+
+class Disjointness:
+    """Proves schemas of one document disjoint."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def disjoint(self, a: Any, b: Any, depth: int = 0) -> bool:
+        """Return whether it is certain that no value fits both schemas."""
+        if depth > _MAX_DEPTH:
+            return False
+        all_a, all_b = self._parts(a), self._parts(b)
+        if any(self._parts_differ(x, y, depth) for x in all_a for y in all_b):
+            return True
+        return self._branches_differ(all_a, b, depth) or self._branches_differ(all_b, a, depth)
+
+    def required(self, schema: Any) -> set[str]:
+        """Return keys that every value of a schema certainly has, if it is an object."""
+        listed = [part["required"] for part in self._parts(schema) if isinstance(part.get("required"), list)]
+        return {key for keys in listed for key in keys if isinstance(key, str)}
+
+    def types(self, schema: Any) -> frozenset[str]:
+        """Return the types that a schema's values can have ("number" for integers too)."""
+        possible = TYPES
+        for part in self._parts(schema):
+            possible &= _types_of(part)
+        return possible
+
+    def values(self, schema: Any) -> list[Any] | None:
+        """Return a list that holds every value of a schema, None if there is none."""
+        for part in self._parts(schema):
+            if (values := self._values(part)) is not None:
+                return values
+        return None
+
+    def _parts(self, schema: Any, depth: int = 0) -> list[dict[str, Any]]:
+        """Return schemas that all have to be true: this one, what it refers to, and its `allOf`."""
+        if schema is False:
+            return [{"enum": []}]
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return []
+        parts = []
+        if "$ref" in schema:
+            target = self._document.at(self._document.locate(schema["$ref"], ""))
+            parts = self._parts(target, depth + 1)
+            if self._document.dialect.ref_stands_alone:
+                return parts
+        parts.append({k: v for k, v in schema.items() if k in self._document.dialect.keywords})
+        for member in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+            parts += self._parts(member, depth + 1)
+        return parts
+
+    def _parts_differ(self, a: dict[str, Any], b: dict[str, Any], depth: int) -> bool:
+        types = _types_of(a) & _types_of(b)
+        if not types:
+            return True
+        values_a, values_b = self._values(a), self._values(b)
+        if values_a is not None and values_b is not None and not any(v in values_b for v in values_a):
+            # In Python True is 1, so that this may miss a proof, and never finds a wrong one.
+            return True
+        return types == {"object"} and self._members_differ(a, b, depth)
+
+    def _members_differ(self, a: dict[str, Any], b: dict[str, Any], depth: int) -> bool:
+        for key in [*(a.get("required") or ()), *(b.get("required") or ())]:
+            inner_a, inner_b = _member(a, key), _member(b, key)
+            if self.disjoint(inner_a, inner_b, depth + 1):
+                return True
+        return False
+
+    def _branches_differ(self, parts: list[dict[str, Any]], other: Any, depth: int) -> bool:
+        for part in parts:
+            for keyword in ("anyOf", "oneOf"):
+                branches = part.get(keyword)
+                if isinstance(branches, list) and all(
+                    self.disjoint(branch, other, depth + 1) for branch in branches
+                ):
+                    return True
+        return False
+
+    def _values(self, part: dict[str, Any]) -> list[Any] | None:
+        if "const" in part:
+            return [part["const"]]
+        return part["enum"] if isinstance(part.get("enum"), list) else None
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON type of a value, "number" for an integer too."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    names: dict[Any, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "number")
+
+
+def _types_of(part: dict[str, Any]) -> frozenset[str]:
+    named = part.get("type", list(TYPES))
+    found = {
+        "number" if name == "integer" else name for name in ([named] if isinstance(named, str) else named)
+    }
+    values = [part["const"]] if "const" in part else part.get("enum")
+    if isinstance(values, list):
+        found &= {type_of(value) for value in values}
+    return frozenset(found) & TYPES
+
+
+def _member(part: dict[str, Any], key: str) -> Any:
+    """Return a schema that a member certainly fits."""
+    properties = part.get("properties")
+    if isinstance(properties, dict) and key in properties:
+        return properties[key]
+    return not (part.get("additionalProperties") is False and not part.get("patternProperties"))

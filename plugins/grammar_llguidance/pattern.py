@@ -1,0 +1,187 @@
+"""Regular expressions of JSON schemas, in the dialect that llguidance reads.
+
+Validators in Python match with `re.search`, llguidance with Rust's syntax, and in the two `\\d`, `\\w`, `\\s`, `$` and
+the escapes are not the same. So a pattern is parsed by Python's own parser and written anew from the tree, with
+character classes spelled out and anchored at both ends. What the new pattern matches, the old one finds.
+Knows nothing of schemas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+# The standard library's own parser; there is no public one.
+_parser: Any = importlib.import_module("re._parser")
+_c: Any = importlib.import_module("re._constants")
+
+MAX_LENGTH = 20_000  # characters
+ANYTHING = "(?s:.*)"
+
+_NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r\x20"}  # by ECMA-262 and by Python
+_WIDE = {  # by Python: str.isalnum is true of letters and of all that has a numeric value
+    "d": r"\p{Nd}",
+    "w": r"\p{L}\p{N}_",
+    "s": r"\t-\r\x{1C}-\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}",
+}
+_SURROGATES = (0xD800, 0xDFFF)
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be translated; says why."""
+
+
+def translate(pattern: str, *, exact: bool = False) -> str:
+    """Return a pattern that matches whole strings, all of which the given one finds.
+
+    Args:
+        pattern: searched for in the string, as in a JSON schema.
+        exact: match all strings that Python's `re.search` finds. Otherwise `\\d` and `\\w` are ASCII, as ECMA-262
+            has them, so that validators of both kinds agree.
+
+    Raises:
+        PatternError: Python cannot read the pattern, or it has what no automaton can do.
+    """
+    if len(pattern) > MAX_LENGTH:
+        raise PatternError(f"it has {len(pattern)} characters; the limit is {MAX_LENGTH}")
+    try:
+        tree = _parser.parse(pattern)
+        if tree.state.flags & ~re.UNICODE:
+            raise PatternError("it sets flags")
+        return f"^(?:{_Writer(exact).alternatives(list(tree), start=False, end=False)})$"
+    except (re.error, OverflowError) as error:
+        raise PatternError(f"Python's regular expressions do not have it: {error}") from error
+    except RecursionError:
+        raise PatternError("it is nested too deeply") from None
+
+
+def all_but(words: list[str]) -> str:
+    """Return a pattern that matches every string but these."""
+    branches: list[str] = []
+    prefixes = {""} | {word[:i] for word in words for i in range(1, len(word) + 1)}
+    for prefix in sorted(prefixes):
+        following = sorted({longer[len(prefix)] for longer in prefixes if _is_next(prefix, longer)})
+        other = f"[^{''.join(map(_escape, following))}]" if following else r"[\s\S]"
+        branches.append(f"{_escape(prefix)}{other}[\\s\\S]*")
+        if prefix not in words:
+            branches.append(_escape(prefix))
+    return rf"\A(?:{'|'.join(branches)})\Z"
+
+
+def _is_next(prefix: str, longer: str) -> bool:
+    return len(longer) == len(prefix) + 1 and longer.startswith(prefix)
+
+
+def _escape(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else f"\\U{ord(c):08x}" for c in text)
+
+
+class _Writer:
+    """Writes a parse tree of Python's as a pattern of Rust's.
+
+    Args:
+        exact: as for `translate`.
+    """
+
+    def __init__(self, exact: bool) -> None:
+        self._inner = _WIDE if exact else _NARROW
+        # Python's `$` also matches before a line's end that ends the string.
+        self._end = r"\n?" if exact else ""
+
+    def alternatives(self, items: list[Any], *, start: bool, end: bool) -> str:
+        """Return the pattern of a whole string in which these items are found.
+
+        Args:
+            start, end: they have to begin, or end, where the string does.
+        """
+        tail = ""
+        while items and _is_anchor(items[0], _c.AT_BEGINNING, _c.AT_BEGINNING_STRING):
+            items, start = items[1:], True
+        while items and _is_anchor(items[-1], _c.AT_END, _c.AT_END_STRING):
+            tail = self._end if items[-1][1] is _c.AT_END else ""
+            items, end = items[:-1], True
+        if len(items) == 1 and not tail:
+            op, value = items[0]
+            if op is _c.BRANCH:
+                return "|".join(self.alternatives(list(branch), start=start, end=end) for branch in value[1])
+            if op is _c.SUBPATTERN and not (value[1] or value[2]):
+                return self.alternatives(list(value[3]), start=start, end=end)
+        return ("" if start else ANYTHING) + self._sequence(items) + tail + ("" if end else ANYTHING)
+
+    def _sequence(self, items: Any) -> str:
+        return "".join(self._item(op, value) for op, value in items)
+
+    def _item(self, op: Any, value: Any) -> str:
+        if op is _c.LITERAL:
+            return _char(value)
+        if op is _c.NOT_LITERAL:
+            return f"[^{_char(value)}]"
+        if op is _c.ANY:
+            return r"[^\n]"
+        if op is _c.IN:
+            return self._class(value)
+        if op is _c.BRANCH:
+            return f"(?:{'|'.join(map(self._sequence, value[1]))})"
+        if op is _c.SUBPATTERN:
+            if value[1] or value[2]:
+                raise PatternError("it sets flags")
+            return f"(?:{self._sequence(value[3])})"
+        if op is _c.MAX_REPEAT or op is _c.MIN_REPEAT:
+            return self._repeat(*value)
+        if op is _c.AT and value in (_c.AT_BOUNDARY, _c.AT_NON_BOUNDARY):
+            raise PatternError("word boundaries (\\b) are not supported")
+        if op is _c.AT:
+            raise PatternError("an anchor (^ or $) inside the pattern is not supported")
+        if op in (_c.ASSERT, _c.ASSERT_NOT):
+            raise PatternError("lookahead and lookbehind are not supported")
+        if op in (_c.GROUPREF, _c.GROUPREF_EXISTS):
+            raise PatternError("references to groups are not supported")
+        raise PatternError(f"{str(op).lower()} is not supported")
+
+    def _repeat(self, low: int, high: Any, items: Any) -> str:
+        inner = self._sequence(items)
+        if not inner:
+            return ""
+        bounds = {(0, _c.MAXREPEAT): "*", (1, _c.MAXREPEAT): "+", (0, 1): "?"}.get((low, high))
+        if bounds is None:
+            bounds = f"{{{low},{'' if high is _c.MAXREPEAT else high}}}"
+        return f"(?:{inner}){bounds}"
+
+    def _class(self, members: Any) -> str:
+        negated = members[0][0] is _c.NEGATE
+        categories = {str(value).lower() for op, value in members if op is _c.CATEGORY}
+        if any(name.replace("_not_", "_") in categories for name in categories if "_not_" in name):
+            return "[^\\x{0}-\\x{10FFFF}]" if negated else "(?s:.)"  # [\s\S]: any character
+        written = [self._member(op, value, negated) for op, value in members[negated:]]
+        return f"[{'^' if negated else ''}{''.join(written)}]"
+
+    def _member(self, op: Any, value: Any, negated: bool) -> str:
+        if op is _c.LITERAL:
+            return _char(value)
+        if op is _c.RANGE:
+            return _range(*value)
+        name = str(value).lower()  # category_digit, category_not_space, …
+        letter = {"digit": "d", "word": "w", "space": "s"}[name.rpartition("_")[2]]
+        # A class must not grow: what is taken out is the larger reading, what is put in the smaller.
+        if "_not_" in name:
+            return f"[^{(self._inner if negated else _WIDE)[letter]}]"
+        return (_WIDE if negated else self._inner)[letter]
+
+
+def _is_anchor(item: tuple[Any, Any], *kinds: Any) -> bool:
+    return item[0] is _c.AT and item[1] in kinds
+
+
+def _char(code: int) -> str:
+    if _SURROGATES[0] <= code <= _SURROGATES[1]:
+        raise PatternError("half of a surrogate pair is no character")
+    char = chr(code)
+    return char if char.isalnum() and char.isascii() else f"\\x{{{code:X}}}"
+
+
+def _range(low: int, high: int) -> str:
+    """Return a range of a class, without the surrogates: no text has them."""
+    first, last = _SURROGATES
+    parts = [(low, min(high, first - 1)), (max(low, last + 1), high)]
+    return "".join(f"{_char(a)}-{_char(b)}" for a, b in dict.fromkeys(parts) if a <= b)

@@ -1,0 +1,260 @@
+"""Rewrites a client's JSON schema into one that llguidance holds to, or says what it cannot hold to.
+
+llguidance ignores some keywords, reads some in its own way, and knows one draft well. Every keyword is therefore
+looked at here, and written anew: in the latest draft, with only what it does hold to. What comes out allows the same
+values or fewer, never others, so that a reply fits the client's own schema. Where values are left out, the docs
+say so (docs/structured_output.md). What cannot be written so is refused, by keyword and place.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+from llmfw.core.errors import RequestError
+
+from .arrays import array_keywords, contains, count, distinct
+from .dialect import dialect_of
+from .document import Document, refused, step
+from .endings import close
+from .formats import KNOWN, PATTERNS
+from .negation import Negation
+from .numbers import check_steps, number_keywords, plain_value
+from .objects import mapping, names, object_keywords
+from .one_of import exactly_one
+from .overlap import TYPES, Disjointness
+from .pattern import PatternError, translate
+
+MAX_LENGTH = 100_000  # of a string, in characters
+MAX_PARTS = 50_000  # schemas in one that is written
+
+_REFUSED = {
+    "$dynamicRef": "what it refers to depends on the value; use '$ref'",
+    "$recursiveRef": "what it refers to depends on the value; use '$ref'",
+}
+
+
+def prepare(source: str) -> dict[str, Any]:
+    """Return a schema for llguidance.
+
+    Args:
+        source: the client's, JSON text.
+
+    Raises:
+        RequestError: it is none, or asks for what cannot be held to; names the keyword and the place.
+    """
+    return Rewriter(Document(source)).run()
+
+
+class Rewriter:
+    """Writes one document's schema anew."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._dialect = document.dialect
+        self._proofs = Disjointness(document)
+        self._negation = Negation(document)
+        self._names: dict[str, str] = {}  # place of what a `$ref` points to → its name in `$defs`
+        self._waiting: list[str] = []
+        self._steps: set[Fraction] = set()
+        self._parts = 0
+
+    def run(self) -> dict[str, Any]:
+        """Return the new schema."""
+        root = self.rewrite(self._document.root, "")
+        definitions: dict[str, Any] = {}
+        while self._waiting:
+            pointer = self._waiting.pop()
+            definitions[self._names[pointer]] = self.rewrite(self._document.at(pointer), pointer)
+        check_steps(self._steps)
+        return close(root, definitions)
+
+    def rewrite(self, schema: Any, place: str) -> Any:
+        """Return a part of the document, written anew.
+
+        Args:
+            place: JSON pointer to it.
+        """
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise RequestError(
+                f"the schema is too large: more than {MAX_PARTS} parts, counting what 'if' adds"
+            )
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise refused(place, place.rpartition("/")[2], "a schema is an object or a boolean")
+        self._check_resource(schema, place)
+        own = {key: value for key, value in schema.items() if key in self._dialect.keywords}
+        if "$ref" in own and self._dialect.ref_stands_alone:
+            own = {"$ref": own["$ref"]}
+        for keyword, reason in _REFUSED.items():
+            if keyword in own:
+                raise refused(place, keyword, reason)
+        out, also = self._keywords(own, schema, place)
+        # In this order, as llguidance takes what stands together before a combination for one part.
+        if also:
+            out["allOf"] = also
+        if "$ref" in own:
+            out["$ref"] = self._reference(own["$ref"], place)
+        return out
+
+    def _check_resource(self, schema: dict[str, Any], place: str) -> None:
+        """Refuse parts that are documents of their own."""
+        if place and dialect_of(schema, self._dialect) != self._dialect:
+            raise refused(place, "$schema", "a part may not be of another draft than the whole")
+        name = schema.get(self._dialect.id_keyword)
+        own_address = isinstance(name, str) and not name.startswith("#")
+        if place and own_address and '"$ref"' in json.dumps(schema):
+            raise refused(place, self._dialect.id_keyword, "references in a part with an address of its own")
+
+    def _reference(self, reference: Any, place: str) -> str:
+        pointer = self._document.locate(reference, place)
+        self._document.at(pointer, place)
+        if pointer not in self._names:
+            self._names[pointer] = str(len(self._names))
+            self._waiting.append(pointer)
+        return f"#/$defs/{self._names[pointer]}"
+
+    def _keywords(self, own: dict[str, Any], schema: Any, place: str) -> tuple[dict[str, Any], list[Any]]:
+        out: dict[str, Any] = {}
+        also: list[Any] = []
+        if "type" in own:
+            out["type"] = _types(own["type"], place)
+        possible = self._proofs.types(own)
+        if "number" in possible:
+            only_integers = out.get("type") == "integer"
+            out |= number_keywords(own, place, self._dialect.number, only_integers)
+            if "multipleOf" in out:
+                self._steps.add(Fraction(str(out["multipleOf"])))
+        if "string" in possible:
+            patterns = self._strings(own, out, place)
+            if patterns:
+                out["pattern"] = patterns[0]
+                also += [{"pattern": pattern} for pattern in patterns[1:]]
+        if "array" in possible:
+            out |= array_keywords(own, place, self._dialect.number, self.rewrite)
+            also += self._more_of_arrays(own, place)
+        if "object" in possible:
+            members, more = object_keywords(own, place, self.rewrite)
+            out |= members
+            also += more + self._dependencies(own, place)
+        self._constants(own, out, place)
+        also += self._combinations(own, place)
+        return out, also
+
+    def _strings(self, own: dict[str, Any], out: dict[str, Any], place: str) -> list[str]:
+        """Write lengths and format; return patterns."""
+        low, high = count(own, "minLength", place), count(own, "maxLength", place)
+        if low is not None and low > MAX_LENGTH:
+            raise refused(place, "minLength", f"it is {low}; the limit is {MAX_LENGTH}")
+        if low:
+            out["minLength"] = low
+        if high is not None and high <= MAX_LENGTH:
+            out["maxLength"] = high
+        elif high is not None:
+            out["maxLength"] = MAX_LENGTH
+        patterns = []
+        if "pattern" in own:
+            if not isinstance(own["pattern"], str):
+                raise refused(place, "pattern", "it must be a string")
+            try:
+                patterns.append(translate(own["pattern"]))
+            except PatternError as error:
+                raise refused(place, "pattern", str(error)) from error
+        name = own.get("format")
+        if isinstance(name, str) and name in PATTERNS:
+            patterns.append(PATTERNS[name])
+        elif isinstance(name, str) and name in KNOWN:
+            out["format"] = name
+        return patterns
+
+    def _more_of_arrays(self, own: dict[str, Any], place: str) -> list[Any]:
+        also = []
+        if "contains" in own and (found := contains(own, place, self.rewrite)):
+            also.append(found)
+        unique = own.get("uniqueItems", False)
+        if not isinstance(unique, bool):
+            raise refused(place, "uniqueItems", "it must be true or false")
+        if unique:
+            items = own.get("items", True)
+            simple = not isinstance(items, list) and not own.get("prefixItems")
+            values = self._proofs.values(items) if simple else None
+            if values is not None:
+                values = [plain_value(value, "enum", place) for value in values]
+            longest = count(own, "maxItems", place)
+            found = distinct(values, longest, place)
+            if found is not True:
+                others = sorted(TYPES - {"array"})
+                also.append({"anyOf": [{"type": others}, found]})
+        return also
+
+    def _dependencies(self, own: dict[str, Any], place: str) -> list[Any]:
+        """Return schemas for what a key asks for: it is not there, or the rest holds."""
+        also = []
+        for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
+            for key, rule in mapping(own, keyword, place).items():
+                there = step(place, keyword, key)
+                if isinstance(rule, str):
+                    rule = [rule]
+                if isinstance(rule, list):
+                    then: Any = {"required": names({keyword: rule}, keyword, place)}
+                elif keyword == "dependentRequired":
+                    raise refused(there, keyword, "it must be an array of names")
+                else:
+                    then = self.rewrite(rule, there)
+                also.append({"anyOf": [{"properties": {key: False}}, then]})
+        return also
+
+    def _constants(self, own: dict[str, Any], out: dict[str, Any], place: str) -> None:
+        if "const" in own:
+            out["const"] = plain_value(own["const"], "const", place)
+        if "enum" in own:
+            if not isinstance(own["enum"], list):
+                raise refused(place, "enum", "it must be an array")
+            out["enum"] = [plain_value(value, "enum", place) for value in own["enum"]]
+
+    def _combinations(self, own: dict[str, Any], place: str) -> list[Any]:
+        also = []
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            if keyword not in own:
+                continue
+            if not isinstance(own[keyword], list):
+                raise refused(place, keyword, "it must be an array of schemas")
+            parts = [self.rewrite(part, step(place, keyword, i)) for i, part in enumerate(own[keyword])]
+            if keyword == "allOf":
+                also += parts
+            elif keyword == "anyOf":
+                also.append({"anyOf": parts})
+            else:
+                also.append(exactly_one(own[keyword], parts, self._proofs, place))
+        if "not" in own:
+            there = step(place, "not")
+            also.append(self.rewrite(self._negation.negate(own["not"], there), there))
+        if "if" in own and ("then" in own or "else" in own):
+            also.append(self._condition(own, place))
+        return also
+
+    def _condition(self, own: dict[str, Any], place: str) -> Any:
+        """Return the schema of `if`: it holds, and `then` does; or it does not, and `else` does."""
+        there = step(place, "if")
+        yes = [self.rewrite(own["if"], there), self.rewrite(own.get("then", True), step(place, "then"))]
+        otherwise = self._negation.negate(own["if"], there)
+        no = [self.rewrite(otherwise, there), self.rewrite(own.get("else", True), step(place, "else"))]
+        if own.get("then", True) is True:
+            # One case fewer where nothing follows from the condition.
+            return {"anyOf": [yes[0], {"allOf": no}]}
+        return {"anyOf": [{"allOf": yes}, {"allOf": no}]}
+
+
+def _types(named: Any, place: str) -> Any:
+    known = TYPES | {"integer"}
+    listed = named if isinstance(named, list) else [named]
+    for name in listed:
+        if not isinstance(name, str) or name not in known:
+            raise refused(place, "type", f"{name!r} is no type; types are {', '.join(sorted(known))}")
+    if isinstance(named, str):
+        return named
+    # "integer" beside "number" says nothing more.
+    return [name for name in dict.fromkeys(listed) if not (name == "integer" and "number" in listed)]

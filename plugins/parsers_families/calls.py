@@ -1,0 +1,168 @@
+"""What tool parsers have in common: content with calls in it, and arguments that are given out as they come.
+
+Knows no family's markers.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from llmfw.core.parsers import ContentDelta, ToolCallDelta, ToolParser
+
+from .json_scanner import JsonScanner
+from .markers import certain_length
+from .reader import Reader, Waiting, run
+
+T = TypeVar("T")
+Delta = ContentDelta | ToolCallDelta
+Steps = Generator[Delta | None, None, T]
+
+_SPACE_AT_END = re.compile(r"\s*\Z")
+
+
+class CallParser(ToolParser):
+    """Finds calls in the content of one choice. A family says where calls may begin, and reads them.
+
+    - A call begins to be given out once its name is known to be one of the tools' and its arguments have begun.
+      From there on it is a call. Before, it is not certain: then nothing is given out.
+    - Text that turns out to be no call comes back as content, unchanged.
+    - Arguments come as the model writes them. If they stop being JSON, they are what the model wrote up to the
+      next marker of the family, or up to the end of the text: the client sees the error as it was made.
+    - The last call may lack its end.
+    - White space around calls is dropped.
+    """
+
+    markers: ClassVar[tuple[str, ...]] = ()
+    """Texts with which calls may begin, anywhere in the text."""
+
+    starts: ClassVar[str] = ""
+    """Characters with which calls may begin, at the beginning of the text."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(tools)
+        self.names = {tool["function"]["name"] for tool in tools}
+        self.reader = Reader()
+        self._num_calls = 0
+        self._steps = self._read()
+
+    def feed(self, text: str) -> list[Delta]:
+        self.reader.text += text
+        return run(self._steps)
+
+    def finish(self) -> list[Delta]:
+        self.reader.ended = True
+        return run(self._steps)
+
+    @abstractmethod
+    def read_calls(self) -> Steps[bool]:
+        """Read the calls that begin at the reader's place; return whether there was one.
+
+        If there was, they have been given out and their text was taken. If not, no text was taken.
+        """
+
+    def first_delta(self, name: str, arguments: str = "") -> ToolCallDelta:
+        """Return the first delta of the next call."""
+        self._num_calls += 1
+        return ToolCallDelta(self._num_calls - 1, name, arguments)
+
+    def next_delta(self, arguments: str) -> ToolCallDelta:
+        """Return a further delta of the current call."""
+        return ToolCallDelta(self._num_calls - 1, None, arguments)
+
+    def read_named_call(self, name: str, *ends: str) -> Steps[bool]:
+        """Read a call of which the name is known and the arguments come next; return whether it is one.
+
+        Args:
+            ends: markers, one of which ends the arguments if they stop being JSON.
+        """
+        yield from self.reader.space()
+        if name not in self.names or not self.reader.text.startswith("{", self.reader.at):
+            return False
+        self.reader.take(self.reader.at)
+        yield self.first_delta(name)
+        yield from self.read_arguments(JsonScanner(), *ends)
+        return True
+
+    def read_arguments(
+        self, scanner: JsonScanner, *ends: str, junk: re.Pattern[str] = _SPACE_AT_END
+    ) -> Steps[None]:
+        """Give out the arguments as they come, up to the end of their object.
+
+        Args:
+            scanner: stands before them.
+            ends: markers, one of which ends the arguments if they stop being JSON.
+            junk: what is left out then at their end.
+        """
+        depth, reader = scanner.depth, self.reader
+        while True:
+            if piece := reader.take(scanner.feed(reader.text, depth=depth)):
+                yield self.next_delta(piece)
+            if scanner.broken:
+                rest = reader.take((yield from reader.find(*ends)))
+                if rest := junk.sub("", rest):
+                    yield self.next_delta(rest)
+                return
+            if (scanner.depth <= depth and piece) or reader.ended:
+                return
+            yield None
+
+    def skip(self, *texts: str) -> Waiting[bool]:
+        """Take white space and one of these texts, whole or cut off by the end of all text.
+
+        Returns whether it was there. If not, nothing was taken.
+        """
+        reader = self.reader
+        yield from reader.space()
+        found = (yield from reader.literal(*texts)) is not None
+        if not found and reader.is_cut_off(*texts):
+            reader.at, found = len(reader.text), True
+        reader.take(reader.at if found else 0)
+        return found
+
+    def _read(self) -> Steps[None]:
+        place = yield from self._start()
+        after_call = False
+        while place := place or (yield from self._content(after_call)):
+            space, marker = place
+            place = None
+            after_call = yield from self.read_calls()
+            if not after_call:
+                yield ContentDelta(space + self.reader.take(len(marker)))
+
+    def _start(self) -> Waiting[tuple[str, str] | None]:
+        """Return the white space before the first character, and this, if calls may begin with it."""
+        yield from self.reader.space()
+        start = self.reader.text[self.reader.at : self.reader.at + 1]
+        if start and start in self.starts:
+            return self.reader.take(self.reader.at), start
+        self.reader.at = 0
+        return None
+
+    def _content(self, after_call: bool) -> Steps[tuple[str, str] | None]:
+        """Give out content up to a marker; return the white space before this, and this. None: all text has ended.
+
+        White space that follows a call directly is dropped.
+        """
+        reader = self.reader
+        while True:
+            places = [(reader.text.find(marker), marker) for marker in self.markers]
+            found = min((place for place in places if place[0] >= 0), default=None)
+            if found is not None:
+                length = len(reader.text[: found[0]].rstrip())
+            elif reader.ended:
+                length = len(reader.text)
+            else:
+                length = certain_length(reader.text, *self.markers)
+            text = reader.take(length)
+            if text := text.lstrip() if after_call else text:
+                after_call = False
+                yield ContentDelta(text)
+            if found is not None:
+                space = reader.take(found[0] - length)
+                return "" if after_call else space, found[1]
+            if reader.ended:
+                return None
+            yield None

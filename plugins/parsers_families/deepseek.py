@@ -1,0 +1,101 @@
+"""Tool calls and reasoning of DeepSeek's models."""
+
+from __future__ import annotations
+
+from llmfw.core.parsers import CallFormat
+
+from .calls import CallParser, Steps
+from .qwen3 import Deltas, Qwen3ReasoningParser
+
+CALLS = "<｜tool▁calls▁begin｜>"
+CALLS_END = "<｜tool▁calls▁end｜>"
+CALL = "<｜tool▁call▁begin｜>"
+CALL_END = "<｜tool▁call▁end｜>"
+SEPARATOR = "<｜tool▁sep｜>"
+FENCE = "```"
+
+
+class DeepSeekV31ToolParser(CallParser):
+    """Reads `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`, with the markers around all calls or without.
+
+    A call that is none ends the series; from there on the text is content, in which further calls may be.
+    """
+
+    call_format = CallFormat(
+        begin=CALL + "{name}" + SEPARATOR,
+        end=CALL_END,
+        trigger=CALL,
+        between="",
+        before=CALLS,
+        after=CALLS_END,
+    )
+    needs_special_tokens = True
+    markers = (CALLS, CALL)
+
+    def read_calls(self) -> Steps[bool]:
+        if (yield from self.reader.literal(CALLS)):
+            yield from self.reader.space()
+        if not (yield from self.read_call()):
+            return False
+        while (yield from self._read_another()):
+            pass
+        yield from self.skip(CALLS_END)
+        return True
+
+    def read_call(self) -> Steps[bool]:
+        """Read one call at the reader's place; return whether it is one."""
+        if not (yield from self.reader.literal(CALL)):
+            return False
+        name = yield from self.reader.word()
+        if not (yield from self.reader.literal(SEPARATOR)):
+            return False
+        found = yield from self.read_named_call(name, CALL_END, CALLS_END)
+        if found:
+            yield from self.skip(CALL_END)
+        return found
+
+    def _read_another(self) -> Steps[bool]:
+        yield from self.reader.space()
+        found = yield from self.read_call()
+        self.reader.at = 0
+        return found
+
+
+class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
+    """Reads `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, and the arguments in a fenced block, as V3 and R1 do."""
+
+    call_format = CallFormat(
+        begin=CALL + "function" + SEPARATOR + "{name}\n" + FENCE + "json\n",
+        end="\n" + FENCE + CALL_END,
+        trigger=CALL,
+        between="\n",
+        before=CALLS,
+        after=CALLS_END,
+    )
+
+    def read_call(self) -> Steps[bool]:
+        if not (yield from self.reader.literal(CALL + "function" + SEPARATOR)):
+            return False
+        name = yield from self.reader.word()
+        yield from self.reader.space()
+        if not (yield from self.reader.literal(FENCE + "json")):
+            return False
+        found = yield from self.read_named_call(name, "\n" + FENCE, CALL_END, CALLS_END)
+        if found:
+            yield from self.skip(FENCE)
+            yield from self.skip(CALL_END)
+        return found
+
+
+class DeepSeekR1ReasoningParser(Qwen3ReasoningParser):
+    """Splits off the reasoning with which every text begins.
+
+    Its opening may be in the text, in the prompt, in both or in neither.
+    """
+
+    def __init__(self, *, in_reasoning: bool = False) -> None:
+        super().__init__()
+        self.in_reasoning = in_reasoning
+
+    def _without_opening(self) -> Deltas:
+        return self._begin_reasoning()

@@ -1,0 +1,142 @@
+"""Harmony, the form of gpt-oss: messages in channels, of which one thinks, one answers, and one calls tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+from llmfw.core.parsers import CallFormat, ContentDelta, ReasoningDelta, ReasoningParser
+
+from .calls import CallParser, Steps
+from .markers import partial_length
+from .reader import Reader, Waiting, run
+
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+CONSTRAIN = "<|constrain|>"
+MESSAGE = "<|message|>"
+CALL = "<|call|>"
+ENDS = ("<|end|>", "<|return|>", CALL)
+RECIPIENT = "to="
+
+_WORDS = frozenset({"assistant", "analysis", "commentary", "final", "json", "code"})
+_IS_CALL = re.compile(r"\bto=")
+
+Deltas = list[ReasoningDelta | ContentDelta]
+
+
+class GptOssToolParser(CallParser):
+    """Reads messages to a function: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`.
+
+    The recipient may stand before or after the channel; `<|start|>assistant` may be before it.
+    """
+
+    call_format = CallFormat(
+        begin=f"{CHANNEL}commentary {RECIPIENT}functions.{{name}} {CONSTRAIN}json{MESSAGE}",
+        end=CALL,
+        trigger=f"{CHANNEL}commentary {RECIPIENT}",
+        between=f"{START}assistant",
+    )
+    needs_special_tokens = True
+    markers = (START, CHANNEL)
+    starts = RECIPIENT[0]
+
+    def read_calls(self) -> Steps[bool]:
+        name = yield from self._read_header()
+        if not (yield from self.read_named_call(name, *ENDS, START, CHANNEL)):
+            return False
+        yield from self.skip(*ENDS)
+        return True
+
+    def _read_header(self) -> Waiting[str]:
+        """Read all up to the message; return the tool's name, an empty one if it is to nobody or no header."""
+        reader, name = self.reader, ""
+        while True:
+            yield from reader.space()
+            part = yield from reader.literal(START, CHANNEL, CONSTRAIN, MESSAGE, RECIPIENT)
+            if part == MESSAGE:
+                return name.removeprefix("functions.")
+            if part == RECIPIENT:
+                name = yield from reader.word()
+            elif part is None and (yield from reader.word()) not in _WORDS:
+                return ""
+
+
+class GptOssReasoningParser(ReasoningParser):
+    """Splits messages by channel: analysis is reasoning; final, and commentary to nobody, are content.
+
+    A message to a tool is passed on with its markers as content, for the tool parser; where no tool parser follows,
+    only its text is. Messages of one kind are separated by a line break.
+    """
+
+    closing = CHANNEL + "final" + MESSAGE
+    needs_special_tokens = True
+
+    def __init__(self, *, in_reasoning: bool = False) -> None:
+        super().__init__(in_reasoning=in_reasoning)
+        self._reader = Reader()
+        self._written: set[type] = set()  # kinds of which there is text
+        self._steps = self._read()
+
+    def feed(self, text: str) -> Deltas:
+        self._reader.text += text
+        return run(self._steps)
+
+    def finish(self) -> Deltas:
+        self._reader.ended = True
+        return run(self._steps)
+
+    def _read(self) -> Generator[ReasoningDelta | ContentDelta | None, None, None]:
+        if self.in_reasoning:
+            yield from self._read_body(ReasoningDelta)
+        while (header := (yield from self._read_header())) is not None:
+            if _IS_CALL.search(header) and self.keeps_calls:
+                yield ContentDelta(header)
+                yield from self._read_body(None)
+            elif CHANNEL + "analysis" in header and not _IS_CALL.search(header):
+                yield from self._read_body(ReasoningDelta)
+            else:
+                yield from self._read_body(ContentDelta)
+
+    def _read_header(self) -> Waiting[str | None]:
+        """Take a header; return it with its last marker, or an empty text where there is none. None: all text has ended.
+
+        One that the end of all text, or of a message, cuts off is left out.
+        """
+        reader = self._reader
+        while True:
+            yield from reader.space()
+            if reader.at == len(reader.text):
+                return None
+            if not (yield from reader.literal(START, CHANNEL, RECIPIENT)):
+                reader.at = 0
+                return ""
+            end = yield from reader.find(MESSAGE, *ENDS)
+            if reader.text.startswith(MESSAGE, end):
+                return reader.take(end + len(MESSAGE))
+            reader.take(end)
+            reader.take(len((yield from reader.literal(*ENDS)) or ""))
+
+    def _read_body(
+        self, kind: type[ReasoningDelta | ContentDelta] | None
+    ) -> Generator[ReasoningDelta | ContentDelta | None, None, None]:
+        """Give out a message's text, and take the marker that ends it. A kind of None: as content, with this marker."""
+        reader, stops = self._reader, (*ENDS, START, CHANNEL)
+        begun = False
+        while True:
+            ends = [place for stop in stops if (place := reader.text.find(stop)) >= 0]
+            held = 0 if reader.ended else partial_length(reader.text, *stops)
+            length = min(ends, default=len(reader.text) - held)
+            if text := reader.take(length):
+                if kind in self._written and not begun:
+                    text = "\n" + text
+                begun = True
+                yield (kind or ContentDelta)(text)
+            if ends or reader.ended:
+                break
+            yield None
+        if kind is not None and begun:
+            self._written.add(kind)
+        marker = reader.take(len((yield from reader.literal(*ENDS)) or ""))
+        if kind is None and marker:
+            yield ContentDelta(marker)

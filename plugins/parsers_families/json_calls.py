@@ -1,0 +1,28 @@
+"""Tool calls as one JSON array, or one object, and nothing else: what a grammar enforces where a family has no form
+of its own with JSON arguments."""
+
+from __future__ import annotations
+
+from llmfw.core.parsers import CallFormat
+
+from .calls import Steps
+from .json_call import JsonCallParser
+
+OBJECT = '{"name": '
+
+
+class JsonCallsToolParser(JsonCallParser):
+    """Finds calls at the beginning of the text only. What follows them is content."""
+
+    call_format = CallFormat(
+        begin=OBJECT + '"{name}", "arguments": ',
+        end="}",
+        trigger=OBJECT,
+        between=", ",
+        before="[",
+        after="]",
+    )
+    starts = "[{"
+
+    def read_calls(self) -> Steps[bool]:
+        return (yield from self.read_json_calls())

@@ -1,0 +1,29 @@
+"""Tool calls as JSON objects, as Llama 3.1, 3.2 and 3.3 write them, maybe after <|python_tag|>."""
+
+from __future__ import annotations
+
+from llmfw.core.parsers import CallFormat
+
+from .calls import Steps
+from .json_call import JsonCallParser
+
+TAG = "<|python_tag|>"
+OBJECT = '{"name": '
+
+
+class Llama3JsonToolParser(JsonCallParser):
+    """Finds calls at the beginning, after the tag, and wherever an object begins with a name; `;` is between them."""
+
+    call_format = CallFormat(begin=OBJECT + '"{name}", "parameters": ', end="}", trigger=OBJECT, between="; ")
+    needs_special_tokens = True
+    markers = (TAG, OBJECT)
+    starts = "{"
+
+    def read_calls(self) -> Steps[bool]:
+        if (yield from self.reader.literal(TAG)):
+            yield from self.reader.space()
+        if not (yield from self.read_json_call(TAG)):
+            return False
+        while (yield from self.read_another(";", TAG)):
+            pass
+        return True

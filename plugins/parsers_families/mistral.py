@@ -1,0 +1,47 @@
+"""Tool calls after [TOOL_CALLS], and reasoning between [THINK] and [/THINK], as Mistral's models write them."""
+
+from __future__ import annotations
+
+from llmfw.core.parsers import CallFormat
+
+from .calls import Steps
+from .json_call import JsonCallParser
+from .qwen3 import Qwen3ReasoningParser
+
+CALLS = "[TOOL_CALLS]"
+CALL_ID = "[CALL_ID]"
+ARGS = "[ARGS]"
+
+
+class MistralToolParser(JsonCallParser):
+    """Reads both forms: `[TOOL_CALLS][{"name": …, "arguments": …}]`, and the newer `[TOOL_CALLS]name[ARGS]{…}`.
+
+    In the newer form the marker stands before each call; `[ARGS]` may be lacking, and `[CALL_ID]` with an id before
+    it is passed over. A grammar enforces the newer form.
+    """
+
+    call_format = CallFormat(begin=CALLS + "{name}" + ARGS, end="", trigger=CALLS, between="")
+    needs_special_tokens = True
+    markers = (CALLS,)
+
+    def read_calls(self) -> Steps[bool]:
+        reader = self.reader
+        yield from reader.literal(CALLS)
+        yield from reader.space()
+        if reader.text.startswith(("[", "{"), reader.at):
+            return (yield from self.read_json_calls(CALLS))
+        name = yield from reader.word()
+        yield from reader.space()
+        if (yield from reader.literal(CALL_ID)):
+            yield from reader.word()
+            yield from reader.space()
+        yield from reader.literal(ARGS)
+        return (yield from self.read_named_call(name, CALLS))
+
+
+class MistralReasoningParser(Qwen3ReasoningParser):
+    """Splits off one block between Magistral's markers, as the base class does."""
+
+    opening = "[THINK]"
+    closing = "[/THINK]"
+    needs_special_tokens = True

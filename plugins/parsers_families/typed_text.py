@@ -1,0 +1,65 @@
+"""A value that a model wrote as bare text → JSON text, by a JSON schema."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+_UNKNOWN = frozenset({"string", "object", "array"})
+_PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}
+
+
+def kinds_of(schema: Any) -> set[str]:
+    """Return the types that a schema allows. Where it says none: bare text is a string, an object or an array."""
+    if not isinstance(schema, dict):
+        return set(_UNKNOWN)
+    if isinstance(schema.get("type"), str):
+        return {schema["type"]}
+    if isinstance(schema.get("type"), list):
+        return {str(kind) for kind in schema["type"]}
+    if isinstance(choices := schema.get("anyOf") or schema.get("oneOf"), list):
+        return {kind for choice in choices for kind in kinds_of(choice)}
+    if isinstance(values := schema.get("enum"), list):
+        return {kind for value in values for kind in _kinds(value)[:1]}
+    return set(_UNKNOWN)
+
+
+def to_json(text: str, kinds: set[str]) -> str:
+    """Return the JSON text of a value of one of these types; of a string if it is none of them."""
+    bare = text.strip()
+    if kinds != {"string"}:
+        for candidate in (_PYTHON_NAMES.get(bare, bare), _from_python(bare)):
+            try:
+                value = json.loads(candidate, parse_constant=_refuse)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(value, str) and not kinds.isdisjoint(_kinds(value)):
+                return candidate
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _from_python(text: str) -> str:
+    """Return the JSON text of a Python object or list, as some models write it; else an empty text."""
+    if not text.startswith(("{", "[")):
+        return ""
+    try:
+        return json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return ""
+
+
+def _kinds(value: object) -> list[str]:
+    """Return the names of a JSON value's type, the narrowest first."""
+    if value is None:
+        return ["null"]
+    if isinstance(value, bool):
+        return ["boolean"]
+    if isinstance(value, int):
+        return ["integer", "number"]
+    names = {float: "number", str: "string", dict: "object", list: "array"}
+    return [names[type(value)]]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

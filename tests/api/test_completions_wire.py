@@ -1,0 +1,74 @@
+"""What other servers get wrong in completions and this one does not (OpenAI's SDK relies on each)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from ..doubles.serving import Served
+from .test_completions import chunks_of, complete
+
+
+def test_ids_have_their_prefix_and_the_engine_its_fingerprint(server: Served) -> None:
+    one, two = complete(server, prompt="a"), complete(server, prompt="a")
+    assert re.fullmatch(r"cmpl-[0-9a-f]{32}", one["id"])
+    assert one["id"] != two["id"]
+    assert one["system_fingerprint"] == two["system_fingerprint"] != ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({}, "stop"), ({"max_tokens": 2}, "length"), ({"stop": "c"}, "stop")]
+)
+def test_finish_reasons_are_openai_s_and_true(server: Served, fields: dict[str, Any], reason: str) -> None:
+    choice = complete(server, prompt="abcd", **fields)["choices"][0]
+    assert choice["finish_reason"] == reason
+    assert choice.keys() == {"index", "text", "logprobs", "finish_reason"}
+    reasons = [c["choices"][0]["finish_reason"] for c in chunks_of(server, prompt="abcd", **fields)]
+    assert reasons[-1] == reason
+    assert set(reasons[:-1]) <= {None}
+
+
+def test_a_reply_is_json_unless_a_stream_is_asked_for(server: Served) -> None:
+    for stream, kind in (
+        (False, "application/json"),
+        (None, "application/json"),
+        (True, "text/event-stream"),
+    ):
+        reply = server.post("/v1/completions", {"prompt": "a", "stream": stream})
+        assert reply.headers["content-type"].startswith(kind)
+
+
+def test_unasked_no_chunk_is_without_choices_or_with_usage(server: Served) -> None:
+    for chunk in chunks_of(server, prompt=["ab", "c"], n=2):
+        assert len(chunk["choices"]) == 1
+        assert "usage" not in chunk
+
+
+def test_usage_comes_once_on_a_chunk_of_its_own_and_is_that_of_the_whole_reply(server: Served) -> None:
+    complete(server, prompt=["usage", "of"], n=2)
+    whole = complete(server, prompt=["usage", "of"], n=2)["usage"]
+    *chunks, last = chunks_of(server, prompt=["usage", "of"], n=2, stream_options={"include_usage": True})
+    assert {chunk["usage"] for chunk in chunks} == {None}
+    assert (last["choices"], last["usage"]) == ([], whole)
+    assert whole["prompt_tokens_details"] == {"cached_tokens": 5}
+    assert whole["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_frequency_and_presence_penalty_reach_the_engine_apart_from_repetition(server: Served) -> None:
+    complete(server, prompt="a", frequency_penalty=0.5, presence_penalty=-0.5)
+    sampling = server.engine.requests[-1].sampling
+    assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty) == (
+        0.5,
+        -0.5,
+        1.0,
+    )
+
+
+def test_the_model_card_says_the_context_that_can_be_used_whole(server: Served) -> None:
+    [card] = httpx.get(f"{server.url}/v1/models").json()["data"]
+    limit = card["max_model_len"]
+    usage = complete(server, prompt=[65] * (limit - 1), max_tokens=1)["usage"]
+    assert usage["total_tokens"] == limit

@@ -1,0 +1,118 @@
+"""The demo model, the real engine and the real grammar backend: what a chat asks for is what comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from ..doubles.serving import Served
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+CLOCK: Any = {"type": "function", "function": {"name": "get_time"}}
+THINKING = {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+def answer(server: Served, text: str, **fields: Any) -> Any:
+    reply = server.chat(text, max_tokens=200, temperature=1.0, seed=5, **fields)
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]
+
+
+@pytest.mark.parametrize("more", [{}, THINKING], ids=["", "thinking"])
+def test_the_content_is_of_the_schema(demo_server: Served, more: Any) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+    choice = answer(demo_server, "Who are you?", response_format=form, **more)
+    assert choice["finish_reason"] == "stop"
+    jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
+
+
+def test_a_choice_and_a_regex_are_held_to_on_both_routes(demo_server: Served) -> None:
+    assert answer(demo_server, "Yes?", choice=["red", "green"])["message"]["content"] in ("red", "green")
+    reply = demo_server.post("/v1/completions", {"prompt": "A number:", "regex": "[0-9]{3}", "max_tokens": 9})
+    assert re.fullmatch("[0-9]{3}", reply.json()["choices"][0]["text"])
+
+
+@pytest.mark.parametrize("more", [{}, THINKING], ids=["", "thinking"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_required_calls_come(demo_server: Served, more: Any, stream: bool) -> None:
+    fields = {"tools": [WEATHER, CLOCK], "tool_choice": "required", "parallel_tool_calls": False, **more}
+    if stream:
+        text = demo_server.chat("Tell me a story.", max_tokens=200, seed=5, stream=True, **fields).text
+        assert '"finish_reason":"tool_calls"' in text
+        return
+    choice = answer(demo_server, "Tell me a story.", **fields)
+    [call] = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert call["function"]["name"] in ("get_weather", "get_time")
+
+
+def test_a_named_call_has_arguments_of_its_schema(demo_server: Served) -> None:
+    choice = answer(
+        demo_server,
+        "Tell me a story.",
+        tools=[WEATHER, CLOCK],
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+    )
+    [call] = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "stop"
+    jsonschema.validate(json.loads(call["function"]["arguments"]), WEATHER["function"]["parameters"])
+
+
+def test_strict_arguments_and_a_response_format_hold_under_auto(demo_server: Served) -> None:
+    strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
+    assert answer(demo_server, "What is the weather in Rome?", tools=[strict])["message"]
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+    message = answer(demo_server, "Who are you?", tools=[WEATHER], response_format=form)["message"]
+    if message.get("tool_calls"):
+        assert message["content"] is None
+    else:
+        jsonschema.validate(json.loads(message["content"]), SCHEMA)
+
+
+def test_a_thinking_budget_ends_the_thinking(demo_server: Served) -> None:
+    for budget in (0, 3):
+        reply = demo_server.chat(
+            "What is 12 plus 30?", thinking_budget=budget, max_tokens=100, temperature=0, **THINKING
+        ).json()
+        used = reply["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        assert used <= budget + 2  # the markers
+        assert reply["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"regex": "("}, "regex"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": 5}}}},
+            "response_format",
+        ),
+        ({"ebnf": "root ::= ("}, "ebnf"),
+    ],
+)
+def test_what_cannot_be_held_to_is_a_400_that_names_the_field(
+    demo_server: Served, fields: Any, param: str
+) -> None:
+    reply = demo_server.chat("Hi", **fields)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)

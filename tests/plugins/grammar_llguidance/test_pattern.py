@@ -1,0 +1,53 @@
+"""A translated pattern matches what Python's own finds, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmfw.plugins.grammar_llguidance.pattern import PatternError, all_but, translate
+
+from .walking import compiled, walk
+
+PATTERNS = [
+    "^a",
+    "b$",
+    "^(?:a|bc)*$",
+    "a|^b|c$",
+    "(^x$)|(^y+$)",
+    r"[^\W\d_]",
+    r"^\x41\/\-[\]\\^]",
+    "a{2,}b{,3}",
+    "^$",
+    "",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_what_it_matches_the_given_one_finds(pattern: str) -> None:
+    grammar = compiled("regex", translate(pattern))
+    texts = [walk(grammar, seed, limit=90) for seed in range(10)]
+    assert any(text is not None for text in texts)
+    assert all(re.search(pattern, text) for text in texts if text is not None)
+
+
+@given(st.lists(st.text("ab\n$ü", max_size=4), min_size=1, max_size=4), st.text("ab\n$ü", max_size=5))
+def test_all_but_some_words_matches_every_other(words: list[str], text: str) -> None:
+    assert bool(re.search(all_but(words), text)) == (text not in words)
+
+
+@given(st.text("ab", max_size=4), st.sampled_from(["^a", "b$", "a|^b$", "^(a|b){2}$", "(^a)|(b$)"]))
+def test_the_same_strings_match_where_there_are_no_classes(text: str, pattern: str) -> None:
+    # What is written for llguidance is, for such patterns, also a pattern of Python's.
+    assert bool(re.search(translate(pattern), text)) == bool(re.search(pattern, text))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "a(?!b)", "(?i)a", "(a)\\1", "\\Bx", "x{99999999999}", "\ud800", "x" * 30_000]
+)
+def test_what_an_automaton_cannot_do_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        translate(pattern)

@@ -1,0 +1,118 @@
+"""What all tool parsers promise, whatever the family."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmfw.core.parsers import ToolParser
+from llmfw.plugins.parsers_families.deepseek import DeepSeekV3ToolParser, DeepSeekV31ToolParser
+from llmfw.plugins.parsers_families.harmony import GptOssToolParser
+from llmfw.plugins.parsers_families.hermes import HermesToolParser
+from llmfw.plugins.parsers_families.json_calls import JsonCallsToolParser
+from llmfw.plugins.parsers_families.llama3_json import Llama3JsonToolParser
+from llmfw.plugins.parsers_families.mistral import MistralToolParser
+from llmfw.plugins.parsers_families.pythonic import PythonicToolParser
+from llmfw.plugins.parsers_families.qwen3_coder import Qwen3CoderToolParser
+
+from . import (
+    test_deepseek,
+    test_harmony,
+    test_hermes,
+    test_json_calls,
+    test_llama3_json,
+    test_mistral,
+    test_pythonic,
+    test_qwen3_coder,
+)
+from .parsing import TOOLS, cut, halves, parse, tool
+
+FAMILIES: dict[type[ToolParser], list[str]] = {
+    HermesToolParser: list(test_hermes.SAMPLES),
+    Llama3JsonToolParser: list(test_llama3_json.SAMPLES),
+    JsonCallsToolParser: list(test_json_calls.SAMPLES),
+    PythonicToolParser: list(test_pythonic.SAMPLES),
+    MistralToolParser: list(test_mistral.SAMPLES),
+    DeepSeekV3ToolParser: list(test_deepseek.V3_SAMPLES),
+    DeepSeekV31ToolParser: list(test_deepseek.V31_SAMPLES),
+    GptOssToolParser: list(test_harmony.SAMPLES),
+    Qwen3CoderToolParser: list(test_qwen3_coder.SAMPLES),
+}
+WITH_FORMAT = [parser for parser in FAMILIES if parser.call_format is not None]
+
+names = st.text(st.sampled_from("abXYZ019_-"), min_size=1, max_size=12)
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+arguments_texts = st.builds(
+    lambda value, ascii, indent: json.dumps(value, ensure_ascii=ascii, indent=indent),
+    st.dictionaries(st.text(), values, max_size=4),
+    st.booleans(),
+    st.none() | st.just(1),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolParser]) -> None:
+    for text in FAMILIES[family]:
+        whole = parse(family(TOOLS), text)
+        for pieces in halves(text):
+            assert parse(family(TOOLS), *pieces) == whole
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+def test_however_mixed_texts_are_cut_the_result_is_the_same(
+    family: type[ToolParser], data: st.DataObject
+) -> None:
+    samples = st.sampled_from(FAMILIES[family])
+    text = "".join(data.draw(st.lists(samples, min_size=1, max_size=3)))
+    start, end = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
+    text = text[start : len(text) - end]
+    places = data.draw(st.lists(st.integers(0, 500)))
+    assert parse(family(TOOLS), *cut(text, places)) == parse(family(TOOLS), text)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(text=st.text(), places=st.lists(st.integers(0, 50)))
+def test_any_text_without_calls_comes_back(family: type[ToolParser], text: str, places: list[int]) -> None:
+    assert parse(family(TOOLS), *cut(text, places)) == (text, [])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
+    assert all(parse(family([]), text) == (text, []) for text in FAMILIES[family])
+
+
+@pytest.mark.parametrize("family", WITH_FORMAT)
+@given(
+    calls=st.lists(st.tuples(names, arguments_texts), min_size=1, max_size=4),
+    places=st.lists(st.integers(0, 500)),
+)
+def test_what_the_call_format_writes_is_read(
+    family: type[ToolParser], calls: list[tuple[str, str]], places: list[int]
+) -> None:
+    form = family.call_format
+    assert form is not None
+    assert form.begin.startswith(form.trigger)
+    written = [form.begin.replace("{name}", name) + arguments + form.end for name, arguments in calls]
+    text = form.before + form.between.join(written) + form.after
+    tools: list[dict[str, Any]] = [tool(name) for name, _ in calls]
+    assert parse(family(tools), *cut(text, places)) == ("", calls)
+
+
+@pytest.mark.parametrize("family", WITH_FORMAT)
+def test_arguments_are_given_out_before_they_are_complete(family: type[ToolParser]) -> None:
+    form = family.call_format
+    assert form is not None
+    text = form.before + form.begin.replace("{name}", "run") + '{"code": "x = '
+    [first, *more] = family(TOOLS).feed(text)
+    assert (first.name, first.arguments) == ("run", "")  # type: ignore[union-attr]
+    assert "".join(delta.arguments for delta in more) == '{"code": "x = '  # type: ignore[union-attr]
