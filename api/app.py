@@ -18,6 +18,7 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.core.parsers import ReasoningParser, ToolParser
+from llmfw.core.storage import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
 from .anthropic.service import MessageService
@@ -30,6 +31,8 @@ from .generation import Generator
 from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
+from .responses.memory import ResponseMemory
+from .responses.service import ResponseService
 from .routes.anthropic import anthropic_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
@@ -39,10 +42,12 @@ from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
 from .routes.openapi import openapi_routes
+from .routes.responses import response_routes
 from .routes.tokenize import tokenize_routes
 from .tokenization import TokenizationService
 
 MAX_BODY_BYTES = 64 * 2**20
+SECONDS_A_DAY = 24 * 3600
 
 
 def create_app(
@@ -51,6 +56,7 @@ def create_app(
     chat_template: ChatTemplate,
     config: ServerConfig,
     *,
+    response_store: ResponseStore,
     reasoning_parser: type[ReasoningParser] | None = None,
     tool_parser: type[ToolParser] | None = None,
     json_tool_parser: type[ToolParser] | None = None,
@@ -62,12 +68,14 @@ def create_app(
 
     Args:
         client: started.
+        response_store: is closed with the application.
         reasoning_parser, tool_parser: classes that fit the model, or None.
         json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
         grammar_checker: for structured output; None: there is none.
         sampling_defaults: the model's own, by SamplingParams' names.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
-            They find `client`, `generator`, `chat`, `completions` and `config` in the application's state.
+            They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
+            state.
 
     Raises:
         PartError: a plugin's route cannot be imported.
@@ -84,11 +92,14 @@ def create_app(
         reasoning_field=config.reasoning_field,
     )
     completions = CompletionService(generator, fingerprint)
+    memory = ResponseMemory(response_store, config.response_ttl_days * SECONDS_A_DAY)
+    responses = ResponseService(chat, memory, config.served_model_name)
     handlers = [
         *chat_routes(chat, strict=config.strict_params),
         *anthropic_routes(MessageService(chat, generator), strict=config.strict_params),
         *completion_routes(completions, strict=config.strict_params),
         *embedding_routes(EmbeddingService(generator), strict=config.strict_params),
+        *response_routes(responses, strict=config.strict_params),
         *native_routes(NativeService(generator), generator, strict=config.strict_params),
         *tokenize_routes(TokenizationService(generator, chat), strict=config.strict_params),
         *model_routes(generator),
@@ -101,14 +112,19 @@ def create_app(
         "generator": generator,
         "chat": chat,
         "completions": completions,
+        "responses": responses,
         "config": config,
     }
-    return _guarded(_litestar(handlers, state), config.api_key)
+    return _guarded(_litestar(handlers, state, responses), config.api_key)
 
 
-def _litestar(handlers: Sequence[ControllerRouterHandler], state: dict[str, Any]) -> Litestar:
+def _litestar(
+    handlers: Sequence[ControllerRouterHandler], state: dict[str, Any], responses: ResponseService
+) -> Litestar:
     return Litestar(
         handlers,
+        on_startup=[responses.start],
+        on_shutdown=[responses.close],
         exception_handlers=EXCEPTION_HANDLERS,
         state=State(state),
         request_max_body_size=MAX_BODY_BYTES,

@@ -6,6 +6,7 @@ Knows which fields a Struct declares as refused or ignored (`schemas.common`); n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ MAX_IGNORED_NAMES = 50
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
 GenerationT = TypeVar("GenerationT", bound=GenerationRequest)
+NestedT = TypeVar("NestedT", bound=Body)
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT_PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
@@ -73,12 +75,25 @@ def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT,
 
 def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
     """As `decode_generation`, for SGLang's native form."""
-    body = decode_body(raw, GenerateRequest)
+    return decode_nested(raw, GenerateRequest, ("sampling_params",))
+
+
+def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
+    """Return a body that has others inside, and the names of fields in any of them that change nothing.
+
+    Args:
+        inner: the fields that are a Body of their own.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
     given = _fields_of(raw)
     ignored = check_fields(body, given)
-    if body.sampling_params is not None:
-        inner = _fields_of(given["sampling_params"])
-        ignored += check_fields(body.sampling_params, inner, "sampling_params.")
+    for name in inner:
+        part = getattr(body, name)
+        if part is not None:
+            ignored += check_fields(part, _fields_of(given[name]), f"{name}.")
     return body, ignored
 
 

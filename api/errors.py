@@ -15,6 +15,7 @@ from llmfw.core.errors import (
     EngineError,
     LLMFWError,
     ModelNotFoundError,
+    NotFoundError,
     RequestError,
 )
 
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 STATUS: dict[type[LLMFWError], int] = {
     ModelNotFoundError: 404,
+    NotFoundError: 404,
     RequestError: 400,
     EngineDeadError: 503,
     EngineError: 500,

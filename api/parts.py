@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.config import ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.registry import Registry
+from llmfw.core.storage import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokenizer) -> ChatTemplate:
@@ -29,6 +34,27 @@ def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokeniz
         source, tokenizer.special_tokens
     )
     return template
+
+
+def open_response_store(config: ServerConfig, registry: Registry) -> ResponseStore:
+    """Return the response store that a user's settings stand for. May wait for the disk.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot use the folder.
+    """
+    folder = Path(config.storage).expanduser() if config.storage is not None else None
+    name = config.response_store
+    if name == "auto":
+        name = "memory" if folder is None else "sqlite"
+    kind = registry.find("response_store", name).load()
+    store: ResponseStore = kind(folder, config.response_store_mb * 2**20)
+    if folder is None:
+        logger.info(
+            "Responses are kept in memory and end with the server; --storage DIR keeps them in a folder"
+        )
+    else:
+        logger.info("Responses are kept by the store %r, folder %s", name, folder)
+    return store
 
 
 def _read_template(path: str, unknown: str) -> str:

@@ -30,7 +30,7 @@ from .app import create_app
 from .generation_config import load_sampling_defaults
 from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
-from .parts import build_chat_template
+from .parts import build_chat_template, open_response_store
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +135,7 @@ class _Serving:
                 load_tokenizer, self._engine_config.model, self._engine_config.load_format
             )
             parts = _load_parts(self._config, self._plugins.registry, tokenizer)
+            store = await asyncio.to_thread(open_response_store, self._config, self._plugins.registry)
             if self._config.sampling_defaults == "model":
                 parts["sampling_defaults"] = await asyncio.to_thread(
                     load_sampling_defaults, self._engine_config.model
@@ -145,7 +146,14 @@ class _Serving:
         finally:
             engine.cancel()
         parts["grammar_checker"] = GrammarChecker(grammar, tokenizer, client.info.vocab_size)
-        app = create_app(client, tokenizer, config=self._config, plugin_routes=self._plugins.routes, **parts)
+        app = create_app(
+            client,
+            tokenizer,
+            config=self._config,
+            response_store=store,
+            plugin_routes=self._plugins.routes,
+            **parts,
+        )
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)
 

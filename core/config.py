@@ -66,6 +66,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the API process.
 
     Attributes:
+        storage: folder for what has to survive a restart; None: nothing does.
+        response_store: name of the part that keeps responses; "auto": in the folder if there is one, else in memory.
+        response_ttl_days: a stored conversation goes so long after its last response.
+        response_store_mb: room for stored responses.
         sampling_defaults: "model": what its generation_config.json says; "openai": temperature 1, top_p 1.
         reasoning_field: of a message, for the thinking: "reasoning_content", "reasoning" or "both".
         strict_params: a field that would change nothing is an error instead of being reported as ignored.
@@ -78,6 +82,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    storage: str | None = None
+    response_store: str = "auto"
+    response_ttl_days: float = 30.0
+    response_store_mb: int = 256
     reasoning_field: str = "reasoning_content"
     sampling_defaults: str = "model"
     strict_params: bool = False

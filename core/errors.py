@@ -8,7 +8,8 @@
     ├── PluginError            a plugin package that is broken (raised only in strict mode)
     ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
     │   ├── ContextLengthError more tokens than the model or the pool can hold
-    │   └── ModelNotFoundError a model name that this server does not serve
+    │   ├── ModelNotFoundError a model name that this server does not serve
+    │   └── NotFoundError      an id of something that is not, or no longer, stored here
     └── EngineError            the engine could not finish what it had accepted
         └── EngineDeadError    the engine process has ended
 
@@ -69,6 +70,10 @@ class ModelNotFoundError(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model", code="model_not_found")
+
+
+class NotFoundError(RequestError):
+    """The request names something that is not stored here: never, or no longer."""
 
 
 class EngineError(LLMFWError):

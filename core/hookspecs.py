@@ -67,6 +67,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.storage.BatchStore`."""
 
     @hookspec
+    def register_response_stores(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.storage.ResponseStore` (`--response-store NAME`)."""
+
+    @hookspec
     def register_grammar_backends(self, register: Register) -> None:
         """Register classes that implement `llmfw.core.grammar.GrammarBackend`."""
 
@@ -97,6 +101,7 @@ HOOK_NAMES: dict[str, str] = {
     "chat_template": "register_chat_templates",
     "file_store": "register_file_stores",
     "batch_store": "register_batch_stores",
+    "response_store": "register_response_stores",
     "grammar": "register_grammar_backends",
     "tool_parser": "register_tool_parsers",
     "reasoning_parser": "register_reasoning_parsers",

@@ -25,6 +25,7 @@ INTERFACES: Mapping[str, str] = {
     "chat_template": "llmfw.core.chat_template:ChatTemplate",
     "file_store": "llmfw.core.storage:FileStore",
     "batch_store": "llmfw.core.storage:BatchStore",
+    "response_store": "llmfw.core.storage:ResponseStore",
     "grammar": "llmfw.core.grammar:GrammarBackend",
     "tool_parser": "llmfw.core.parsers:ToolParser",
     "reasoning_parser": "llmfw.core.parsers:ReasoningParser",

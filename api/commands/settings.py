@@ -92,6 +92,33 @@ _SETTINGS = (
         unset="the one that the model's source names, or none",
     ),
     setting(
+        "--storage",
+        field="storage",
+        type=Text(),
+        metavar="DIR",
+        help="Folder for what has to survive a restart, such as responses; made if it is not there.",
+        unset="they are kept in memory only",
+    ),
+    setting(
+        "--response-store",
+        field="response_store",
+        type=Name("response_store", also=("auto",)),
+        help="What keeps responses; auto takes sqlite with --storage, else memory.",
+    ),
+    setting(
+        "--response-ttl",
+        field="response_ttl_days",
+        type=FiniteRange(0, min_open=True),
+        metavar="DAYS",
+        help="A stored conversation is removed so many days after its last response.",
+    ),
+    setting(
+        "--response-store-mb",
+        field="response_store_mb",
+        type=_positive(),
+        help="Room for stored responses in MiB; the conversations continued longest ago go first.",
+    ),
+    setting(
         "--reasoning-field",
         field="reasoning_field",
         type=click.Choice(("reasoning_content", "reasoning", "both")),

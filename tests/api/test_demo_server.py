@@ -128,3 +128,30 @@ def test_a_tool_is_called(sdk: openai.OpenAI) -> None:
     assert call.type == "function"
     assert call.function.name == "get_weather"
     assert json.loads(call.function.arguments) == {"city": "Paris"}
+
+
+def test_a_response_is_the_chat_s_answer_and_can_be_continued(sdk: openai.OpenAI) -> None:
+    chat = sdk.chat.completions.create(model=SERVED_NAME, messages=CAPITALS, temperature=0)
+    text = CAPITALS[0]["content"]
+    first = sdk.responses.create(model=SERVED_NAME, input=text, temperature=0)
+    assert first.output_text == chat.choices[0].message.content
+    again = sdk.responses.create(
+        model=SERVED_NAME,
+        input="Thank you.",
+        previous_response_id=first.id,
+        max_output_tokens=8,
+        temperature=0,
+    )
+    told: Any = [*CAPITALS, {"role": "assistant", "content": first.output_text}]
+    told += [{"role": "user", "content": "Thank you."}]
+    same = sdk.chat.completions.create(model=SERVED_NAME, messages=told, max_tokens=8, temperature=0)
+    assert again.output_text == same.choices[0].message.content
+    assert again.usage is not None
+    assert again.usage.input_tokens_details.cached_tokens > 0
+
+
+def test_a_streamed_response_is_the_same(sdk: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": SERVED_NAME, "input": CAPITALS[0]["content"], "temperature": 0}
+    with sdk.responses.stream(**fields) as stream:
+        streamed = stream.get_final_response()
+    assert streamed.output_text == sdk.responses.create(**fields).output_text

@@ -15,6 +15,7 @@ from llmfw.api.app import create_app
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
+from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
@@ -155,5 +156,6 @@ def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
             byte_tokenizer(tmp_path),
             JinjaChatTemplate("", {}),
             ServerConfig(served_model_name="x"),
+            response_store=MemoryResponses(None, 1),
             plugin_routes=[("broken", "nothing:here")],
         )

@@ -27,6 +27,7 @@ from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from .echo_engine import EOS, VOCAB_SIZE
 
@@ -42,6 +43,7 @@ PARTS = (
     "grammar_checker",
     "sampling_defaults",
     "plugin_routes",
+    "response_store",
 )
 """What a test may give `create_app` in place of the parts that `serving` gives it."""
 SERVED_NAME = "org/echo"
@@ -114,6 +116,7 @@ def serving(
         "grammar_checker": AnyGrammar(),
     }
     parts |= {name: options.pop(name) for name in PARTS if name in options}
+    parts.setdefault("response_store", MemoryResponses(None, 2**20))
     app = create_app(
         client,
         tokenizer,

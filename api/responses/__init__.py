@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: built on chat completions, with a memory."""

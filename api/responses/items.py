@@ -1,0 +1,213 @@
+"""The items of a conversation: checked, completed, and turned into the messages of a chat.
+
+An item is a JSON object as OpenAI's Responses API has it: a message, a function call, its output, or reasoning.
+Knows nothing of stores: references are resolved before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from llmfw.core.errors import RequestError
+
+Item = dict[str, Any]
+
+ROLES = ("user", "assistant", "system", "developer")
+REFERENCE = "item_reference"
+
+
+def check_items(
+    given: str | Sequence[Item], name: Callable[[int, str], str], taken: Collection[str] = ()
+) -> list[Item]:
+    """Return items in the one form that is stored and listed: with type, id, status, and content as parts.
+
+    Args:
+        given: a text is the user's message.
+        name: place among the items, prefix of the kind → an id for an item that has none of its own.
+        taken: ids of items before these. Every id is in a conversation once: pages of it are found by them.
+
+    Raises:
+        RequestError: names the part of the item that is wrong.
+    """
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    if not given:
+        raise RequestError("input is empty; at least one item is needed", param="input")
+    items: list[Item] = []
+    seen = set(taken)
+    for i, item in enumerate(given):
+        items.append(_checked(item, f"input[{i}]", partial(name, i), seen))
+        seen.add(items[-1]["id"])
+    return items
+
+
+def kind_of(item: Item) -> Any:
+    """Return an item's type. A message may leave it out, and so may a reference, which is an id alone."""
+    kind = item.get("type")
+    if kind is None:
+        return REFERENCE if item.keys() <= {"id", "type"} and "id" in item else "message"
+    return kind
+
+
+def check_calls(items: Sequence[Item], num_old: int) -> None:
+    """Raise RequestError for the output of a call that nobody made.
+
+    Args:
+        num_old: so many of the items are from earlier turns.
+    """
+    called = set()
+    for i, item in enumerate(items):
+        if item["type"] == "function_call":
+            called.add(item["call_id"])
+        elif item["type"] == "function_call_output" and item["call_id"] not in called:
+            _wrong(
+                f"input[{i - num_old}].call_id", item["call_id"], "the call_id of a function_call before it"
+            )
+
+
+def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Return the chat of a conversation.
+
+    What the model made in one go is one message: its reasoning, its text and its calls.
+    """
+    messages: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for item in items:
+        kind = item["type"]
+        if kind == "function_call_output":
+            tool = {"role": "tool", "tool_call_id": item["call_id"], "content": _content(item["output"])}
+            messages.append(tool | ({"name": names[item["call_id"]]} if item["call_id"] in names else {}))
+        elif kind == "message" and item["role"] != "assistant":
+            messages.append({"role": item["role"], "content": _content(item["content"])})
+        else:
+            _add_to_answer(messages, item)
+        if kind == "function_call":
+            names[item["call_id"]] = item["name"]
+    return messages
+
+
+def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
+    """Add what the model made to its last message, or begin another where the order asks for one."""
+    kind = item["type"]
+    taken = {
+        "reasoning": ("reasoning_content", "content", "tool_calls"),
+        "message": ("content", "tool_calls"),
+    }
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
+    if last is None or any(last.get(key) is not None for key in taken.get(kind, ())):
+        last = {"role": "assistant", "content": None}
+        messages.append(last)
+    if kind == "reasoning":
+        last["reasoning_content"] = _reasoning_text(item) or None
+    elif kind == "message":
+        last["content"] = _content(item["content"])
+    else:
+        function = {"name": item["name"], "arguments": item["arguments"]}
+        call = {"id": item["call_id"], "type": "function", "function": function}
+        last.setdefault("tool_calls", []).append(call)
+
+
+def _content(parts: str | Sequence[Item]) -> str | list[dict[str, str]]:
+    """Return a content as chats have it: a text, or the texts of several parts."""
+    if isinstance(parts, str):
+        return parts
+    texts = [str(part.get("text", part.get("refusal"))) for part in parts]
+    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+
+
+def _reasoning_text(item: Item) -> str:
+    parts = item.get("content") or item["summary"]
+    return "\n".join(part["text"] for part in parts)
+
+
+def _checked(item: Item, param: str, name: Callable[[str], str], seen: Collection[str]) -> Item:
+    kind = kind_of(item)
+    check = _CHECKS.get(kind) if isinstance(kind, str) else None
+    if check is None:
+        _wrong(f"{param}.type", kind, f"one of {', '.join(sorted(_CHECKS))}, {REFERENCE}")
+    checked, prefix = check(item, param)
+    id, status = item.get("id"), item.get("status")
+    if id is not None and not (isinstance(id, str) and id):
+        _wrong(f"{param}.id", id, "a string")
+    if status not in (None, "in_progress", "completed", "incomplete"):
+        _wrong(f"{param}.status", status, "in_progress, completed or incomplete")
+    own = name(prefix) if id is None or id in seen else id
+    return {"id": own, "type": kind, "status": status or "completed", **checked}
+
+
+def _check_message(item: Item, param: str) -> tuple[Item, str]:
+    role, content = item.get("role"), item.get("content")
+    if role not in ROLES:
+        _wrong(f"{param}.role", role, f"one of {', '.join(ROLES)}")
+    kind = "output_text" if role == "assistant" else "input_text"
+    if isinstance(content, str):
+        content = [{"type": kind, "text": content}]
+    if not isinstance(content, list):
+        _wrong(f"{param}.content", content, "a string or a list of parts")
+    parts = [_check_part(part, f"{param}.content[{i}]", role) for i, part in enumerate(content)]
+    return {"role": role, "content": parts}, "msg"
+
+
+def _check_part(part: Any, param: str, role: str) -> Item:
+    known = ("output_text", "refusal") if role == "assistant" else ("input_text",)
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in ("input_text", *known):
+        _wrong(f"{param}.type", kind, f"{' or '.join(known)}: this server reads text only")
+    key = "refusal" if kind == "refusal" else "text"
+    text = _text(part, key, param)
+    if role == "assistant" and kind != "refusal":
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": kind, key: text}
+
+
+def _check_call(item: Item, param: str) -> tuple[Item, str]:
+    return {key: _text(item, key, param) for key in ("call_id", "name", "arguments")}, "fc"
+
+
+def _check_output(item: Item, param: str) -> tuple[Item, str]:
+    call_id, output = _text(item, "call_id", param), item.get("output")
+    if isinstance(output, list):
+        output = [_check_part(part, f"{param}.output[{i}]", "tool") for i, part in enumerate(output)]
+    elif not isinstance(output, str):
+        _wrong(f"{param}.output", output, "a string or a list of parts")
+    return {"call_id": call_id, "output": output}, "fco"
+
+
+def _check_reasoning(item: Item, param: str) -> tuple[Item, str]:
+    texts: dict[str, list[Item]] = {}
+    for key, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
+        given = item.get(key)
+        parts = given if given is not None else []
+        if not isinstance(parts, list):
+            _wrong(f"{param}.{key}", parts, "a list of parts")
+        texts[key] = [
+            {"type": kind, "text": _text(part, "text", f"{param}.{key}[{i}]")} for i, part in enumerate(parts)
+        ]
+    if item.get("encrypted_content") is not None and not texts["content"]:
+        _wrong(
+            f"{param}.encrypted_content",
+            item["encrypted_content"],
+            "left out: this server reads content only",
+        )
+    return texts, "rs"
+
+
+def _text(item: Any, key: str, param: str) -> str:
+    value = item.get(key) if isinstance(item, dict) else None
+    if not isinstance(value, str):
+        _wrong(f"{param}.{key}", value, "a string")
+    return value
+
+
+def _wrong(param: str, value: Any, expected: str) -> NoReturn:
+    raise RequestError(f"{param} is {value!r:.100}; it must be {expected}", param=param)
+
+
+_CHECKS: dict[Any, Callable[[Item, str], tuple[Item, str]]] = {
+    "message": _check_message,
+    "function_call": _check_call,
+    "function_call_output": _check_output,
+    "reasoning": _check_reasoning,
+}

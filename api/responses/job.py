@@ -1,0 +1,97 @@
+"""One response while it is made: its generation runs, its object fills."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+
+from llmfw.core.errors import RequestError
+
+from ..errors import body_of
+from ..generation import Generation
+from ..schemas.responses import (
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputTokensDetails,
+    Response,
+    ResponseError,
+    ResponseUsage,
+    Status,
+)
+from ..usage import usage_of
+from .items import Item
+from .output import Event, Output
+
+
+class Job:
+    """A response, and what it is made of.
+
+    Args:
+        generation: of one choice; not yet run.
+
+    Attributes:
+        response: the object as it is now.
+        input: this turn's own items.
+        created_at: as exactly as it is known, to keep responses in order.
+    """
+
+    def __init__(self, response: Response, input: Sequence[Item], generation: Generation) -> None:
+        self.response = response
+        self.input = input
+        self.created_at = time.time()
+        self._generation = generation
+        self._output = Output(response.id)
+
+    async def steps(self) -> AsyncGenerator[list[Event], None]:
+        """Run to the end; yield the events of each step of the engine, maybe none. Closing it early aborts.
+
+        Raises:
+            LLMFWError: as `Generation.events`.
+        """
+        async with contextlib.aclosing(self._generation.events()) as steps:
+            async for _, deltas in steps:
+                yield [event for delta in deltas for event in self._output.add(delta)]
+        if self._generation.choices[0].text.finish_reason == "length":
+            yield list(self._output.finish("incomplete"))
+            self._end("incomplete")
+            self.response.incomplete_details = IncompleteDetails()
+        else:
+            yield list(self._output.finish("completed"))
+            self._end("completed")
+            self.response.completed_at = int(time.time())
+        self.response.usage = _usage(self._generation)
+
+    def fail(self, error: Exception) -> None:
+        """Note that it cannot be finished; what came so far stays."""
+        self._output.abandon()
+        self._end("failed")
+        self.response.error = failure(error)
+
+    def cancel(self) -> None:
+        """Note that it was stopped; what came so far stays."""
+        self._output.abandon()
+        self._end("cancelled")
+
+    def _end(self, status: Status) -> None:
+        self.response.status = status
+        self.response.output = self._output.items
+
+
+def failure(error: Exception) -> ResponseError:
+    """Return why a response failed, as its object says it."""
+    code = "invalid_prompt" if isinstance(error, RequestError) else "server_error"
+    return ResponseError(code=code, message=body_of(error).error.message)
+
+
+def _usage(generation: Generation) -> ResponseUsage:
+    usage = usage_of(generation)
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=usage.prompt_tokens_details.cached_tokens),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=usage.completion_tokens_details.reasoning_tokens
+        ),
+        total_tokens=usage.total_tokens,
+    )

@@ -1,0 +1,185 @@
+"""What earlier turns said: stored responses as conversations of items.
+
+Knows the store's records and what is in them; nothing of how a response is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from llmfw.core.errors import EngineError, NotFoundError, RequestError
+from llmfw.core.storage import ResponseRecord, ResponseStore
+
+from ..schemas.responses import ItemList, Response
+from .ids import response_of
+from .items import REFERENCE, Item, kind_of
+from .job import Job, failure
+
+logger = logging.getLogger(__name__)
+
+RUNNING = ("queued", "in_progress")
+PURGE_EVERY_S = 60.0
+
+_decode_items = msgspec.json.Decoder(list[Item]).decode
+_decode_response = msgspec.json.Decoder(Response).decode
+
+
+class ResponseMemory:
+    """Stored responses.
+
+    Args:
+        store: is closed with it.
+        ttl_s: a conversation is removed so many seconds after its last response.
+    """
+
+    def __init__(self, store: ResponseStore, ttl_s: float) -> None:
+        self._store = store
+        self._ttl_s = ttl_s
+        self._purging: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Settle what a server that is no more has left unfinished, and begin to remove what is too old."""
+        for record in await self._store.unfinished():
+            response = _decode_response(record.response)
+            response.status = "failed"
+            response.error = failure(EngineError("the server ended while this response was being made"))
+            changed = {"status": "failed", "response": msgspec.json.encode(response)}
+            await self._store.put(msgspec.structs.replace(record, **changed))
+        self._purging = asyncio.create_task(self._purge())
+
+    async def close(self) -> None:
+        """Close the store."""
+        if self._purging is not None:
+            self._purging.cancel()
+            await asyncio.gather(self._purging, return_exceptions=True)
+        await self._store.close()
+
+    async def keep(self, job: Job) -> None:
+        """Store a response as it is now, unless the client does not want it stored."""
+        response = job.response
+        if response.store:
+            record = ResponseRecord(
+                id=response.id,
+                created_at=job.created_at,
+                status=response.status,
+                previous=response.previous_response_id,
+                response=msgspec.json.encode(response),
+                input=msgspec.json.encode(job.input),
+            )
+            await self._store.put(record)
+
+    async def find(self, response_id: str) -> ResponseRecord:
+        """Return a response; raise NotFoundError if it is not there."""
+        try:
+            return await self._store.get(response_id)
+        except KeyError:
+            raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
+
+    async def delete(self, response_id: str) -> None:
+        """Remove a response; raise NotFoundError if it is not there."""
+        try:
+            await self._store.delete(response_id)
+        except KeyError:
+            raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
+
+    async def conversation(self, previous_id: str | None) -> list[Item]:
+        """Return the items of all turns up to a response and with it; none for None.
+
+        Raises:
+            RequestError: it, or one that it continues, is not there; or it still runs.
+        """
+        if previous_id is None:
+            return []
+        try:
+            records = await self._store.conversation(previous_id)
+        except KeyError as error:
+            raise _not_found(previous_id, str(error.args[0])) from error
+        if records[-1].status in RUNNING:
+            raise RequestError(
+                f"previous_response_id is {previous_id!r}, which is {records[-1].status}; "
+                "it can be continued when it has ended",
+                param="previous_response_id",
+            )
+        return [item for record in records for item in (*_decode_items(record.input), *_output(record))]
+
+    async def resolved(self, given: str | Sequence[Item]) -> str | Sequence[Item]:
+        """Return an input with the items that its references stand for.
+
+        Raises:
+            RequestError: one of them is not stored here.
+        """
+        if isinstance(given, str):
+            return given
+        return [
+            await self._referred(item.get("id"), i) if kind_of(item) == REFERENCE else item
+            for i, item in enumerate(given)
+        ]
+
+    async def page(self, response_id: str, *, after: str | None, limit: int, newest_first: bool) -> ItemList:
+        """Return some of the items that a response had as its input, those of earlier turns included.
+
+        Raises:
+            NotFoundError: the response is not there, or one that it continues.
+            RequestError: there is no item `after`.
+        """
+        record = await self.find(response_id)
+        try:
+            items = [*await self.conversation(record.previous), *_decode_items(record.input)]
+        except RequestError as error:
+            raise NotFoundError(str(error), param="response_id", code=error.code) from error
+        if newest_first:
+            items.reverse()
+        ids = [item["id"] for item in items]
+        if after is not None and after not in ids:
+            raise RequestError(
+                f"after is {after[:100]!r}; it must be the id of an item of this response", param="after"
+            )
+        start = ids.index(after) + 1 if after is not None else 0
+        data = items[start : start + limit]
+        first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+        return ItemList(data=data, first_id=first, last_id=last, has_more=start + limit < len(items))
+
+    async def _referred(self, item_id: object, i: int) -> Item:
+        response_id = response_of(item_id) if isinstance(item_id, str) else None
+        try:
+            record = await self._store.get(response_id or "")
+        except KeyError:
+            items: list[Item] = []
+        else:
+            items = [*_decode_items(record.input), *_output(record)]
+        for item in items:
+            if item["id"] == item_id:
+                return item
+        raise RequestError(
+            f"input[{i}].id is {item_id!r:.100}; no item of this id is stored here", param=f"input[{i}].id"
+        )
+
+    async def _purge(self) -> None:
+        while True:
+            try:
+                removed = await self._store.purge(time.time() - self._ttl_s)
+            except Exception:
+                logger.exception("Old responses could not be removed")
+            else:
+                if removed:
+                    logger.info("Removed %d responses whose time was over", removed)
+            await asyncio.sleep(PURGE_EVERY_S)
+
+
+def _output(record: ResponseRecord) -> list[Item]:
+    output: list[Item] = msgspec.json.decode(record.response)["output"]
+    return output
+
+
+def _not_found(previous_id: str, missing: str) -> RequestError:
+    message = f"previous_response_id is {previous_id[:100]!r}; "
+    if missing == previous_id:
+        message += "there is no response of this id"
+    else:
+        message += f"it continues {missing!r}, which is not there any more"
+    return RequestError(message, param="previous_response_id", code="previous_response_not_found")

@@ -1,0 +1,204 @@
+"""The deltas of a generation → output items, and the events that tell of them as they grow.
+
+A new kind of delta, or a new call, ends the item before it. Items are made anew for each event, so that an event keeps
+what it said. Knows nothing of lifecycle events, of sequence numbers and of how events are sent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
+
+from ..chat_chunks import new_call_id
+from ..schemas.responses import (
+    FunctionCallItem,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
+    ReasoningPart,
+    TextPart,
+)
+from ..text_stream import Delta
+from .ids import item_id
+
+Event = dict[str, Any]
+"""With `type`, and the fields of that type but `sequence_number`."""
+
+
+class Output:
+    """The output of one response.
+
+    Args:
+        response_id: from which the items' ids are made.
+
+    Attributes:
+        items: those that are done.
+    """
+
+    def __init__(self, response_id: str) -> None:
+        self._response_id = response_id
+        self._open: _Open | None = None
+        self.items: list[OutputItem] = []
+
+    def add(self, delta: Delta) -> Iterator[Event]:
+        """Take the next delta; yield the events that it makes."""
+        if self._open is None or not self._open.takes(delta):
+            yield from self._close("completed")
+            yield from self._begin(delta)
+        assert self._open is not None
+        yield from self._open.add(delta)
+
+    def finish(self, status: str) -> Iterator[Event]:
+        """End the last item. An answer of no text is a message of no text."""
+        if self._open is None and not self.items:
+            yield from self._begin(ContentDelta(""))
+        yield from self._close(status)
+
+    def abandon(self) -> None:
+        """End the last item where it is, if there is one."""
+        list(self._close("incomplete"))
+
+    def _begin(self, delta: Delta) -> Iterator[Event]:
+        self._open = _begun(delta, self._response_id, len(self.items))
+        yield from self._open.opening()
+
+    def _close(self, status: str) -> Iterator[Event]:
+        if self._open is not None:
+            yield from self._open.closing(status)
+            self.items.append(self._open.item(status))
+            self._open = None
+
+
+class _Open(ABC):
+    """An item that is being made."""
+
+    prefix: str
+
+    def __init__(self, response_id: str, index: int) -> None:
+        self.id = item_id(self.prefix, response_id, "o", index)
+        self.index = index
+        self.pieces: list[str] = []
+
+    @abstractmethod
+    def takes(self, delta: Delta) -> bool:
+        """Return whether a delta belongs to this item."""
+
+    @abstractmethod
+    def add(self, delta: Any) -> Iterator[Event]:
+        """Take a delta of this item's kind."""
+
+    @abstractmethod
+    def item(self, status: str) -> OutputItem:
+        """Return the item as it is now."""
+
+    def opening(self) -> Iterator[Event]:
+        """Yield what precedes the first delta."""
+        yield {
+            "type": "response.output_item.added",
+            "output_index": self.index,
+            "item": self.item("in_progress"),
+        }
+
+    def closing(self, status: str) -> Iterator[Event]:
+        """Yield what follows the last delta."""
+        yield {"type": "response.output_item.done", "output_index": self.index, "item": self.item(status)}
+
+    def event(self, type: str, **fields: Any) -> Event:
+        """Return an event of a part of this item."""
+        return {"type": type, "item_id": self.id, "output_index": self.index, **fields}
+
+    @property
+    def text(self) -> str:
+        """All of it so far."""
+        return "".join(self.pieces)
+
+
+class _OpenText(_Open):
+    """An item of one part, which is a text."""
+
+    kind: type[Delta]
+    event_name: str
+    extra: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, response_id: str, index: int) -> None:
+        super().__init__(response_id, index)
+        self.has_part = False
+
+    @abstractmethod
+    def part(self) -> TextPart | ReasoningPart:
+        """Return the part as it is now."""
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, self.kind)
+
+    def opening(self) -> Iterator[Event]:
+        yield from super().opening()
+        self.has_part = True
+        yield self.event("response.content_part.added", content_index=0, part=self.part())
+
+    def add(self, delta: ContentDelta | ReasoningDelta) -> Iterator[Event]:
+        if delta.text:
+            self.pieces.append(delta.text)
+            yield self.event(f"{self.event_name}.delta", content_index=0, delta=delta.text, **self.extra)
+
+    def closing(self, status: str) -> Iterator[Event]:
+        yield self.event(f"{self.event_name}.done", content_index=0, text=self.text, **self.extra)
+        yield self.event("response.content_part.done", content_index=0, part=self.part())
+        yield from super().closing(status)
+
+
+class _OpenReasoning(_OpenText):
+    prefix, kind, event_name = "rs", ReasoningDelta, "response.reasoning_text"
+
+    def part(self) -> ReasoningPart:
+        return ReasoningPart(text=self.text)
+
+    def item(self, status: str) -> ReasoningItem:
+        return ReasoningItem(id=self.id, content=[self.part()] if self.has_part else [], status=status)
+
+
+class _OpenMessage(_OpenText):
+    prefix, kind, event_name = "msg", ContentDelta, "response.output_text"
+    extra: ClassVar[Mapping[str, Any]] = {"logprobs": []}
+
+    def part(self) -> TextPart:
+        return TextPart(text=self.text)
+
+    def item(self, status: str) -> MessageItem:
+        return MessageItem(id=self.id, content=[self.part()] if self.has_part else [], status=status)
+
+
+class _OpenCall(_Open):
+    prefix = "fc"
+
+    def __init__(self, response_id: str, index: int, first: ToolCallDelta) -> None:
+        super().__init__(response_id, index)
+        self.call_index = first.index
+        self.name = first.name or ""
+        self.call_id = new_call_id()
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, ToolCallDelta) and delta.index == self.call_index
+
+    def add(self, delta: ToolCallDelta) -> Iterator[Event]:
+        if delta.arguments:
+            self.pieces.append(delta.arguments)
+            yield self.event("response.function_call_arguments.delta", delta=delta.arguments)
+
+    def closing(self, status: str) -> Iterator[Event]:
+        yield self.event("response.function_call_arguments.done", name=self.name, arguments=self.text)
+        yield from super().closing(status)
+
+    def item(self, status: str) -> FunctionCallItem:
+        return FunctionCallItem(
+            id=self.id, status=status, call_id=self.call_id, name=self.name, arguments=self.text
+        )
+
+
+def _begun(delta: Delta, response_id: str, index: int) -> _Open:
+    if isinstance(delta, ToolCallDelta):
+        return _OpenCall(response_id, index, delta)
+    return (_OpenReasoning if isinstance(delta, ReasoningDelta) else _OpenMessage)(response_id, index)

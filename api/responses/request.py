@@ -1,0 +1,244 @@
+"""A Responses body → a body of chat completions, and errors of the one → errors of the other.
+
+Knows which fields stand for which; what they do is `api.chat`'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+
+from ..body import decode_nested
+from ..schemas.chat import ChatRequest
+from ..schemas.responses import InputRequest, ResponsesRequest
+
+MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata
+
+_SAME_NAME = (
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "min_p",
+    "min_tokens",
+    "presence_penalty",
+    "priority",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "temperature",
+    "thinking_budget",
+    "top_k",
+    "top_p",
+)
+_NEEDLESS = {
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",  # reasoning is given in clear, and can be given back so
+    "web_search_call.action.sources",
+    "web_search_call.results",
+}
+_LOGPROBS = "message.output_text.logprobs"
+_FUNCTION_KEYS = ("name", "description", "parameters", "strict")
+_TOOL_KEYS = {"type", *_FUNCTION_KEYS}
+
+
+def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
+    """Return the body of POST /v1/responses, and the names of fields in it that change nothing.
+
+    Raises:
+        RequestError: as `decode_nested`, or two fields that do not go together.
+    """
+    body, ignored = decode_nested(raw, ResponsesRequest, ("text", "reasoning"))
+    ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
+    ignored += [name for name in ("user", "safety_identifier", "prompt_cache_key") if getattr(body, name)]
+    _check_metadata(body.metadata or {})
+    if body.stream_options is not None:
+        if not body.stream:
+            raise RequestError("stream_options needs stream to be true", param="stream_options")
+        if body.stream_options.include_obfuscation:
+            ignored.append("stream_options.include_obfuscation")
+    if body.background and body.store is False:
+        raise RequestError("background needs store to be true: the response is fetched later", param="store")
+    if body.background and body.stream:
+        raise RequestError(
+            "stream is true, which a background response cannot be here: fetch it by its id",
+            param="stream",
+            code="unsupported_parameter",
+        )
+    return body, sorted(ignored)
+
+
+def decode_input(raw: bytes) -> tuple[InputRequest, list[str]]:
+    """As `decode_request`, for POST /v1/responses/input_tokens."""
+    body, ignored = decode_nested(raw, InputRequest, ("text", "reasoning"))
+    return body, sorted(ignored + _unused_tool_keys(body.tools or ()))
+
+
+def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRequest:
+    """Return the chat that a body asks for.
+
+    Args:
+        messages: of the whole conversation, without the instructions.
+
+    Raises:
+        RequestError: names the field that is wrong.
+    """
+    return msgspec.convert(chat_fields(body, messages), ChatRequest)
+
+
+def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of the chat that a body asks for, without those that are left to the server."""
+    instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    fields: dict[str, Any] = {
+        "model": body.model,
+        "messages": [*instructions, *messages],
+        "tools": [_chat_tool(tool, i) for i, tool in enumerate(body.tools or ())] or None,
+        "tool_choice": _chat_choice(body.tool_choice),
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+        "response_format": _chat_format(format_of(body)),
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    if isinstance(body, ResponsesRequest):
+        fields["max_completion_tokens"] = body.max_output_tokens
+        fields |= {name: getattr(body, name) for name in _SAME_NAME}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def format_of(body: InputRequest) -> dict[str, Any]:
+    """Return what the text has to be, checked.
+
+    Raises:
+        RequestError: names the part that is wrong.
+    """
+    given = (body.text.format if body.text else None) or {"type": "text"}
+    kind = given.get("type")
+    if kind not in ("text", "json_object", "json_schema"):
+        _wrong("text.format.type", kind, "'text', 'json_object' or 'json_schema'")
+    if kind != "json_schema":
+        return {"type": kind}
+    if not isinstance(given.get("name"), str):
+        _wrong("text.format.name", given.get("name"), "the format's name")
+    if not isinstance(given.get("schema"), dict):
+        _wrong("text.format.schema", given.get("schema"), "a JSON schema")
+    return {"description": None, "strict": None, **given}
+
+
+def tools_of(body: InputRequest) -> list[dict[str, Any]]:
+    """Return the tools as a response shows them."""
+    nulls: dict[str, Any] = {"description": None, "parameters": None, "strict": None}
+    return [{**nulls, **tool} for tool in body.tools or ()]
+
+
+def renamed(error: RequestError) -> RequestError:
+    """Return an error of chat completions with its field's name in a Responses body."""
+    theirs = error.param or ""
+    for pattern, ours in _NAMES:
+        param, found = re.subn(pattern, ours, theirs)
+        if found:
+            return RequestError(str(error).replace(theirs, param), param=param, code=error.code)
+    return error
+
+
+_NAMES = (
+    (r"^max(_completion)?_tokens$", "max_output_tokens"),
+    (r"^messages.*|^prompt$", "input"),
+    (r"^tools\[(\d+)\]\.function", r"tools[\1]"),
+    (r"^response_format(\.json_schema)?", "text.format"),
+    (r"^reasoning_effort", "reasoning.effort"),
+    (r"^tool_choice\.(function|allowed_tools)", "tool_choice"),
+)
+"""A field's name in a body of chat completions → the one here."""
+
+
+def _chat_tool(tool: dict[str, Any], i: int) -> dict[str, Any]:
+    if tool.get("type") != "function":
+        _wrong(f"tools[{i}].type", tool.get("type"), "'function': this server runs no tools of its own")
+    return {
+        "type": "function",
+        "function": {key: tool[key] for key in _FUNCTION_KEYS if tool.get(key) is not None},
+    }
+
+
+def _chat_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    """Return a tool choice in the form of chat completions, where what is chosen is one level deeper."""
+    if not isinstance(choice, dict):
+        return choice
+    kind = choice.get("type")
+    if kind == "function":
+        return {"type": kind, "function": {"name": choice.get("name")}}
+    if kind != "allowed_tools":
+        _wrong("tool_choice.type", kind, "'function' or 'allowed_tools'")
+    tools = choice.get("tools")
+    if not isinstance(tools, list):
+        _wrong("tool_choice.tools", tools, "a list of tools")
+    deeper = [_allowed_tool(tool, i) for i, tool in enumerate(tools)]
+    return {"type": kind, "allowed_tools": {"mode": choice.get("mode"), "tools": deeper}}
+
+
+def _allowed_tool(tool: Any, i: int) -> dict[str, Any]:
+    if not (isinstance(tool, dict) and tool.get("type") == "function"):
+        _wrong(f"tool_choice.tools[{i}]", tool, "a tool of type 'function'")
+    return {"type": "function", "function": {"name": tool.get("name")}}
+
+
+def _chat_format(form: dict[str, Any]) -> dict[str, Any] | None:
+    if form["type"] == "text":
+        return None
+    if form["type"] == "json_object":
+        return form
+    inner = {key: value for key, value in form.items() if key != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": inner}
+
+
+def _unused_tool_keys(tools: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        f"tools[{i}].{key}"
+        for i, tool in enumerate(tools)
+        if tool.get("type") == "function"
+        for key in tool
+        if key not in _TOOL_KEYS and tool[key] is not None
+    ]
+
+
+def _check_include(names: Sequence[str]) -> list[str]:
+    """Return what is asked to be included and never is, because there is nothing of the kind."""
+    for i, name in enumerate(names):
+        if name == _LOGPROBS:
+            raise RequestError(
+                f"include[{i}] is {name!r}: log probabilities are not supported yet",
+                param=f"include[{i}]",
+                code="unsupported_parameter",
+            )
+        if name not in _NEEDLESS:
+            _wrong(f"include[{i}]", name, f"one of {', '.join(sorted(_NEEDLESS))}")
+    return [f"include[{name}]" for name in names]
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    if len(metadata) > MAX_PAIRS:
+        raise RequestError(
+            f"metadata has {len(metadata)} pairs; it must have at most {MAX_PAIRS}", param="metadata"
+        )
+    for key, value in metadata.items():
+        if len(key) > MAX_KEY:
+            raise RequestError(
+                f"metadata has the key {key[:100]!r} of {len(key)} characters; at most {MAX_KEY} are allowed",
+                param="metadata",
+            )
+        if len(value) > MAX_VALUE:
+            raise RequestError(
+                f"metadata.{key} has {len(value)} characters; at most {MAX_VALUE} are allowed",
+                param=f"metadata.{key}",
+            )
+
+
+def _wrong(param: str, value: Any, expected: str) -> NoReturn:
+    raise RequestError(f"{param} is {value!r:.100}; it must be {expected}", param=param)

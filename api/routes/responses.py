@@ -1,0 +1,139 @@
+"""/v1/responses and what is below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from litestar import Request, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from llmfw.core.errors import RequestError
+
+from ..body import report_ignored
+from ..operation import describe
+from ..responses.request import decode_input, decode_request
+from ..responses.service import ResponseService
+from ..schemas.responses import (
+    DeletedResponse,
+    InputRequest,
+    InputTokens,
+    ItemList,
+    Response,
+    ResponsesRequest,
+    StreamEvent,
+)
+from ..sse import EventStreamResponse
+from .respond import json_response, read_json, while_connected
+
+MAX_PAGE, DEFAULT_PAGE = 100, 20
+
+
+def response_routes(responses: ResponseService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+    return [*_making_routes(responses, strict), *_stored_routes(responses)]
+
+
+def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHandler]:
+    @post(
+        "/v1/responses",
+        status_code=200,
+        opt=describe("Answer, and remember it.", body=ResponsesRequest, reply=Response, chunk=StreamEvent),
+    )
+    async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_request(await read_json(request))
+        headers = report_ignored(ignored, strict)
+        job = await responses.prepare(body)
+        if body.stream:
+            return EventStreamResponse(responses.stream(job), headers)
+        if body.background:
+            return json_response(await responses.run_in_background(job), headers)
+        return json_response(await while_connected(request.receive, responses.reply(job)), headers)
+
+    @post(
+        "/v1/responses/input_tokens",
+        status_code=200,
+        opt=describe("Count a prompt's tokens.", body=InputRequest, reply=InputTokens),
+    )
+    async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_input(await read_json(request))
+        return json_response(
+            InputTokens(input_tokens=await responses.count_tokens(body)), report_ignored(ignored, strict)
+        )
+
+    return [create_response, count_input_tokens]
+
+
+def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
+    @get("/v1/responses/{response_id:str}", opt=describe("Return a stored response.", reply=Response))
+    async def retrieve_response(request: Request[Any, Any, Any], response_id: str) -> ASGIApp:
+        if request.query_params.get("stream", "false").lower() not in ("false", "0"):
+            raise RequestError(
+                "stream is true; a stored response is fetched whole: ask again until its status is final",
+                param="stream",
+                code="unsupported_parameter",
+            )
+        return _json(await responses.get(response_id))
+
+    @delete(
+        "/v1/responses/{response_id:str}",
+        status_code=200,
+        opt=describe("Remove a stored response.", reply=DeletedResponse),
+    )
+    async def delete_response(response_id: str) -> ASGIApp:
+        await responses.delete(response_id)
+        return json_response(DeletedResponse(id=response_id))
+
+    @post(
+        "/v1/responses/{response_id:str}/cancel",
+        status_code=200,
+        opt=describe("Stop a background response.", reply=Response),
+    )
+    async def cancel_response(response_id: str) -> ASGIApp:
+        return _json(await responses.cancel(response_id))
+
+    @get(
+        "/v1/responses/{response_id:str}/input_items",
+        opt=describe(
+            "List a response's input items.",
+            reply=ItemList,
+            query={"after": str, "limit": int, "order": Literal["asc", "desc"]},
+        ),
+    )
+    async def list_input_items(request: Request[Any, Any, Any], response_id: str) -> ASGIApp:
+        query = request.query_params
+        page = await responses.input_items(
+            response_id,
+            after=query.get("after"),
+            limit=_limit(query),
+            newest_first=_order(query) == "desc",
+        )
+        return json_response(page)
+
+    return [retrieve_response, delete_response, cancel_response, list_input_items]
+
+
+def _json(body: bytes) -> ASGIResponse:
+    return ASGIResponse(body=body, media_type="application/json")
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    given = query.get("limit", str(DEFAULT_PAGE))
+    if not (given.isascii() and given.isdigit() and len(given) < 4 and 1 <= int(given) <= MAX_PAGE):
+        raise RequestError(
+            f"limit is {given[:100]!r}; it must be a number from 1 to {MAX_PAGE}", param="limit"
+        )
+    return int(given)
+
+
+def _order(query: Mapping[str, str]) -> str:
+    given = query.get("order", "desc")
+    if given not in ("asc", "desc"):
+        raise RequestError(f"order is {given[:100]!r}; it must be asc or desc", param="order")
+    return given

@@ -1,0 +1,249 @@
+"""Responses: the request's body, and the object that answers it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, SmallInt, StreamOptions
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
+
+_NO_TOOLS_OF_ITS_OWN = "this server runs no tools of its own"
+_CHAT_FIELD = "that is a field of chat completions; here it is {}"
+
+
+class ReasoningConfig(Body, kw_only=True):
+    """How much the model thinks. What else OpenAI knows of it is reported as ignored."""
+
+    effort: Effort | None = None
+
+
+class TextConfig(Body, kw_only=True):
+    """What the text has to be. `verbosity` is reported as ignored."""
+
+    format: dict[str, Any] | None = None
+
+
+class InputRequest(Body, kw_only=True):
+    """What is read of a body to make the prompt: all of POST /v1/responses/input_tokens."""
+
+    model: str | None = None
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    refused: ClassVar[dict[str, str]] = {
+        **UNSUPPORTED,
+        **dict.fromkeys(GRAMMAR_FIELDS, "what the text has to be is said by text.format"),
+        "context_management": "this server does not compact conversations",
+        "conversation": "this server keeps no conversation objects; use previous_response_id",
+        "prompt": "this server keeps no prompt templates; use instructions and input",
+        "max_tool_calls": _NO_TOOLS_OF_ITS_OWN,
+        "moderation": "this server does not moderate",
+        "truncation": "a conversation that does not fit is refused, never cut",
+        "logprobs": "log probabilities are not supported yet",
+        "top_logprobs": "log probabilities are not supported yet",
+        "messages": _CHAT_FIELD.format("input"),
+        "max_tokens": _CHAT_FIELD.format("max_output_tokens"),
+        "max_completion_tokens": _CHAT_FIELD.format("max_output_tokens"),
+        "reasoning_effort": _CHAT_FIELD.format("reasoning.effort"),
+        "n": "a request has one response",
+    }
+
+    def asks(self, name: str, value: Any) -> bool:
+        if name == "truncation":
+            return value not in (None, "disabled")
+        if name == "n":
+            return value not in (None, 1)
+        if name in GRAMMAR_FIELDS:  # an empty schema asks for JSON
+            return value not in (None, {"type": "text"})
+        return super().asks(name, value)
+
+
+class ResponsesRequest(InputRequest, kw_only=True):
+    """Body of POST /v1/responses. Below the blank line: fields that OpenAI's has not, as in chat completions."""
+
+    background: bool | None = None
+    include: list[str] | None = None
+    max_output_tokens: SmallInt | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+    frequency_penalty: float | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, float] | None = None
+    min_p: float | None = None
+    min_tokens: SmallInt | None = None
+    presence_penalty: float | None = None
+    priority: SmallInt | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    thinking_budget: SmallInt | None = None
+    top_k: SmallInt | None = None
+
+
+class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"):
+    """The text of a message."""
+
+    text: str
+    annotations: list[dict[str, Any]] = []
+    logprobs: list[dict[str, Any]] = []
+
+
+class ReasoningPart(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning_text"):
+    """The text of the thinking."""
+
+    text: str
+
+
+class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
+    """What the model thought before it answered or called."""
+
+    id: str
+    summary: list[dict[str, Any]] = []
+    content: list[ReasoningPart]
+    status: str
+
+
+class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """What the model answered."""
+
+    id: str
+    status: str
+    role: str = "assistant"
+    content: list[TextPart]
+
+
+class FunctionCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """A function that the model calls."""
+
+    id: str
+    status: str
+    call_id: str
+    name: str
+    arguments: str
+
+
+OutputItem = ReasoningItem | MessageItem | FunctionCallItem
+
+
+class InputTokensDetails(msgspec.Struct, kw_only=True):
+    """What is known of the prompt's tokens. None are written to a cache that costs extra."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputTokensDetails(msgspec.Struct, kw_only=True):
+    """What is known of the new tokens."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(msgspec.Struct, kw_only=True):
+    """Token counts of a response."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ResponseError(msgspec.Struct, kw_only=True):
+    """Why a response failed: "server_error", or "invalid_prompt" where the engine refused it."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(msgspec.Struct, kw_only=True):
+    """Why a response ended early."""
+
+    reason: str = "max_output_tokens"
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """The object that answers, whole or while it is made."""
+
+    id: str
+    object: str = "response"
+    created_at: int
+    status: Status
+    background: bool = False
+    completed_at: int | None = None
+    conversation: None = None
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: None = None
+    metadata: dict[str, str]
+    model: str
+    output: list[OutputItem] = []
+    parallel_tool_calls: bool
+    previous_response_id: str | None = None
+    prompt: None = None
+    prompt_cache_key: str | None = None
+    reasoning: dict[str, Any]
+    safety_identifier: str | None = None
+    service_tier: str = "default"
+    store: bool
+    temperature: float
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int = 0
+    top_p: float
+    truncation: str = "disabled"
+    usage: ResponseUsage | None = None
+    user: str | None = None
+
+
+class StreamEvent(msgspec.Struct, kw_only=True):
+    """What every event of a stream has. The other fields are those that OpenAI gives its type."""
+
+    type: str
+    sequence_number: int
+
+
+class DeletedResponse(msgspec.Struct, kw_only=True):
+    """Reply to a deletion."""
+
+    id: str
+    object: str = "response"
+    deleted: bool = True
+
+
+class ItemList(msgspec.Struct, kw_only=True):
+    """A page of input items. The ids are null where it is empty."""
+
+    object: str = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class InputTokens(msgspec.Struct, kw_only=True):
+    """How many tokens a body's prompt has."""
+
+    object: str = "response.input_tokens"
+    input_tokens: Annotated[int, msgspec.Meta(ge=1)]

@@ -1,0 +1,15 @@
+"""Stores in the server's memory: fast, and empty after a restart."""
+
+from __future__ import annotations
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+
+@hookimpl
+def register_response_stores(register: Register) -> None:
+    register(
+        "memory",
+        "llmfw.plugins.store_memory.responses:MemoryResponses",
+        summary="responses in memory, gone after a restart",
+    )

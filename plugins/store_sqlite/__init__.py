@@ -1,0 +1,15 @@
+"""Stores in SQLite files: what they hold survives a restart and a crash."""
+
+from __future__ import annotations
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+
+@hookimpl
+def register_response_stores(register: Register) -> None:
+    register(
+        "sqlite",
+        "llmfw.plugins.store_sqlite.responses:SqliteResponses",
+        summary="responses in responses.db in the folder of --storage",
+    )

@@ -1,0 +1,194 @@
+"""Responses in a SQLite file. Knows nothing of what they hold.
+
+All statements run in one thread of the store's own: they are in order, and the event loop never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlite_utils
+
+from llmfw.core.errors import ConfigError
+from llmfw.core.storage import ResponseRecord, ResponseStore
+
+from .database import Database
+
+ResultT = TypeVar("ResultT")
+
+APPLICATION_ID = 0x6C6C6D72  # "llmr"
+
+
+def _first_tables(db: sqlite_utils.Database) -> None:
+    """Responses, and the conversations that they are in: named by their first response's id."""
+    db.table("responses").create(
+        {
+            "id": str,
+            "root": str,
+            "previous": str,
+            "created_at": float,
+            "status": str,
+            "size": int,
+            "response": bytes,
+            "input": bytes,
+        },
+        pk="id",
+    )
+    db.table("conversations").create({"root": str, "last_at": float, "size": int}, pk="root")
+    db.table("responses").create_index(["root"])
+    db.table("responses").create_index(["status"])
+    db.table("conversations").create_index(["last_at", "root"])
+
+
+MIGRATIONS = (_first_tables,)
+
+_CONVERSATION = """
+with recursive turn(id, previous, age) as (
+    select id, previous, 0 from responses where id = ?
+    union all
+    select older.id, older.previous, turn.age + 1 from responses as older join turn on older.id = turn.previous
+)
+select responses.* from responses join turn using (id) order by turn.age desc
+"""
+
+
+class SqliteResponses(ResponseStore):
+    """Keeps responses in `responses.db`.
+
+    Raises:
+        ConfigError: from the constructor, as `Database`, or no folder was named.
+    """
+
+    def __init__(self, folder: Path | None, max_bytes: int) -> None:
+        if folder is None:
+            raise ConfigError("response store 'sqlite' needs a folder: give --storage DIR")
+        self._max_bytes = max_bytes
+        self._file = Database(folder / "responses.db", APPLICATION_ID, MIGRATIONS)
+        self._db = self._file.db
+        self._bytes = int(next(self._db.query("select total(size) as size from conversations"))["size"])
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="responses")
+
+    async def put(self, record: ResponseRecord) -> None:
+        await self._aside(self._put, record)
+
+    async def get(self, response_id: str) -> ResponseRecord:
+        return await self._aside(self._get, response_id)
+
+    async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
+        return await self._aside(self._conversation, response_id)
+
+    async def delete(self, response_id: str) -> None:
+        await self._aside(self._delete, response_id)
+
+    async def unfinished(self) -> Sequence[ResponseRecord]:
+        return await self._aside(self._unfinished)
+
+    async def purge(self, before: float) -> int:
+        return await self._aside(self._purge, before)
+
+    async def close(self) -> None:
+        await self._aside(self._file.close)
+        self._thread.shutdown()
+
+    async def _aside(self, work: Callable[..., ResultT], *args: Any) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    def _put(self, record: ResponseRecord) -> None:
+        with self._db.atomic():
+            old = self._row(record.id)
+            before = old or self._row(record.previous)
+            root = before["root"] if before else record.id
+            grown = record.size - (old["size"] if old else 0)
+            self._db.table("responses").insert(
+                {
+                    "id": record.id,
+                    "root": root,
+                    "previous": record.previous,
+                    "created_at": record.created_at,
+                    "status": record.status,
+                    "size": record.size,
+                    "response": record.response,
+                    "input": record.input,
+                },
+                replace=True,
+            )
+            self._db.execute(
+                "insert into conversations (root, last_at, size) values (:root, :at, :grown) on conflict (root) "
+                "do update set last_at = max(last_at, excluded.last_at), size = size + excluded.size",
+                {"root": root, "at": record.created_at, "grown": grown},
+            )
+            freed = self._make_room(grown)
+        self._bytes += grown - freed
+
+    def _make_room(self, grown: int) -> int:
+        """Remove conversations until the rest fits; return their size."""
+        freed = 0
+        while self._bytes + grown - freed > self._max_bytes:
+            oldest = next(self._db.query("select * from conversations order by last_at, root limit 1"))
+            self._forget(oldest["root"])
+            freed += oldest["size"]
+        return freed
+
+    def _get(self, response_id: str) -> ResponseRecord:
+        row = self._row(response_id)
+        if row is None:
+            raise KeyError(response_id)
+        return _record(row)
+
+    def _conversation(self, response_id: str) -> list[ResponseRecord]:
+        found = [_record(row) for row in self._db.query(_CONVERSATION, [response_id])]
+        missing = found[0].previous if found else response_id
+        if missing is not None:
+            raise KeyError(missing)
+        return found
+
+    def _delete(self, response_id: str) -> None:
+        row = self._row(response_id)
+        if row is None:
+            raise KeyError(response_id)
+        with self._db.atomic():
+            self._db.table("responses").delete(response_id)
+            self._db.execute(
+                "update conversations set size = size - ? where root = ?", [row["size"], row["root"]]
+            )
+            self._db.execute(
+                "delete from conversations where root = :root "
+                "and not exists (select 1 from responses where root = :root)",
+                {"root": row["root"]},
+            )
+        self._bytes -= row["size"]
+        self._shrink()
+
+    def _unfinished(self) -> list[ResponseRecord]:
+        rows = self._db.table("responses").rows_where("status in ('queued', 'in_progress')")
+        return [_record(row) for row in rows]
+
+    def _purge(self, before: float) -> int:
+        old = list(self._db.table("conversations").rows_where("last_at < ?", [before]))
+        with self._db.atomic():
+            removed = sum(self._forget(row["root"]) for row in old)
+        self._bytes -= sum(row["size"] for row in old)
+        self._shrink()
+        return removed
+
+    def _forget(self, root: str) -> int:
+        """Remove a conversation; return how many responses it had."""
+        removed = self._db.execute("delete from responses where root = ?", [root]).rowcount
+        self._db.execute("delete from conversations where root = ?", [root])
+        return int(removed)
+
+    def _shrink(self) -> None:
+        """Give the file's free pages back to the file system."""
+        self._db.conn.executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page
+
+    def _row(self, response_id: str | None) -> dict[str, Any] | None:
+        rows = self._db.query("select * from responses where id = ?", [response_id])
+        return next(iter(rows), None)
+
+
+def _record(row: Mapping[str, Any]) -> ResponseRecord:
+    return ResponseRecord(**{name: row[name] for name in ResponseRecord.__struct_fields__})

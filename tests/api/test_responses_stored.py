@@ -1,0 +1,202 @@
+"""What the Responses API remembers: stored responses, pages of their items, the background, restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import Response, ResponseInputItem
+from pydantic import TypeAdapter
+
+from llmfw.plugins.store_sqlite.responses import SqliteResponses
+
+from ..doubles.echo_engine import CRASH, WAIT, EchoEngine
+from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving, wait_until
+
+TRANSCRIPT = "{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}"
+"""A chat template that makes the echo engine answer with the whole conversation."""
+
+
+def create(sdk: openai.OpenAI, input: Any, **fields: Any) -> Any:
+    return sdk.responses.create(model=SERVED_NAME, input=input, **fields)
+
+
+def test_a_response_is_stored_until_it_is_deleted(sdk: openai.OpenAI) -> None:
+    made = create(sdk, "hello")
+    assert sdk.responses.retrieve(made.id).to_dict() == made.to_dict()
+    sdk.responses.delete(made.id)
+    for call in (
+        sdk.responses.retrieve,
+        sdk.responses.delete,
+        sdk.responses.cancel,
+        sdk.responses.input_items.list,
+    ):
+        with pytest.raises(openai.NotFoundError):
+            call(made.id)
+
+
+@pytest.mark.parametrize("response_id", ["%ff", "%00", "%ed%a0%80", "'", "x" * 5000, "a%2Fb"])
+def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> None:
+    store = SqliteResponses(tmp_path, 2**20)
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), response_store=store) as served:
+        assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
+        reply = served.post("/v1/responses", {"input": "x", "previous_response_id": response_id})
+        assert reply.json()["error"]["code"] == "previous_response_not_found"
+
+
+def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) -> None:
+    made = create(sdk, "hello", store=False)
+    assert made.to_dict()["store"] is False
+    with pytest.raises(openai.NotFoundError):
+        sdk.responses.retrieve(made.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(sdk, "more", previous_response_id=made.id)
+    assert caught.value.code == "previous_response_not_found"
+
+
+def test_a_conversation_with_a_deleted_turn_says_which(sdk: openai.OpenAI) -> None:
+    first = create(sdk, "a")
+    second = create(sdk, "b", previous_response_id=first.id)
+    sdk.responses.delete(first.id)
+    with pytest.raises(
+        openai.BadRequestError, match=f"{second.id}.* continues '{first.id}', which is not there"
+    ):
+        create(sdk, "c", previous_response_id=second.id)
+
+
+def test_input_items_are_listed_page_by_page_over_all_turns(sdk: openai.OpenAI) -> None:
+    first = create(sdk, "a")
+    second = create(sdk, [{"role": "user", "content": text} for text in "bcd"], previous_response_id=first.id)
+    page = sdk.responses.input_items.list(second.id, limit=2, order="asc")
+    assert (page.has_more, page.first_id, page.last_id) == (True, page.data[0].id, page.data[1].id)
+    texts = [item.content[0].text for item in page]
+    assert texts == ["a", "a", "b", "c", "d"]
+    assert [item.content[0].text for item in sdk.responses.input_items.list(second.id)] == texts[::-1]
+    for item in page:
+        TypeAdapter(ResponseInputItem).validate_python(item.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("query", "param"), [("limit=0", "limit"), ("order=up", "order"), ("after=x", "after")]
+)
+def test_a_wrong_page_is_refused_by_name(server: Served, query: str, param: str) -> None:
+    made = server.post("/v1/responses", {"input": "x"}).json()
+    reply = httpx.get(f"{server.url}/v1/responses/{made['id']}/input_items?{query}")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_input_tokens_are_counted_without_generating(server: Served, sdk: openai.OpenAI) -> None:
+    before = len(server.engine.requests)
+    assert sdk.responses.input_tokens.count(model=SERVED_NAME, input="hello").input_tokens == 5
+    assert len(server.engine.requests) == before
+
+
+def wait_for(sdk: openai.OpenAI, response_id: str, status: str) -> Response:
+    wait_until(lambda: sdk.responses.retrieve(response_id).status == status)
+    return sdk.responses.retrieve(response_id)
+
+
+def test_a_background_response_is_queued_at_once_and_completed_later(sdk: openai.OpenAI) -> None:
+    made = create(sdk, "hello", background=True)
+    assert (made.status, made.output) == ("queued", [])
+    assert wait_for(sdk, made.id, "completed").output_text == "hello"
+    assert sdk.responses.cancel(made.id).status == "completed"
+
+
+def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="background"):
+        sdk.responses.cancel(create(sdk, "hello").id)
+
+
+def test_a_stored_response_is_not_streamed(server: Served) -> None:
+    made = server.post("/v1/responses", {"input": "x"}).json()
+    reply = httpx.get(f"{server.url}/v1/responses/{made['id']}?stream=true")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "stream")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Served]:
+    """A server whose tokenizer makes "w" the token that waits for ever and "c" the one that crashes."""
+    tokenizer = byte_tokenizer(tmp_path)
+    encode = tokenizer.encode_aside
+    odd = {tokenizer.encode(text)[0]: token for text, token in (("w", WAIT), ("c", CRASH))}
+
+    async def encode_odd(text: str, **options: Any) -> list[int]:
+        return [odd.get(token, token) for token in await encode(text, **options)]
+
+    tokenizer.encode_aside = encode_odd  # type: ignore[method-assign]
+    with serving(EchoEngine(), tokenizer) as served:
+        yield served
+
+
+def test_cancelling_ends_the_generation(odd: Served) -> None:
+    with odd.openai() as sdk:
+        made = create(sdk, "w", background=True)
+        wait_until(lambda: odd.engine.has_work)
+        with pytest.raises(openai.BadRequestError, match="can be continued when it has ended"):
+            create(sdk, "more", previous_response_id=made.id)
+        assert sdk.responses.cancel(made.id).status == "cancelled"
+        assert sdk.responses.retrieve(made.id).status == "cancelled"
+        wait_until(lambda: len(odd.engine.aborted) == 1)
+
+
+def test_deleting_a_response_that_runs_ends_it(odd: Served) -> None:
+    with odd.openai() as sdk:
+        made = create(sdk, "w", background=True)
+        wait_until(lambda: odd.engine.has_work)
+        sdk.responses.delete(made.id)
+        wait_until(lambda: len(odd.engine.aborted) == 1)
+
+
+def test_a_background_response_that_fails_says_why(odd: Served) -> None:
+    with odd.openai() as sdk:
+        made = create(sdk, "c", background=True)
+        failed = wait_for(sdk, made.id, "failed")
+        assert failed.error is not None
+        assert failed.error.code == "server_error"
+
+
+def test_a_failure_in_mid_stream_is_an_event(odd: Served) -> None:
+    with odd.openai() as sdk:
+        last = list(create(sdk, "c", stream=True))[-1]
+        assert (last.type, last.response.error.code) == ("response.failed", "server_error")
+        assert sdk.responses.retrieve(last.response.id).status == "failed"
+
+
+def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(tmp_path)
+    with serving(
+        EchoEngine(), tokenizer, TRANSCRIPT, response_store=SqliteResponses(tmp_path, 2**20)
+    ) as served:
+        first = create(served.openai(), "a")
+    with serving(
+        EchoEngine(), tokenizer, TRANSCRIPT, response_store=SqliteResponses(tmp_path, 2**20)
+    ) as served:
+        second = create(served.openai(), "b", previous_response_id=first.id)
+    assert second.output_text == "user:a|assistant:user:a||user:b|"
+
+
+def test_what_ran_when_the_server_ended_is_failed_after_a_restart(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(tmp_path)
+    store = SqliteResponses(tmp_path, 2**20)
+    with serving(EchoEngine(delay=0.2), tokenizer, response_store=store) as served:
+        made = create(served.openai(), "a long answer", background=True)
+    with serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served:
+        found = served.openai().responses.retrieve(made.id)
+    assert found.status == "failed"
+    assert found.error is not None
+    assert "the server ended" in found.error.message
+
+
+def test_old_conversations_are_removed(tmp_path: Path) -> None:
+    with serving(
+        EchoEngine(), byte_tokenizer(tmp_path), response_store=SqliteResponses(tmp_path, 2**20)
+    ) as served:
+        made = create(served.openai(), "a")
+    options: Any = {"response_store": SqliteResponses(tmp_path, 2**20), "response_ttl_days": 1e-9}
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), **options) as served:
+        wait_until(lambda: httpx.get(f"{served.url}/v1/responses/{made.id}").status_code == 404)
