@@ -106,7 +106,7 @@ class NativeService:
         if given is None:
             raise RequestError("text is missing; give text or input_ids", param="text")
         if isinstance(given, str):
-            return [await self._encode(given)], False
+            return [await self._generator.encode(given)], False
         kinds = {type(each) for each in given}
         if kinds == {int}:
             return [cast("list[int]", given)], False
@@ -116,11 +116,9 @@ class NativeService:
                 param=param,
             )
         return [
-            await self._encode(each) if isinstance(each, str) else cast("list[int]", each) for each in given
+            await self._generator.encode(each) if isinstance(each, str) else cast("list[int]", each)
+            for each in given
         ], True
-
-    async def _encode(self, text: str) -> list[int]:
-        return await self._generator.encode(text)
 
 
 def _text_of(deltas: Sequence[Delta]) -> str:

@@ -39,8 +39,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._longest = max(map(len, backend.get_vocab()), default=1)
         self._bytes = TokenBytes(backend)
+        self._longest = max(map(len, backend.get_vocab()), default=1)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template

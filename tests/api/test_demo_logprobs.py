@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +10,12 @@ import torch
 from openai.types.chat import ChatCompletion
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
-from ..doubles.serving import Served, serving
+from ..doubles.serving import Served
 from .test_completions import complete
 
 PROMPTS = ["The capital of France is Paris.", "Grüße aus 東京 🎉, it said. Once upon a time there was"]
@@ -28,19 +25,8 @@ ASKED = {"temperature": 0, "max_tokens": 16, "logprobs": True, "top_logprobs": 3
 
 
 @pytest.fixture(scope="module")
-def path() -> str:
-    return resolve_model("demo", load_plugins().registry).path
-
-
-@pytest.fixture(scope="module")
-def served(path: str, demo: Tokenizer) -> Iterator[Served]:
-    config = EngineConfig(model=path, dtype="float32", max_total_tokens=8192)
-    with serving(Engine.build(config, load_plugins().registry), demo, demo.chat_template) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def reference(path: str) -> Any:
+def reference() -> Any:
+    path = resolve_model("demo", load_plugins().registry).path
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
 
     def logprobs(token_ids: list[int]) -> torch.Tensor:
@@ -52,11 +38,11 @@ def reference(path: str) -> Any:
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
 def test_a_scored_prompt_has_transformers_log_probabilities(
-    served: Served, demo: Tokenizer, reference: Any, as_token_ids: bool
+    demo_server: Served, demo: Tokenizer, reference: Any, as_token_ids: bool
 ) -> None:
     ids = [demo.encode(prompt) for prompt in PROMPTS]
     fields = {"max_tokens": 1, "echo": True, "logprobs": 1, "seed": 1234, "temperature": 0}
-    body = complete(served, prompt=ids if as_token_ids else PROMPTS, **fields)
+    body = complete(demo_server, prompt=ids if as_token_ids else PROMPTS, **fields)
     for choice, token_ids, text in zip(body["choices"], ids, PROMPTS, strict=True):
         expected = reference(token_ids)
         own = expected[:-1].gather(1, torch.tensor(token_ids[1:]).unsqueeze(1)).squeeze(1)
@@ -69,23 +55,23 @@ def test_a_scored_prompt_has_transformers_log_probabilities(
 
 
 @pytest.mark.parametrize("prompt", [PROMPTS[1], "<|im_start|>user\nHi<|im_end|>\n"])
-def test_each_token_s_text_stands_at_its_offset(served: Served, prompt: str) -> None:
-    [choice] = complete(served, prompt=prompt, echo=True, logprobs=0, temperature=0)["choices"]
+def test_each_token_s_text_stands_at_its_offset(demo_server: Served, prompt: str) -> None:
+    [choice] = complete(demo_server, prompt=prompt, echo=True, logprobs=0, temperature=0)["choices"]
     tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
     for name, offset in zip(tokens[:-1], offsets[:-1], strict=True):
         assert name.startswith("bytes:") or choice["text"].startswith(name, offset)
 
 
-def test_special_tokens_that_are_not_shown_take_no_room(served: Served) -> None:
+def test_special_tokens_that_are_not_shown_take_no_room(demo_server: Served) -> None:
     for skip, expected in ((True, [0, 0, 1, 1]), (False, [0, 10, 11, 23])):
         fields = {"prompt": [2, 10, 1, 11], "echo": True, "logprobs": 0, "max_tokens": 0}
-        [choice] = complete(served, **fields, skip_special_tokens=skip)["choices"]
+        [choice] = complete(demo_server, **fields, skip_special_tokens=skip)["choices"]
         assert choice["logprobs"]["tokens"] == ["<|im_end|>", "(", "<|im_start|>", ")"]
         assert choice["logprobs"]["text_offset"] == expected
 
 
-def test_a_chat_s_entries_are_transformers(served: Served, demo: Tokenizer, reference: Any) -> None:
-    body = served.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()
+def test_a_chat_s_entries_are_transformers(demo_server: Served, demo: Tokenizer, reference: Any) -> None:
+    body = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()
     ChatCompletion.model_validate(body, strict=True)
     [choice] = body["choices"]
     entries = choice["logprobs"]["content"]
@@ -99,9 +85,11 @@ def test_a_chat_s_entries_are_transformers(served: Served, demo: Tokenizer, refe
     assert found == [pytest.approx(row, abs=1e-3) for row in top.tolist()]
 
 
-def test_a_chat_s_chunks_have_the_entries_of_the_whole_reply(served: Served) -> None:
-    whole = served.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()["choices"][0]["logprobs"]
-    frames = served.post("/v1/chat/completions", {"messages": CHAT, **ASKED, "stream": True}).text
+def test_a_chat_s_chunks_have_the_entries_of_the_whole_reply(demo_server: Served) -> None:
+    whole = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()["choices"][0][
+        "logprobs"
+    ]
+    frames = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED, "stream": True}).text
     chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames.split("\n\n")[:-2]]
     parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     streamed = [entry for part in parts if part for entry in part["content"]]
