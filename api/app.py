@@ -20,6 +20,7 @@ from llmfw.core.errors import PartError
 from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.tokenizer import Tokenizer
 
+from .anthropic.service import MessageService
 from .chat import ChatService
 from .completions import CompletionService
 from .errors import EXCEPTION_HANDLERS
@@ -28,6 +29,7 @@ from .generation import Generator
 from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
 from .native import NativeService
+from .routes.anthropic import anthropic_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.health import PATH as HEALTH_PATH
@@ -35,6 +37,8 @@ from .routes.health import health_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
 from .routes.openapi import openapi_routes
+from .routes.tokenize import tokenize_routes
+from .tokenization import TokenizationService
 
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -80,8 +84,10 @@ def create_app(
     completions = CompletionService(generator, fingerprint)
     handlers = [
         *chat_routes(chat, strict=config.strict_params),
+        *anthropic_routes(MessageService(chat, generator), strict=config.strict_params),
         *completion_routes(completions, strict=config.strict_params),
         *native_routes(NativeService(generator), generator, strict=config.strict_params),
+        *tokenize_routes(TokenizationService(generator, chat), strict=config.strict_params),
         *model_routes(generator),
         *health_routes(client),
         *openapi_routes(needs_key=config.api_key is not None),

@@ -20,6 +20,7 @@ IGNORED_HEADER = "llmfw-ignored-params"
 MAX_IGNORED_NAMES = 50
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+CheckedT = TypeVar("CheckedT", bound=Body)
 GenerationT = TypeVar("GenerationT", bound=GenerationRequest)
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -39,6 +40,16 @@ def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
         raise _wrong_value(_decode(raw), str(error)) from error
     except (ValueError, RecursionError) as error:
         raise _not_json(error) from error
+
+
+def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str]]:
+    """Return the body, and the names of fields in it that change nothing.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
+    return body, check_fields(body, _fields_of(raw))
 
 
 def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:

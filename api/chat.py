@@ -76,8 +76,7 @@ class ChatService:
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
         sampling = to_sampling(body, max_tokens, {"max_tokens": param}, self._generator.sampling_defaults)
-        use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
-        form = answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser)
+        form = self._form(body)
         prompt_text = render_prompt(body, self._template, form.tools)
         output = self._output(body, form, prompt_text)
         for check in form.checks:
@@ -93,6 +92,14 @@ class ChatService:
             output=output,
             max_tokens_param=param,
         )
+
+    def render(self, body: ChatRequest) -> str:
+        """Return the text of the prompt that `start` would make of a body.
+
+        Raises:
+            RequestError: names the field that is wrong.
+        """
+        return render_prompt(body, self._template, self._form(body).tools)
 
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
@@ -133,6 +140,11 @@ class ChatService:
                 if data:
                     yield data
         yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
+
+    def _form(self, body: ChatRequest) -> AnswerForm:
+        """Return what the answer may be: tools, and what it is held to."""
+        use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
+        return answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser)
 
     def _output(self, body: ChatRequest, form: AnswerForm, prompt: str) -> Output:
         """Return what is asked of the answer beside how its tokens are sampled."""

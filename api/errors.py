@@ -92,7 +92,8 @@ def log_unexpected(error: Exception, where: str) -> None:
         logger.error("%s failed", where, exc_info=error)
 
 
-def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Return the reply for an exception of a route, with what the request tells of it; log it if need be."""
     where = f"{request.method} {request.url.path}"
     log_unexpected(error, where)
     if isinstance(error, HTTPException) and error.status_code == 404:
@@ -106,4 +107,4 @@ def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     return error_response(error)
 
 
-EXCEPTION_HANDLERS: ExceptionHandlersMap = {HTTPException: _handle, Exception: _handle}
+EXCEPTION_HANDLERS: ExceptionHandlersMap = {HTTPException: handle, Exception: handle}

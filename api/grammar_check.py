@@ -101,6 +101,8 @@ def build_backend(entry: Entry, tokenizer: Tokenizer, vocab_size: int) -> Gramma
     made = entry.load()
     try:
         backend: GrammarBackend = made(tokenizer, vocab_size)
+    except PartError:
+        raise
     except Exception as error:  # whatever a foreign library raises is the cause to report
         raise PartError(f"{entry} cannot be built: {type(error).__name__}: {error}") from error
     return backend

@@ -13,13 +13,17 @@ from collections.abc import Awaitable, Collection
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from .schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from .schemas.errors import ErrorBody, ErrorDetail
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
 
 
 class RequestId:
-    """Puts `x-request-id` on every reply: the client's own if it is sane, else a new one."""
+    """Puts `x-request-id` on every reply: the client's own if it is sane, else a new one.
+
+    Anthropic's clients look for it under `request-id`.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -35,7 +39,11 @@ class RequestId:
         # Not a coroutine of its own: it stands in the way of each event of a stream.
         def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id),
+                    (b"request-id", request_id),
+                ]
             return send(message)
 
         await self._app(scope, receive, send_with_id)
@@ -45,7 +53,7 @@ class ApiKey:
     """Refuses every connection without the key, but for the public paths.
 
     Args:
-        key: as in `Authorization: Bearer <key>`.
+        key: as in `Authorization: Bearer <key>`, or `x-api-key: <key>` as Anthropic's clients send it.
         public: paths for everyone.
     """
 
@@ -60,27 +68,38 @@ class ApiKey:
         if kind == "lifespan" or scope["path"] in self._public or self._has_key(scope):
             await self._app(scope, receive, send)
         elif kind == "http":
-            await _send_401(send, bool(_authorization(scope)))
+            await _send_401(send, scope["path"], bool(_given_keys(scope)))
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
 
     def _has_key(self, scope: Scope) -> bool:
-        scheme, _, key = _authorization(scope).partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
+        return any(hmac.compare_digest(key, self._key) for key in _given_keys(scope))
 
 
-def _authorization(scope: Scope) -> bytes:
-    return next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+def _given_keys(scope: Scope) -> list[bytes]:
+    """Return the keys that a request has; an authorization of another scheme is none."""
+    keys = []
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            keys.append(value.strip())
+        elif name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                keys.append(key.strip())
+    return keys
 
 
-async def _send_401(send: Send, given: bool) -> None:
+def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
+    """Return the error's body in the form of the API that a path belongs to."""
+    if path.startswith("/v1/messages"):
+        return AnthropicError(AnthropicErrorDetail("authentication_error", message))
+    return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))
+
+
+async def _send_401(send: Send, path: str, given: bool) -> None:
     problem = "the API key is wrong" if given else "an API key is needed"
-    detail = ErrorDetail(
-        message=f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'",
-        type="invalid_request_error",
-        code="invalid_api_key",
-    )
-    body = msgspec.json.encode(ErrorBody(detail))
+    message = f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'"
+    body = msgspec.json.encode(_body_401(path, message))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -39,8 +39,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._bytes = TokenBytes(backend)
         self._longest = max(map(len, backend.get_vocab()), default=1)
+        self._bytes = TokenBytes(backend)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
@@ -89,6 +89,10 @@ class Tokenizer:
         """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
         found: int | None = self._backend.token_to_id(piece)
         return found
+
+    def token_names(self, token_ids: Sequence[int]) -> list[str]:
+        """Return each token's name in the vocabulary, such as "Ġthe"; "" for an id that has none."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
 
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""

@@ -18,7 +18,15 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
 MAX_CORE = 6600  # half of it docstrings and signatures; past this, look for the missing room
-LIGHT_COMMANDS = ("--version", "--help", "plugins", "plugins --json", "serve --help")
+LIGHT_COMMANDS = (
+    "--version",
+    "--help",
+    "plugins",
+    "plugins --json",
+    "serve --help",
+    "chat --help",
+    "complete --help",
+)
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -19,15 +19,15 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from ..attention import AttentionBackend
 from ..config import EngineConfig
-from ..errors import PartError, RequestError
+from ..errors import RequestError
 from ..grammar import Grammar
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..weight_version import weight_version
 from .admission import NewTokenRatio
+from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
 from .constraint import constraint_of
 from .devices import choose_device, gigabytes
@@ -181,15 +181,21 @@ class Engine:
         """Let the requests run whose grammars are ready; return the ends of those that have none."""
         events = []
         for request, grammar in self._grammars.take_ready():
-            try:
-                if isinstance(grammar, Exception):
-                    raise grammar
-                self._start(request, grammar)
-            except Exception as error:
-                if not isinstance(error, RequestError):
-                    logger.exception("the grammar of request %s could not be had", request.id)
+            error = self._start_or_error(request, grammar)
+            if error is not None:
                 events.append(TokenEvent.failed(request.id, error))
+                if not isinstance(error, RequestError):
+                    logger.error("request %s has no grammar", request.id, exc_info=error)
         return events
+
+    def _start_or_error(self, request: Request, grammar: Grammar | Exception) -> Exception | None:
+        if isinstance(grammar, Exception):
+            return grammar
+        try:
+            self._start(request, grammar)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the others go on
+            return error
+        return None
 
     def _start(self, request: Request, grammar: Grammar) -> None:
         self._scheduler.add(request, constraint_of(request, grammar))
@@ -239,32 +245,6 @@ def _needs_last_tokens(plan: BatchPlan) -> bool:
         for p in plan.sequences
         if p.seq.constraint is not None
     )
-
-
-def choose_attention(
-    config: EngineConfig, registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
-) -> tuple[str, AttentionBackend]:
-    """Return the attention backend, and its name: the one asked for, or the best that can serve the model.
-
-    Raises:
-        PartError: it cannot serve the model, or none can; with the reasons.
-    """
-    named = config.attention != "auto"
-    entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
-    reasons: list[str] = []
-    for entry in entries:
-        missing = entry.missing()
-        reason = f"needs {', '.join(missing)}" if missing else None
-        if reason is None:
-            backend = entry.load()
-            reason = backend.unsupported(model.layers, str(device), model.dtype)
-            if reason is None:
-                passed_over = f" ({'; '.join(reasons)})" if reasons else ""
-                logger.info("Attention backend: %s%s", entry.name, passed_over)
-                return entry.name, backend(model.layers, storage, entry.build_options(config.options))
-        reasons.append(f"{entry.name}: {reason}")
-    listed = "; ".join(reasons) or "no plugin brings one"
-    raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
 
 
 def _describe(

@@ -175,8 +175,8 @@ class Scheduler:
         budget = self._prefill_budget
         wanted = {}
         for seq in self.running:
-            if seq.num_in_flight and seq.num_to_come <= 0:
-                continue  # its last token is on its way
+            if seq.awaits_end:
+                continue
             if seq.num_remaining == 1:
                 wanted[seq] = 1
             elif budget > 0:
@@ -189,14 +189,17 @@ class Scheduler:
 
         Those with the fewest output tokens go first, among them those with the longest prompt: the least work
         is lost for the most room. One stays, unless it waits for the pages of one whose last token is in flight.
+        Those that hold pages and get no part of this step's budget may have to go, too.
         """
         if self._needed_tokens(wanted) <= self._pages.num_available_tokens:
             return False
-        victims = sorted(wanted, key=lambda seq: (-seq.num_output, seq.prompt_len, seq.arrival))
+        most_first = sorted(self.running, key=lambda seq: (-seq.num_output, seq.prompt_len, seq.arrival))
+        stays = next(seq for seq in most_first if seq in wanted)
+        victims = [seq for seq in most_first if seq is not stays and not seq.awaits_end]
         num_retracted = 0
-        while len(wanted) > 1 and self._lacks_room(wanted):
+        while victims and self._lacks_room(wanted):
             victim = victims.pop()
-            del wanted[victim]
+            wanted.pop(victim, None)
             self._retract(victim)
             num_retracted += 1
         if num_retracted:

@@ -130,6 +130,11 @@ class SequenceState:
         return self.max_tokens - self.num_output - self.num_in_flight
 
     @property
+    def awaits_end(self) -> bool:
+        """Whether its last token is on its way."""
+        return self.num_in_flight > 0 and self.num_to_come <= 0
+
+    @property
     def num_reusable(self) -> int:
         """How many of the first tokens need not be computed if their keys and values are cached: the last one has
         to be, for its logits, and so has what is to tell the log probabilities of the prompt."""

@@ -36,7 +36,10 @@ class TokenMasks:
     def apply(self, logits: torch.Tensor) -> None:
         """Set the logits of forbidden tokens to minus infinity, in place: [S, vocab]."""
         device = logits.device
-        words = torch.from_numpy(self.words).to(device)
+        words = torch.from_numpy(self.words)
+        if device.type == "cuda":
+            words = words.pin_memory()  # else the copy would wait for the forward pass
+        words = words.to(device, non_blocking=True)
         bits = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)) & 1
         forbidden = bits.flatten(1)[:, : logits.shape[-1]] == 0
         places = torch.tensor(self.places, device=device)

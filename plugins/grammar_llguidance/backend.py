@@ -14,7 +14,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
-from llmfw.core.errors import RequestError
+from llmfw.core.errors import PartError, RequestError
 from llmfw.core.grammar import Grammar, GrammarBackend
 
 from .document import MAX_BYTES
@@ -77,6 +77,10 @@ class LlguidanceBackend(GrammarBackend):
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._eos = list(tokenizer.eos_token_ids)
+        if not self._eos:
+            raise PartError(
+                "the model names no end-of-sequence token, without which no grammar could end an output"
+            )
         self._tokenizer = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=self._eos)
         self._special = {
             text: token

@@ -30,8 +30,7 @@ class Disjointness:
 
     def required(self, schema: Any) -> set[str]:
         """Return keys that every value of a schema certainly has, if it is an object."""
-        listed = [part["required"] for part in self._parts(schema) if isinstance(part.get("required"), list)]
-        return {key for keys in listed for key in keys if isinstance(key, str)}
+        return {key for part in self._parts(schema) for key in _names(part)}
 
     def types(self, schema: Any) -> frozenset[str]:
         """Return the types that a schema's values can have ("number" for integers too)."""
@@ -75,7 +74,7 @@ class Disjointness:
         return types == {"object"} and self._members_differ(a, b, depth)
 
     def _members_differ(self, a: dict[str, Any], b: dict[str, Any], depth: int) -> bool:
-        for key in [*(a.get("required") or ()), *(b.get("required") or ())]:
+        for key in _names(a) + _names(b):
             inner_a, inner_b = _member(a, key), _member(b, key)
             if self.disjoint(inner_a, inner_b, depth + 1):
                 return True
@@ -109,13 +108,18 @@ def type_of(value: Any) -> str:
 
 def _types_of(part: dict[str, Any]) -> frozenset[str]:
     named = part.get("type", list(TYPES))
-    found = {
-        "number" if name == "integer" else name for name in ([named] if isinstance(named, str) else named)
-    }
+    listed = named if isinstance(named, list) else [named]
+    found = {"number" if name == "integer" else name for name in listed if isinstance(name, str)}
     values = [part["const"]] if "const" in part else part.get("enum")
     if isinstance(values, list):
         found &= {type_of(value) for value in values}
     return frozenset(found) & TYPES
+
+
+def _names(part: dict[str, Any]) -> list[str]:
+    """Return the required keys. What is malformed is left out here; the writing of the schema refuses it."""
+    required = part.get("required")
+    return [key for key in required if isinstance(key, str)] if isinstance(required, list) else []
 
 
 def _member(part: dict[str, Any], key: str) -> Any:

@@ -231,6 +231,7 @@ class Rewriter:
                 also.append(exactly_one(own[keyword], parts, self._proofs, place))
         if "not" in own:
             there = step(place, "not")
+            self.rewrite(own["not"], there)  # a malformed one is refused here
             also.append(self.rewrite(self._negation.negate(own["not"], there), there))
         if "if" in own and ("then" in own or "else" in own):
             also.append(self._condition(own, place))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from typing import Any
 
 _UNKNOWN = frozenset({"string", "object", "array"})
@@ -44,7 +45,10 @@ def _from_python(text: str) -> str:
     if not text.startswith(("{", "[")):
         return ""
     try:
-        return json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes and numbers
+            value = ast.literal_eval(text)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return ""
 

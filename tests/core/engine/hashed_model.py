@@ -7,7 +7,7 @@ token is a function of the last hash, so what a request generates is known befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class HashedModel:
             assert (self._slots[slots] == hashes).all(), "a sequence would read what is not its own"
             if p.samples:
                 self._last[p.row] = self.next_token(int(hashes[-1]))
+                if p.seq.constraint is not None and p.seq.constraint.forced:
+                    self._last[p.row] = p.seq.constraint.forced[0]
                 sampled.append(self._last[p.row])
         return sampled
 
@@ -49,11 +51,14 @@ class HashedModel:
         """Return the token that follows a prefix of this hash."""
         return last_hash % self._vocab_size
 
-    def expected(self, prompt: Sequence[int], max_tokens: int, stop: Sequence[int]) -> list[int]:
-        """Return what a prompt is continued with."""
+    def expected(
+        self, prompt: Sequence[int], max_tokens: int, stop: Sequence[int], forced: Mapping[int, int]
+    ) -> list[int]:
+        """Return what a prompt is continued with. Some output tokens, by their place, are forced."""
         tokens = list(prompt)
         while len(tokens) < len(prompt) + max_tokens:
-            tokens.append(self.next_token(prefix_hashes(tokens)[-1]))
+            free = self.next_token(prefix_hashes(tokens)[-1])
+            tokens.append(forced.get(len(tokens) - len(prompt), free))
             if tokens[-1] in stop:
                 break
         return tokens[len(prompt) :]

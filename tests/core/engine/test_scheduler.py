@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from llmfw.core.engine.admission import NewTokenRatio
+from llmfw.core.engine.constraint import constraint_of
 from llmfw.core.engine.kv_pool import KVPool
 from llmfw.core.engine.plan import BatchPlan, StepResult
 from llmfw.core.engine.prefix_cache import NoPrefixCache
@@ -15,7 +16,7 @@ from llmfw.core.engine.radix_cache import RadixCache
 from llmfw.core.engine.scheduler import Scheduler
 from llmfw.core.engine.sequence_pages import SequencePages
 from llmfw.core.policy import SchedulePolicy
-from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent
+from llmfw.core.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 
@@ -61,13 +62,23 @@ class Driver:
         self.cached: dict[str, int] = {}
         self.requests: dict[str, Request] = {}
 
-    def add(self, request_id: str, prompt: list[int], max_tokens: int, *, stops: bool = False) -> None:
+    def add(
+        self,
+        request_id: str,
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        stops: bool = False,
+        thinking: Thinking | None = None,
+    ) -> None:
         sampling = SamplingParams(max_tokens=max_tokens)
         eos = (STOP,) if stops else ()
-        request = Request(id=request_id, prompt=prompt, sampling=sampling, eos_token_ids=eos)
+        request = Request(
+            id=request_id, prompt=prompt, sampling=sampling, eos_token_ids=eos, thinking=thinking
+        )
         self.requests[request_id] = request
         self.output[request_id] = []
-        self.scheduler.add(request)
+        self.scheduler.add(request, constraint_of(request, None))
 
     def abort(self, request_id: str) -> None:
         self.scheduler.abort(request_id)
@@ -93,7 +104,9 @@ class Driver:
     def check_outputs(self) -> None:
         for request_id, request in self.requests.items():
             assert request.sampling.max_tokens is not None
-            whole = self.model.expected(request.prompt, request.sampling.max_tokens, request.eos_token_ids)
+            whole = self.model.expected(
+                request.prompt, request.sampling.max_tokens, request.eos_token_ids, forced_tokens(request)
+            )
             if self.ended[request_id] is FinishReason.ABORT:
                 assert self.output[request_id] == whole[: len(self.output[request_id])]
             else:
@@ -105,6 +118,14 @@ class Driver:
         self.cached.setdefault(event.id, event.cached_tokens)
         if event.finish_reason:
             self.ended[event.id] = event.finish_reason
+
+
+def forced_tokens(request: Request) -> dict[int, int]:
+    """Return the tokens that a spent budget forces, by their place in the output."""
+    if request.thinking is None:
+        return {}
+    assert request.thinking.budget is not None
+    return dict(enumerate(request.thinking.end, request.thinking.budget))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -142,12 +163,33 @@ def drive_at_random(driver: Driver, rng: random.Random, count: int) -> int:
             prompt = rng.choice(shared)[: rng.randrange(21)] + [rng.randrange(VOCAB_SIZE) for _ in range(8)]
             prompt = prompt[: rng.randrange(1, driver.max_len)]
             most = min(60, driver.max_len - len(prompt))
-            driver.add(f"{i}", prompt, rng.randrange(1, most + 1), stops=rng.random() < 0.5)
+            driver.add(
+                f"{i}",
+                prompt,
+                rng.randrange(1, most + 1),
+                stops=rng.random() < 0.5,
+                thinking=draw_thinking(rng) if not driver.depth and rng.random() < 0.5 else None,
+            )
         elif draw < 0.27 and driver.requests:
             driver.abort(rng.choice(list(driver.requests)))
         else:
             driver.step()
     return count
+
+
+def draw_thinking(rng: random.Random) -> Thinking:
+    """Return thinking whose end comes after a while and is jumped over: no model says it by itself."""
+    end = range(VOCAB_SIZE, VOCAB_SIZE + rng.randrange(1, 20))
+    return Thinking(end=tuple(end), is_open=True, budget=rng.randrange(10))
+
+
+def test_forced_tokens_are_computed_together_within_the_budget() -> None:
+    driver = Driver(budget=4)
+    driver.add("a", [1] * 3, 50, thinking=Thinking(end=tuple(range(30, 40)), is_open=True, budget=2))
+    counts = [[p.count for p in driver.step().sequences] for _ in range(6)]
+    assert counts == [[3], [1], [4], [4], [3], [1]]
+    driver.finish()
+    driver.check_outputs()
 
 
 def test_a_pool_that_runs_full_retracts_and_loses_nothing() -> None:

@@ -247,6 +247,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"$defs": {"a": record({"x": {"$ref": "#/$defs/a"}})}, "$ref": "#/$defs/a"},
         "without an end",
     ),
+    "malformed type": ({"oneOf": [{"type": 5}, {"type": [[1]]}]}, "'type' .*5 is no type"),
+    "malformed not": ({"not": {"required": 5}}, "'required' .*array of names"),
     "no schema": ([1], "a schema is an object or a boolean"),
     "no schema inside": ({"properties": {"a": 3}}, "a schema is an object or a boolean"),
     "id inside": ({"items": {"$id": "http://x.org/b", "items": {"$ref": "#"}}}, r"'\$id' at '#/items'"),

@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from llmfw.core.errors import RequestError
+from llmfw.core.errors import PartError, RequestError
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
@@ -76,6 +76,13 @@ def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
     grammar.accept(demo_tokenizer().eos_token_ids[0])
     with pytest.raises(ValueError, match="after the end"):
         grammar.accept(right[0])
+
+
+def test_a_model_that_cannot_end_an_output_has_no_grammars() -> None:
+    tokenizer = pieces_tokenizer()
+    tokenizer.eos_token_ids = ()
+    with pytest.raises(PartError, match="no end-of-sequence token"):
+        LlguidanceBackend(tokenizer, 300)
 
 
 def test_copies_go_their_own_ways() -> None:

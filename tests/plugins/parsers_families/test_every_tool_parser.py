@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolParser
@@ -68,6 +68,7 @@ def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolP
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@settings(deadline=None)
 @given(data=st.data())
 def test_however_mixed_texts_are_cut_the_result_is_the_same(
     family: type[ToolParser], data: st.DataObject
@@ -81,6 +82,7 @@ def test_however_mixed_texts_are_cut_the_result_is_the_same(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@settings(deadline=None)
 @given(text=st.text(), places=st.lists(st.integers(0, 50)))
 def test_any_text_without_calls_comes_back(family: type[ToolParser], text: str, places: list[int]) -> None:
     assert parse(family(TOOLS), *cut(text, places)) == (text, [])
@@ -92,6 +94,7 @@ def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
 
 
 @pytest.mark.parametrize("family", WITH_FORMAT)
+@settings(deadline=None)
 @given(
     calls=st.lists(st.tuples(names, arguments_texts), min_size=1, max_size=4),
     places=st.lists(st.integers(0, 500)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolCallDelta
@@ -68,6 +68,7 @@ def test_a_text_is_split_into_content_and_calls(text: str) -> None:
     assert parse(HermesToolParser(TOOLS), text) == SAMPLES[text]
 
 
+@settings(deadline=None)
 @given(st.lists(pieces, max_size=8).map("".join), st.lists(st.integers(0, 300)))
 def test_however_a_text_is_cut_the_result_is_the_same(text: str, places: list[int]) -> None:
     assert parse(HermesToolParser(TOOLS), *cut(text, places)) == parse(HermesToolParser(TOOLS), text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.plugins.parsers_families.json_scanner import JsonScanner
@@ -48,12 +48,14 @@ def is_json(text: str) -> bool:
         return False
 
 
+@settings(deadline=None)
 @given(dumped, st.text(), st.lists(st.integers(0, 200)))
 def test_a_value_is_accepted_up_to_its_end_and_no_further(text: str, after: str, places: list[int]) -> None:
     accepted, scanner = scan(*cut(text + after, places))
     assert (accepted, scanner.done, scanner.broken, scanner.depth) == (len(text), True, False, 0)
 
 
+@settings(deadline=None)
 @given(
     dumped, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2), st.sampled_from(EDITS)), max_size=3)
 )
@@ -67,6 +69,7 @@ def test_a_text_is_done_exactly_if_the_reference_takes_it(
     assert (scanner.done and not text[accepted:].strip(" \t\n\r")) == is_json(text)
 
 
+@settings(deadline=None)
 @given(dumped, st.integers(0, 200), st.sampled_from(EDITS))
 def test_what_is_accepted_can_be_completed(text: str, place: int, char: str) -> None:
     place %= len(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolCallDelta
@@ -68,6 +68,7 @@ def test_a_text_is_split_into_content_and_calls(text: str) -> None:
     assert parse(Qwen3CoderToolParser(TOOLS), text) == SAMPLES[text]
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from('a\n <>"\\é🎉{}/')), st.lists(st.integers(0, 60)))
 def test_a_string_comes_back_as_it_was_written(value: str, places: list[int]) -> None:
     content, [(name, arguments)] = parse(Qwen3CoderToolParser(TOOLS), *cut(run("code", value), places))

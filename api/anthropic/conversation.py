@@ -1,0 +1,155 @@
+"""Anthropic's system prompt and messages → those of a chat.
+
+A message there is a list of blocks; here tool calls and results, thinking and text have places of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+
+from .fields import Fields
+
+Message = dict[str, Any]
+ROLES = ("user", "assistant", "system")
+
+
+class Conversation:
+    """The messages of a chat, as they are read from Anthropic's.
+
+    Args:
+        ignored: gets the paths of keys that were not read.
+
+    Attributes:
+        messages: in the form of the OpenAI API.
+    """
+
+    def __init__(self, ignored: set[str]) -> None:
+        self.messages: list[Message] = []
+        self._ignored = ignored
+
+    def add_system(self, content: str | Sequence[Any], param: str = "system") -> None:
+        """Add the system prompt. Raises RequestError, which names the part that is wrong."""
+        texts = [content] if isinstance(content, str) else self._texts(content, param)
+        if any(texts):
+            self._add({"role": "system", "content": _parts(texts)})
+
+    def add(self, message: Any, param: str) -> None:
+        """Add a message of one or more blocks.
+
+        Raises:
+            RequestError: names the part that is wrong.
+        """
+        fields = Fields(message, param, self._ignored)
+        role, content = fields.raw("role"), fields.raw("content")
+        if role not in ROLES:
+            fields.refuse("role", role, f"one of {', '.join(ROLES)}")
+        if not isinstance(content, str | list):
+            fields.refuse("content", content, "a string or a list of blocks")
+        fields.close()
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if role == "system":
+            self.add_system(content, f"{param}.content")
+        for i, block in enumerate(blocks if role != "system" else ()):
+            self._add_block(role, Fields(block, f"{param}.content[{i}]", self._ignored))
+
+    def _add_block(self, role: str, block: Fields) -> None:
+        kind = block.raw("type")
+        readers = _READERS[role]
+        if not isinstance(kind, str) or kind not in readers:
+            block.refuse("type", kind, f"one of {', '.join(readers)} in a message of the {role}")
+        self._add(readers[kind](self, block))
+        block.close()
+
+    def _user_text(self, block: Fields) -> Message:
+        return {"role": "user", "content": block.take("text", str, "a string")}
+
+    def _assistant_text(self, block: Fields) -> Message:
+        return {"role": "assistant", "content": block.take("text", str, "a string")}
+
+    def _thinking(self, block: Fields) -> Message:
+        block.raw("signature")  # nothing is signed here
+        return {"role": "assistant", "reasoning_content": block.take("thinking", str, "a string")}
+
+    def _tool_use(self, block: Fields) -> Message:
+        arguments = msgspec.json.encode(block.take("input", dict, "an object")).decode()
+        function = {"name": block.take("name", str, "the tool's name"), "arguments": arguments}
+        call = {"id": block.take("id", str, "the call's id"), "type": "function", "function": function}
+        return {"role": "assistant", "tool_calls": [call]}
+
+    def _tool_result(self, block: Fields) -> Message:
+        call_id = block.take("tool_use_id", str, "the id of a tool_use block")
+        content = block.raw("content")
+        if not isinstance(content, str | list | None):
+            block.refuse("content", content, "a string or a list of blocks")
+        if isinstance(content, list):
+            content = _parts(self._texts(content, f"{block.param}.content"))
+        return {"role": "tool", "tool_call_id": call_id, "content": content or ""}
+
+    def _texts(self, blocks: Sequence[Any], param: str) -> list[str]:
+        """Return the texts of blocks that can be nothing else."""
+        texts = []
+        for i, value in enumerate(blocks):
+            block = Fields(value, f"{param}[{i}]", self._ignored)
+            kind = block.raw("type")
+            if kind != "text":
+                block.refuse("type", kind, "'text': this server reads text only")
+            texts.append(block.take("text", str, "a string"))
+            block.close()
+        return texts
+
+    def _add(self, new: Message) -> None:
+        """Add a message, or make it a part of the last one: neighbours of the same role are one turn."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last["role"] != new["role"] or new["role"] == "tool":
+            self.messages.append(new)
+        elif new["role"] == "assistant":
+            for key, value in new.items():
+                if key != "role":
+                    last[key] = last[key] + value if key in last else value
+        else:
+            last["content"] = _parts([*_texts_of(last["content"]), *_texts_of(new["content"])])
+
+
+_READERS: dict[str, dict[str, Any]] = {
+    "user": {"text": Conversation._user_text, "tool_result": Conversation._tool_result},
+    "assistant": {
+        "text": Conversation._assistant_text,
+        "thinking": Conversation._thinking,
+        "tool_use": Conversation._tool_use,
+    },
+}
+
+
+def conversation_of(
+    system: str | Sequence[Any] | None, messages: Sequence[Any], ignored: set[str]
+) -> list[Message]:
+    """Return the messages of a chat.
+
+    Args:
+        ignored: gets the paths of keys that were not read.
+
+    Raises:
+        RequestError: names the part that is wrong.
+    """
+    if not messages:
+        raise RequestError("messages is empty; at least one is needed", param="messages")
+    conversation = Conversation(ignored)
+    if system is not None:
+        conversation.add_system(system)
+    for i, message in enumerate(messages):
+        conversation.add(message, f"messages[{i}]")
+    return conversation.messages
+
+
+def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
+    """Return the content of a message: one text as it is, several as parts."""
+    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+
+
+def _texts_of(content: str | list[dict[str, str]]) -> list[str]:
+    return [content] if isinstance(content, str) else [part["text"] for part in content]

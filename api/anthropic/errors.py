@@ -1,0 +1,39 @@
+"""Exception → Anthropic's error body. Statuses and messages are those of every route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+from msgspec import UNSET
+
+from ..errors import body_of, handle, status_of
+from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+def anthropic_error(error: Exception) -> AnthropicError:
+    """Return the body for an exception."""
+    status, detail = status_of(error), body_of(error).error
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET))
+
+
+def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    response = handle(request, error)
+    response.content = msgspec.json.encode(anthropic_error(error))
+    return response
+
+
+ANTHROPIC_HANDLERS: ExceptionHandlersMap = {HTTPException: _handle, Exception: _handle}

@@ -1,0 +1,82 @@
+"""The events of one message's stream. A block is opened by the first delta of its kind and closed by the next's."""
+
+from __future__ import annotations
+
+import msgspec
+
+from llmfw.core.parsers import ContentDelta, ReasoningDelta
+
+from ..generation import Generation
+from ..schemas.anthropic import (
+    ContentBlockDelta,
+    ContentBlockStart,
+    ContentBlockStop,
+    Event,
+    InputJsonDelta,
+    Message,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    TextDelta,
+    ThinkingDelta,
+)
+from ..text_stream import Delta
+from .reply import begins_block, message_id, message_usage, new_block, stop_of
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_event(event: Event) -> bytes:
+    """Return an event as it is sent. Its name is there twice: beside the data and in them."""
+    return b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
+
+
+class MessageEvents:
+    """Encodes one stream.
+
+    Args:
+        generation: whose events these are.
+        model: its served name.
+    """
+
+    def __init__(self, generation: Generation, model: str) -> None:
+        self._generation = generation
+        self._model = model
+        self._index = -1
+        self._last: Delta | None = None
+        self._called = False
+
+    def start(self) -> bytes:
+        """Return the first event."""
+        message = Message(
+            id=message_id(self._generation),
+            model=self._model,
+            content=[],
+            usage=message_usage(self._generation),
+        )
+        return encode_event(MessageStart(message))
+
+    def delta(self, delta: Delta) -> bytes:
+        """Return the events for a piece of the answer."""
+        data = b""
+        if begins_block(delta, self._last):
+            data = self._stop_block()
+            self._index += 1
+            data += encode_event(ContentBlockStart(self._index, new_block(delta)))
+        self._last = delta
+        if isinstance(delta, ContentDelta):
+            piece: TextDelta | ThinkingDelta | InputJsonDelta = TextDelta(delta.text)
+        elif isinstance(delta, ReasoningDelta):
+            piece = ThinkingDelta(delta.text)
+        else:
+            piece = InputJsonDelta(delta.arguments)
+            self._called = True
+        return data + encode_event(ContentBlockDelta(self._index, piece))
+
+    def finish(self) -> bytes:
+        """Return the events of the end."""
+        end = MessageDelta(stop_of(self._generation, called=self._called), message_usage(self._generation))
+        return self._stop_block() + encode_event(end) + encode_event(MessageStop())
+
+    def _stop_block(self) -> bytes:
+        return b"" if self._last is None else encode_event(ContentBlockStop(self._index))

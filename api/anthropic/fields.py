@@ -1,0 +1,76 @@
+"""Reads an object of a request's body key by key: wrong values are named, and so is what nobody read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+
+ValueT = TypeVar("ValueT")
+
+
+class Fields:
+    """An object in a body.
+
+    Args:
+        value: as it was sent.
+        param: its path, as in `messages[0].content[1]`.
+        ignored: `close` adds the paths of keys that were not read.
+
+    Raises:
+        RequestError: it is no object.
+    """
+
+    def __init__(self, value: Any, param: str, ignored: set[str]) -> None:
+        if not isinstance(value, dict):
+            raise RequestError(f"{param} is {_shown(value)}; it must be an object", param=param)
+        self.param = param
+        self._left = dict(value)
+        self._ignored = ignored
+
+    def get(self, name: str, kind: type[ValueT], expected: str) -> ValueT | None:
+        """Return a value, None if it is null or not there.
+
+        Args:
+            expected: what it must be, for the error.
+
+        Raises:
+            RequestError: it is of another kind.
+        """
+        value = self._left.pop(name, None)
+        if value is None:
+            return None
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self.refuse(name, value, expected)
+        return value
+
+    def take(self, name: str, kind: type[ValueT], expected: str) -> ValueT:
+        """As `get`, but a value must be there."""
+        value = self.get(name, kind, expected)
+        if value is None:
+            raise RequestError(
+                f"{self.param}.{name} is missing; it must be {expected}", param=f"{self.param}.{name}"
+            )
+        return value
+
+    def raw(self, name: str) -> Any:
+        """Return a value whatever it is, None if it is not there."""
+        return self._left.pop(name, None)
+
+    def close(self) -> None:
+        """Report the keys that were not read. Which item of a list has them is not said: it may be all."""
+        where = re.sub(r"\[\d+\]", "[]", self.param)
+        self._ignored.update(f"{where}.{name}" for name, value in self._left.items() if value is not None)
+
+    def refuse(self, name: str, value: Any, expected: str) -> NoReturn:
+        """Raise the error for a wrong value."""
+        param = f"{self.param}.{name}"
+        raise RequestError(f"{param} is {_shown(value)}; it must be {expected}", param=param)
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -1,0 +1,99 @@
+"""What came of a generation → Anthropic's message: blocks, the reason of its end, token counts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
+
+from ..generation import Generation
+from ..schemas.anthropic import (
+    Block,
+    MessageUsage,
+    OutputTokensDetails,
+    Stop,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
+from ..text_stream import Delta
+from ..usage import usage_of
+
+
+def message_id(generation: Generation) -> str:
+    """Return the id of a generation's message: the generation's own with another prefix."""
+    return f"msg_{generation.id.partition('-')[2]}"
+
+
+def begins_block(delta: Delta, before: Delta | None) -> bool:
+    """Return whether a delta begins a new block, given the one before it."""
+    if isinstance(delta, ToolCallDelta) and isinstance(before, ToolCallDelta):
+        return delta.index != before.index
+    return type(delta) is not type(before)
+
+
+def new_block(delta: Delta) -> Block:
+    """Return the empty block that a delta begins."""
+    if isinstance(delta, ContentDelta):
+        return TextBlock("")
+    if isinstance(delta, ReasoningDelta):
+        return ThinkingBlock("")
+    return ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", delta.name or "", {})
+
+
+def blocks_of(deltas: Sequence[Delta]) -> list[Block]:
+    """Put deltas together. A call that was cut off has no input yet, so it is left out."""
+    found: list[tuple[Block, str]] = []
+    before = None
+    for delta in deltas:
+        if begins_block(delta, before):
+            found.append((new_block(delta), ""))
+        block, text = found[-1]
+        found[-1] = (block, text + (delta.arguments if isinstance(delta, ToolCallDelta) else delta.text))
+        before = delta
+    return [block for block, text in found if _fill(block, text)]
+
+
+def stop_of(generation: Generation, *, called: bool) -> Stop:
+    """Return why a generation has ended.
+
+    Args:
+        called: there is a tool call in it.
+    """
+    text = generation.choices[0].text
+    if text.finish_reason == "length":
+        return Stop("max_tokens", None)
+    if called:
+        return Stop("tool_use", None)
+    if isinstance(text.stopped_by, str):
+        return Stop("stop_sequence", text.stopped_by)
+    return Stop("end_turn", None)
+
+
+def message_usage(generation: Generation) -> MessageUsage:
+    """Return the counts so far."""
+    usage = usage_of(generation)
+    cached = usage.prompt_tokens_details.cached_tokens
+    return MessageUsage(
+        input_tokens=usage.prompt_tokens - cached,
+        cache_read_input_tokens=cached,
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(usage.completion_tokens_details.reasoning_tokens),
+    )
+
+
+def _fill(block: Block, text: str) -> bool:
+    """Put a block's text into it; return False if it is a tool's input that is not complete."""
+    if isinstance(block, TextBlock):
+        block.text = text
+    elif isinstance(block, ThinkingBlock):
+        block.thinking = text
+    else:
+        try:
+            block.input = msgspec.json.decode(text or "{}", type=dict)
+        except msgspec.DecodeError:
+            return False
+    return True

@@ -1,0 +1,88 @@
+"""Messages: Anthropic's body becomes a chat, which runs as every chat does. Knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from llmfw.core.errors import RequestError
+
+from ..chat import ChatService
+from ..errors import log_unexpected
+from ..generation import Generation, Generator
+from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount, ToolUseBlock
+from .errors import anthropic_error
+from .events import MessageEvents, encode_event
+from .reply import blocks_of, message_id, message_usage, stop_of
+from .request import renamed, to_chat
+
+
+class MessageService:
+    """Answers messages.
+
+    Args:
+        chat: runs them.
+        generator: has the model's name and the tokenizer.
+    """
+
+    def __init__(self, chat: ChatService, generator: Generator) -> None:
+        self._chat = chat
+        self._generator = generator
+
+    async def start(self, body: MessagesRequest) -> tuple[Generation, list[str]]:
+        """Return the generation that answers a body, and the paths of what changes nothing in it.
+
+        Raises:
+            RequestError: names the field that is wrong.
+            EngineDeadError: nothing can be generated any more.
+        """
+        chat, ignored = to_chat(body)
+        try:
+            return await self._chat.start(chat), ignored
+        except RequestError as error:
+            raise renamed(error) from error
+
+    async def reply(self, generation: Generation) -> Message:
+        """Run a generation to its end and return the whole message."""
+        deltas = await generation.finish()
+        content = blocks_of(deltas[0])
+        stop = stop_of(generation, called=any(isinstance(block, ToolUseBlock) for block in content))
+        return Message(
+            id=message_id(generation),
+            model=self._generator.served_name,
+            content=content,
+            stop_reason=stop.stop_reason,
+            stop_sequence=stop.stop_sequence,
+            usage=message_usage(generation),
+        )
+
+    async def stream(self, generation: Generation) -> AsyncGenerator[bytes, None]:
+        """Run a generation, and yield its server-sent events. An error ends them with an event of its own.
+
+        The first one waits for the engine: only then is it known how much of the prompt was in the cache.
+        """
+        events = MessageEvents(generation, self._generator.served_name)
+        started = False
+        try:
+            async with contextlib.aclosing(generation.events()) as source:
+                async for _, deltas in source:
+                    data = b"" if started else events.start()
+                    started = True
+                    data += b"".join([events.delta(delta) for delta in deltas])
+                    if data:
+                        yield data
+            yield events.finish()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told in its own form
+            log_unexpected(error, "a stream")
+            yield encode_event(anthropic_error(error))
+
+    async def count_tokens(self, body: CountTokensRequest) -> tuple[TokenCount, list[str]]:
+        """Return how many tokens the prompt of a body has, and the paths of what changes nothing in it.
+
+        Raises:
+            RequestError: names the field that is wrong.
+        """
+        self._generator.check(body.model)
+        chat, ignored = to_chat(body)
+        prompt = await self._generator.encode(self._chat.render(chat), add_special_tokens=False)
+        return TokenCount(len(prompt)), ignored

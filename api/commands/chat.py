@@ -1,0 +1,108 @@
+"""`llmfw chat`: talk to a running server, one question or a whole conversation."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import click
+
+from .dialogue import Screen, converse, prompt_of, read_line
+from .remote import Remote, remote_options, to_body
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+@click.command("chat")
+@click.argument("prompt", required=False)
+@click.option("--system", metavar="TEXT", help="The system prompt.")
+@click.option("--reasoning-effort", type=click.Choice(EFFORTS), help="How much to think; none: not at all.")
+@remote_options
+def chat_command(
+    prompt: str | None, system: str | None, url: str | None, api_key: str | None, **options: Any
+) -> None:
+    """Chat with the model of a running server.
+
+    Without PROMPT the prompt is read from standard input; where that is a terminal, a conversation begins: /help
+    lists its commands. Options that are not given are left to the server.
+    """
+    text = prompt_of(prompt)
+    remote = Remote(url, api_key)
+    chat = Chat(remote, to_body(remote, options), system)
+    if text is not None:
+        chat.ask(text)
+        return
+    click.echo(f"{chat.model} at {remote.url}; /help lists the commands, Ctrl-D ends.", err=True)
+    commands = {
+        "/reset": ("forget the conversation", lambda _: chat.reset()),
+        "/system": ("TEXT: forget it, and set the system prompt", chat.set_system),
+    }
+    converse(chat.ask, commands, read_line)
+
+
+class Chat:
+    """A conversation with a server's model.
+
+    Args:
+        remote: the server.
+        body: what every request has, but for the messages.
+        system: the system prompt, if there is one.
+
+    Attributes:
+        messages: so far, as they are sent.
+    """
+
+    def __init__(self, remote: Remote, body: dict[str, Any], system: str | None) -> None:
+        self._remote = remote
+        self._body = body
+        self._system = system
+        self.messages: list[dict[str, str]] = []
+        self.reset()
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self._body["model"])
+
+    def reset(self) -> None:
+        """Forget all but the system prompt."""
+        self.messages = [{"role": "system", "content": self._system}] if self._system else []
+
+    def set_system(self, text: str) -> None:
+        """Begin anew with another system prompt, or with none."""
+        self._system = text or None
+        self.reset()
+
+    def ask(self, text: str) -> None:
+        """Send a message and show the answer. What came of it is kept, unless nothing did.
+
+        Raises:
+            RemoteError: there is no answer, or only a part of one.
+        """
+        self.messages.append({"role": "user", "content": text})
+        answer: list[str] = []
+        try:
+            self._show_answer(answer)
+        finally:
+            if answer:
+                self.messages.append({"role": "assistant", "content": "".join(answer)})
+            else:
+                self.messages.pop()
+
+    def _show_answer(self, answer: list[str]) -> None:
+        screen = Screen()
+        reason = None
+        stream = self._remote.stream("/v1/chat/completions", {**self._body, "messages": self.messages})
+        try:
+            with contextlib.closing(stream):
+                for choice in stream:
+                    delta = choice.get("delta") or {}
+                    screen.show(delta.get("reasoning_content") or delta.get("reasoning") or "", thinking=True)
+                    if content := delta.get("content"):
+                        screen.show(content)
+                        answer.append(content)
+                    reason = choice.get("finish_reason") or reason
+        finally:
+            screen.end()
+        if reason == "length":
+            click.echo("(cut off: --max-tokens, or the context is full)", err=True)

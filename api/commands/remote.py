@@ -1,0 +1,174 @@
+"""What `llmfw chat` and `llmfw complete` share: their options, and a client of any OpenAI-compatible server.
+
+httpx is imported when a request is made, so that the command line starts without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmfw.core.errors import LLMFWError
+
+if TYPE_CHECKING:
+    import httpx
+
+DEFAULT_URL = "http://127.0.0.1:30000"
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 600.0  # a long queue before the first token
+
+_Command = Callable[..., Any]
+
+
+class RemoteError(LLMFWError):
+    """The server cannot be reached, or answers with an error."""
+
+
+class Remote:
+    """A server.
+
+    Args:
+        url: with or without the `/v1` at its end; None: the default one.
+        api_key: sent as a bearer token, if there is one.
+    """
+
+    def __init__(self, url: str | None, api_key: str | None) -> None:
+        self.url = (url or DEFAULT_URL).rstrip("/").removesuffix("/v1")
+        self._is_default = url is None
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def first_model(self) -> str:
+        """Return the name of the first model that the server has.
+
+        Raises:
+            RemoteError: it cannot be reached, or has none.
+        """
+        with self._requests() as client:
+            reply = client.get("/v1/models")
+            _check(reply)
+            try:
+                return str(reply.json()["data"][0]["id"])
+            except (ValueError, LookupError, TypeError) as error:
+                raise RemoteError(f"{self.url}/v1/models is no list of models; is --url right?") from error
+
+    def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+        """Send a body, and yield the choices[0] of its chunks as they come. Closing the generator ends the request.
+
+        Raises:
+            RemoteError: the server cannot be reached, refuses the body, or fails in mid-stream.
+        """
+        with self._requests() as client, client.stream("POST", path, json={**body, "stream": True}) as reply:
+            if reply.is_error:
+                reply.read()
+            _check(reply)
+            for line in reply.iter_lines():
+                if not line.startswith("data:"):
+                    continue
+                data = line[5:].strip()
+                if data == "[DONE]":
+                    return
+                chunk = _object(data)
+                if chunk.get("error"):
+                    raise RemoteError(_message_of(chunk))
+                if chunk.get("choices"):
+                    yield chunk["choices"][0]
+            raise RemoteError("the server closed the connection before the answer ended")
+
+    @contextlib.contextmanager
+    def _requests(self) -> Generator[httpx.Client, None, None]:
+        """Give a client of HTTP, and say what its errors mean."""
+        import httpx
+
+        timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        try:
+            with httpx.Client(base_url=self.url, headers=self._headers, timeout=timeout) as client:
+                yield client
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            hint = "; start one with 'llmfw serve', or name another by --url" if self._is_default else ""
+            raise RemoteError(f"no server answers at {self.url}: {error}{hint}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise RemoteError(f"{self.url}: {type(error).__name__}: {error}") from error
+
+
+def remote_options(command: _Command) -> _Command:
+    """Add the options that say which server is asked, and how it shall answer."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request's body that the options ask for.
+
+    Raises:
+        RemoteError: no model is named, and the server cannot be asked for one.
+    """
+    body = dict(options)
+    body["model"] = body["model"] or remote.first_model()
+    body["stop"] = list(body["stop"]) or None
+    schema = body.pop("json_schema")
+    if schema is not None:
+        form = {"name": "output", "schema": schema, "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _check(reply: httpx.Response) -> None:
+    if reply.is_error:
+        raise RemoteError(f"{reply.status_code} from the server: {_message_of(_object(reply.text))}")
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object, or one that holds the text if it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    return found if isinstance(found, dict) else {"message": found}
+
+
+def _message_of(body: dict[str, Any]) -> str:
+    """Return what an error body says, in the forms that servers use."""
+    for key in ("error", "detail", "message"):
+        found = body.get(key)
+        if isinstance(found, dict):
+            return _message_of(found)
+        if found:
+            return " ".join(str(found).split())[:1000]
+    return "it does not say why"
+
+
+def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, Any] | None:
+    """Return the JSON object that is in a file."""
+    if value is None:
+        return None
+    with value:
+        try:
+            found = json.load(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value.name!r} holds no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{value.name!r} holds no JSON object")
+    return found
+
+
+_OPTIONS = (
+    click.option("--url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]"),
+    click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first of /v1/models]"),
+    click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Sent as a bearer token."),
+    click.option("--temperature", type=float, metavar="T", help="0 takes the most likely tokens."),
+    click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer."),
+    click.option("--seed", type=int, metavar="N", help="The same seed gives the same answer."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer; repeatable."),
+    click.option(
+        "--json-schema",
+        type=click.File(encoding="utf-8"),
+        callback=_read_schema,
+        metavar="FILE",
+        help="The answer is JSON of this schema.",
+    ),
+)

@@ -1,0 +1,52 @@
+"""POST /v1/messages and /v1/messages/count_tokens, as Anthropic has them. Errors too have Anthropic's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..anthropic.errors import ANTHROPIC_HANDLERS
+from ..anthropic.service import MessageService
+from ..body import decode_checked, report_ignored
+from ..operation import describe
+from ..schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
+from ..sse import EventStreamResponse
+from .respond import json_response, read_json, while_connected
+
+
+def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+
+    @post(
+        "/v1/messages",
+        status_code=200,
+        exception_handlers=ANTHROPIC_HANDLERS,
+        opt=describe("Answer messages, as Anthropic does.", body=MessagesRequest, reply=Message, chunk=Event),
+    )
+    async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), MessagesRequest)
+        generation, also_ignored = await messages.start(body)
+        headers = report_ignored(ignored + also_ignored, strict)
+        if body.stream:
+            return EventStreamResponse(messages.stream(generation), headers)
+        return json_response(await while_connected(request.receive, messages.reply(generation)), headers)
+
+    @post(
+        "/v1/messages/count_tokens",
+        status_code=200,
+        exception_handlers=ANTHROPIC_HANDLERS,
+        opt=describe("Count the tokens of messages.", body=CountTokensRequest, reply=TokenCount),
+    )
+    async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), CountTokensRequest)
+        count, also_ignored = await messages.count_tokens(body)
+        return json_response(count, report_ignored(ignored + also_ignored, strict))
+
+    return [create_message, count_tokens]

@@ -1,0 +1,43 @@
+"""POST /v1/tokenize and /v1/detokenize; also without /v1, as vLLM and SGLang have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_checked, report_ignored
+from ..operation import describe
+from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from ..tokenization import TokenizationService
+from .respond import json_response, read_json
+
+
+def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+
+    @post(
+        ["/v1/tokenize", "/tokenize"],
+        status_code=200,
+        opt=describe("Say which tokens a prompt or a chat becomes.", body=TokenizeRequest, reply=Tokenized),
+    )
+    async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), TokenizeRequest)
+        return json_response(await service.tokenize(body), report_ignored(ignored, strict))
+
+    @post(
+        ["/v1/detokenize", "/detokenize"],
+        status_code=200,
+        opt=describe("Say which text tokens are.", body=DetokenizeRequest, reply=Detokenized),
+    )
+    async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
+        return json_response(await service.detokenize(body), report_ignored(ignored, strict))
+
+    return [tokenize, detokenize]

@@ -1,0 +1,42 @@
+"""Which attention backend serves a model."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from ..attention import AttentionBackend
+from ..config import EngineConfig
+from ..errors import PartError
+from ..registry import Registry
+from .kv_storage import KVStorage
+from .models import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+
+def choose_attention(
+    config: EngineConfig, registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
+) -> tuple[str, AttentionBackend]:
+    """Return the attention backend, and its name: the one asked for, or the best that can serve the model.
+
+    Raises:
+        PartError: it cannot serve the model, or none can; with the reasons.
+    """
+    named = config.attention != "auto"
+    entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
+    reasons: list[str] = []
+    for entry in entries:
+        missing = entry.missing()
+        reason = f"needs {', '.join(missing)}" if missing else None
+        if reason is None:
+            backend = entry.load()
+            reason = backend.unsupported(model.layers, str(device), model.dtype)
+            if reason is None:
+                passed_over = f" ({'; '.join(reasons)})" if reasons else ""
+                logger.info("Attention backend: %s%s", entry.name, passed_over)
+                return entry.name, backend(model.layers, storage, entry.build_options(config.options))
+        reasons.append(f"{entry.name}: {reason}")
+    listed = "; ".join(reasons) or "no plugin brings one"
+    raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")

@@ -1,0 +1,280 @@
+"""`llmfw chat` and `llmfw complete` against a running server, through pipes and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.dialogue import converse
+from llmfw.api.commands.remote import DEFAULT_URL, Remote, RemoteError
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import Served, byte_tokenizer, serving, wait_until
+
+CHUNK = {"choices": [{"index": 0, "delta": {"content": "half"}}]}
+
+
+def llmfw(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(build_cli(), arguments, input=stdin)
+
+
+@contextmanager
+def answering(status: int, body: str, kind: str = "text/event-stream") -> Iterator[tuple[str, list[Any]]]:
+    """Run a server that gives the same answer to everything; yield its URL and the bodies it was sent."""
+    bodies: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_a_question_is_answered(server: Served, suffix: str) -> None:
+    result = llmfw("chat", "--url", server.url + suffix, "Hello 🎉")
+    assert (result.exit_code, result.stdout) == (0, "Hello 🎉\n")
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_a_prompt_may_be_piped_in(server: Served, command: str) -> None:
+    assert llmfw(command, "--url", server.url, stdin="two\nlines\n").stdout == "two\nlines\n"
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_an_empty_prompt_is_a_usage_error(server: Served, command: str) -> None:
+    result = llmfw(command, "--url", server.url)
+    assert result.exit_code == 2
+    assert "the prompt is empty" in result.stderr
+
+
+def test_a_text_is_continued_and_said_to_be_cut_off(server: Served) -> None:
+    result = llmfw("complete", "--url", server.url, "--max-tokens", "3", "Hello")
+    assert result.stdout == "Hel\n"
+    assert "cut off" in result.stderr
+
+
+def test_the_options_reach_the_engine(server: Served) -> None:
+    options = ["--temperature", "0.5", "--max-tokens", "9", "--seed", "7", "--stop", "!", "--stop", "?"]
+    assert llmfw("chat", "--url", server.url, *options, "Hi").exit_code == 0
+    sampling = server.engine.requests[-1].sampling
+    assert (sampling.temperature, sampling.max_tokens, sampling.seed, sampling.stop) == (
+        0.5,
+        9,
+        7,
+        ("!", "?"),
+    )
+
+
+def test_messages_and_fields_are_sent_as_openai_s_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "object"}')
+    with answering(200, "data: [DONE]\n\n") as (url, bodies):
+        options = ["--url", url, "--model", "m", "--system", "Be brief.", "--reasoning-effort", "low"]
+        assert llmfw("chat", *options, "--json-schema", str(tmp_path / "s.json"), "Hi").exit_code == 0
+    schema = {"name": "output", "schema": {"type": "object"}, "strict": True}
+    assert bodies == [
+        {
+            "model": "m",
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+            "reasoning_effort": "low",
+            "response_format": {"type": "json_schema", "json_schema": schema},
+            "stream": True,
+        }
+    ]
+
+
+def test_thinking_stays_out_of_a_pipe(server: Served) -> None:
+    assert llmfw("chat", "--url", server.url, "<think>Hm.</think>Yes.").stdout == "Yes.\n"
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_schema_that_is_none_is_a_usage_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    result = llmfw("chat", "--json-schema", str(tmp_path / "s.json"), "Hi")
+    assert result.exit_code == 2
+    assert "holds no JSON" in result.stderr
+
+
+def test_an_error_of_the_server_is_one_line_with_its_message(server: Served) -> None:
+    result = llmfw("chat", "--url", server.url, "--temperature", "-1", "Hi")
+    expected = "Error: 400 from the server: temperature is -1.0; it must be between 0 and 100\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (f"data: {json.dumps(CHUNK)}\n\n", "the server closed the connection before the answer ended"),
+        ('data: {"error": {"message": "the engine\\nhas ended"}}\n\n', "the engine has ended"),
+    ],
+)
+def test_an_answer_that_breaks_off_is_an_error(body: str, message: str) -> None:
+    with answering(200, body) as (url, _):
+        result = llmfw("chat", "--url", url, "--model", "m", "Hi")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("<h1>Bad\nGateway</h1>", "<h1>Bad Gateway</h1>"),
+        ('{"detail": "no"}', "no"),
+        ("", "it does not say why"),
+    ],
+)
+def test_errors_in_other_forms_are_shown_too(body: str, message: str) -> None:
+    with answering(502, body, "text/html") as (url, _):
+        result = llmfw("complete", "--url", url, "--model", "m", "Hi")
+    assert (result.exit_code, result.stderr) == (1, f"Error: 502 from the server: {message}\n")
+
+
+def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
+        assert llmfw("chat", "--url", locked.url, "--api-key", "sesame", "Hi").stdout == "Hi\n"
+        assert "401 from the server: an API key is needed" in llmfw("chat", "--url", locked.url, "Hi").stderr
+
+
+def test_where_no_server_is_the_way_to_start_one_is_shown(
+    monkeypatch: pytest.MonkeyPatch, server: Served
+) -> None:
+    nowhere = "http://127.0.0.1:9"
+    monkeypatch.setattr("llmfw.api.commands.remote.DEFAULT_URL", nowhere)
+    result = llmfw("chat", "Hi")
+    assert result.exit_code == 1
+    assert re.search(rf"no server answers at {nowhere}: .*; start one with 'llmfw serve'", result.stderr)
+    assert "llmfw serve" not in llmfw("chat", "--url", nowhere, "Hi").stderr
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9", "ftp://x", "http://[", "http://a b"])
+def test_a_url_that_is_none_is_an_error(url: str) -> None:
+    with pytest.raises(RemoteError):
+        Remote(url, None).first_model()
+
+
+def test_the_default_url_is_the_server_s_own() -> None:
+    from llmfw.core.config import ServerConfig
+
+    config = ServerConfig(served_model_name="m")
+    assert f"http://{config.host}:{config.port}" == DEFAULT_URL
+
+
+def reader(*lines: str | type[BaseException]) -> Callable[[], str]:
+    """Return a function that gives line after line, and then the end."""
+    left = iter([*lines, EOFError])
+
+    def read() -> str:
+        line = next(left)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    return read
+
+
+def test_a_conversation_goes_on_after_errors_and_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def answer(text: str) -> None:
+        asked.append(text)
+        if text == "stop":
+            raise KeyboardInterrupt
+        if text == "fail":
+            raise RemoteError("it failed")
+
+    converse(answer, {}, reader("one", "", KeyboardInterrupt, "stop", "fail", "/what", "two"))
+    assert asked == ["one", "stop", "fail", "two"]
+    shown = capsys.readouterr().err
+    assert "(stopped)" in shown
+    assert "Error: it failed" in shown
+    assert "There is no command /what." in shown
+
+
+class Terminal:
+    """`llmfw` on a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._end, theirs = pty.openpty()
+        command = [sys.executable, "-m", "llmfw.api", *arguments]
+        # A session of its own, whose terminal this is: so Ctrl-C reaches it, and it alone.
+        take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", take, *command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def type(self, text: str) -> None:
+        os.write(self._end, text.encode())
+
+    def expect(self, text: str) -> None:
+        """Read until a text is shown; fail if it does not come."""
+        seen = ""
+        while text not in seen:
+            ready, _, _ = select.select([self._end], [], [], 10)
+            assert ready, f"{text!r} is not in {seen!r}"
+            seen += os.read(self._end, 1).decode(errors="replace")
+
+    def close(self) -> int:
+        """Return the exit code of a program that ends by itself."""
+        code = self._process.wait(10)
+        os.close(self._end)
+        return code
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_a_conversation_and_ctrl_c_stops_an_answer(tmp_path: Path) -> None:
+    with serving(EchoEngine(delay=0.02), byte_tokenizer(tmp_path)) as slow:
+        terminal = Terminal("chat", "--url", slow.url)
+        terminal.expect("> ")
+        terminal.type("<think>H</think>Yes.\n")
+        terminal.expect("\x1b[2mH\x1b[0m")
+        terminal.expect("Yes.")
+        terminal.expect("> ")
+        terminal.type("abc" * 60 + "\n")
+        terminal.expect("\n")
+        terminal.expect("abc")
+        terminal.type("\x03")
+        terminal.expect("(stopped)")
+        wait_until(lambda: len(slow.engine.aborted) == 1)
+        terminal.type("\x04")
+        assert terminal.close() == 0
+
+
+@pytest.mark.slow
+def test_a_model_does_not_steer_the_terminal(server: Served) -> None:
+    terminal = Terminal("complete", "--url", server.url, "a\x1b]0;title\x07b")
+    terminal.expect("a]0;titleb")
+    assert terminal.close() == 0

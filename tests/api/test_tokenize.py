@@ -1,0 +1,145 @@
+"""Tokenising and detokenising over HTTP, against the tokenizer itself and against what a generation was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenizer_files import load_tokenizer
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import Served, serving
+
+HI = [{"role": "user", "content": "Hi"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Served]:
+    """The demo model's tokenizer and template, before an engine that need not run."""
+    tokenizer = load_tokenizer(resolve_model("demo", load_plugins().registry).path)
+    engine = EchoEngine()
+    engine.info = msgspec.structs.replace(engine.info, vocab_size=2**16)
+    with serving(engine, tokenizer, tokenizer.chat_template) as served:
+        yield served
+
+
+@pytest.mark.parametrize("path", ["/v1/tokenize", "/tokenize"])
+def test_a_prompt_becomes_the_tokens_a_completion_has(server: Served, path: str) -> None:
+    reply = server.post(path, {"prompt": "Hello"}).json()
+    server.post("/v1/completions", {"prompt": "Hello"})
+    tokens = list(server.engine.requests[-1].prompt)
+    assert reply == {"tokens": tokens, "count": len(tokens), "max_model_len": 512}
+
+
+def test_prompts_become_lists(server: Served) -> None:
+    reply = server.post("/v1/tokenize", {"prompt": ["A", "BCD"], "return_token_strs": True}).json()
+    assert reply["count"] == [len(tokens) for tokens in reply["tokens"]] == [1, 3]
+    assert reply["token_strs"] == [["A"], ["B", "C", "D"]]
+
+
+def test_messages_become_the_tokens_a_chat_has(server: Served) -> None:
+    fields: dict[str, Any] = {"tools": [TOOL], "chat_template_kwargs": {"enable_thinking": True}}
+    reply = server.post("/v1/tokenize", {"messages": HI, **fields}).json()
+    server.chat("Hi", **fields)
+    assert reply["tokens"] == list(server.engine.requests[-1].prompt)
+    assert reply["count"] == len(reply["tokens"]) > len("Hi")
+
+
+def test_without_a_generation_prompt_a_chat_ends_with_its_last_message(demo: Served) -> None:
+    def text_of(**fields: Any) -> str:
+        tokens = demo.post("/v1/tokenize", {"messages": HI, **fields}).json()["tokens"]
+        body = {"tokens": tokens, "skip_special_tokens": False}
+        return demo.post("/v1/detokenize", body).json()["text"]
+
+    assert text_of(add_generation_prompt=False) == "<|im_start|>user\nHi<|im_end|>\n"
+    assert text_of() == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_special_tokens_are_added_to_a_prompt_unless_that_is_refused(tmp_path: Path) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = load_tokenizer(resolve_model("demo", load_plugins().registry).path)
+    start = tokenizer.encode("<|im_start|>")
+    tokenizer._backend.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", start[0])]
+    )
+    with serving(EchoEngine(), tokenizer, "{{ messages[0].content }}") as served:
+
+        def tokens_of(**body: Any) -> list[int]:
+            return served.post("/v1/tokenize", body).json()["tokens"]
+
+        bare = tokens_of(prompt="Hi", add_special_tokens=False)
+        assert tokens_of(prompt="Hi") == start + bare
+        assert tokens_of(messages=HI) == bare
+        assert tokens_of(messages=HI, add_special_tokens=True) == start + bare
+
+
+@settings(max_examples=20, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
+def test_what_is_tokenized_and_detokenized_is_as_before(demo: Served, text: str) -> None:
+    tokens = demo.post("/v1/tokenize", {"prompt": text}).json()["tokens"]
+    reply = demo.post("/detokenize", {"tokens": tokens, "skip_special_tokens": False}).json()
+    assert reply == {"prompt": text, "text": text}
+
+
+def test_lists_of_tokens_become_texts(server: Served) -> None:
+    lists = server.post("/v1/tokenize", {"prompt": ["Hi", "", "!"]}).json()["tokens"]
+    assert server.post("/v1/detokenize", {"tokens": lists}).json()["text"] == ["Hi", "", "!"]
+
+
+def test_special_tokens_are_left_out_unless_they_are_wanted(demo: Served) -> None:
+    tokens = demo.post("/v1/tokenize", {"prompt": "Hi<|im_end|>"}).json()["tokens"]
+    assert demo.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "Hi"
+
+
+def test_a_long_text_comes_back_too(server: Served) -> None:
+    tokens = server.post("/v1/tokenize", {"prompt": "ab" * 1010}).json()["tokens"]
+    assert server.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "ab" * 1010
+
+
+WRONG: list[tuple[str, dict[str, Any], str, str]] = [
+    ("tokenize", {}, "prompt", "prompt and messages are both missing"),
+    ("tokenize", {"prompt": "a", "messages": HI}, "prompt", "both given"),
+    ("tokenize", {"messages": []}, "messages", "messages is empty"),
+    ("tokenize", {"messages": [{"role": "wizard?"}]}, "messages[0].role", "'wizard?'"),
+    ("tokenize", {"prompt": "a", "chat_template": "x"}, "chat_template", "not supported"),
+    ("tokenize", {"prompt": ["a"] * 2049}, "prompt", "2049 prompts; at most 2048"),
+    ("tokenize", {"prompt": 5}, "prompt", "prompt is 5"),
+    ("detokenize", {}, "tokens", "tokens is missing"),
+    ("detokenize", {"tokens": [1, [2]]}, "tokens", "mixes kinds"),
+    (
+        "detokenize",
+        {"tokens": [1, 1000, -7]},
+        "tokens[1]",
+        "tokens[1] is 1000, tokens[2] is -7; this model's",
+    ),
+    ("detokenize", {"tokens": [[1], [2, 1000]]}, "tokens[1][1]", "tokens[1][1] is 1000"),
+    ("detokenize", {"tokens": [1000] * 9}, "tokens[0]", "and 4 more"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param", "message"), WRONG)
+def test_a_wrong_field_is_named(server: Served, path: str, body: Any, param: str, message: str) -> None:
+    reply = server.post(f"/v1/{path}", body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["param"] == param
+    assert message in error["message"]
+
+
+def test_another_model_is_not_found(server: Served) -> None:
+    assert server.post("/v1/tokenize", {"prompt": "a", "model": "other"}).status_code == 404
+
+
+def test_fields_that_change_nothing_are_reported(server: Served) -> None:
+    reply = server.post("/v1/tokenize", {"prompt": "a", "frobnicate": 1})
+    assert reply.headers["llmfw-ignored-params"] == "frobnicate"
