@@ -17,6 +17,7 @@ from .native_logprobs import LogprobForm, num_prompt_top, num_top
 from .sampling import to_sampling
 from .schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
 from .sse import DONE, frame
+from .structured import structure_of
 from .text_stream import Delta, TextStream
 
 DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
@@ -60,7 +61,14 @@ class NativeService:
         sampling = to_sampling(given, max_tokens, _RENAMED, self._generator.sampling_defaults)
         prompts, is_list = await self._prompts(body)
         tokenizer, skip = self._generator.tokenizer, given.skip_special_tokens is not False
-        output = Output(logprobs=num_top(body), prompt_logprobs=num_prompt_top(body))
+        structure = structure_of(given, "sampling_params.")
+        if structure is not None:
+            await self._generator.check_grammar(structure.spec, structure.param)
+        output = Output(
+            logprobs=num_top(body),
+            prompt_logprobs=num_prompt_top(body),
+            grammar=structure.spec if structure else None,
+        )
 
         def make_text(prompt: Sequence[int]) -> TextStream:
             return TextStream(

@@ -16,7 +16,7 @@ import msgspec
 from llmfw.core.errors import RequestError
 from llmfw.core.request import GrammarSpec
 
-from .schemas.common import GenerationRequest
+from .schemas.common import GRAMMAR_FIELDS, Body
 
 Format = dict[str, Any]
 """A FORMAT of a structural tag (see `core.grammar`)."""
@@ -38,13 +38,17 @@ class Structure(msgspec.Struct, frozen=True):
     spec: GrammarSpec
 
 
-def structure_of(body: GenerationRequest) -> Structure | None:
+def structure_of(body: Body, prefix: str = "") -> Structure | None:
     """Return what a body asks of the output, None if it may be anything.
+
+    Args:
+        body: has some of the fields.
+        prefix: of their names, for a body inside another.
 
     Raises:
         RequestError: two fields ask for something, or one of them has not the right form; names the path.
     """
-    found = list(_structures(body))
+    found = list(_structures(body, prefix))
     if len(found) > 1:
         first, second = found[0].param, found[1].param
         raise RequestError(
@@ -70,15 +74,18 @@ def tag_spec(form: Format) -> GrammarSpec:
     return GrammarSpec("structural_tag", _text({"type": "structural_tag", "format": form}))
 
 
-def _structures(body: GenerationRequest) -> Iterator[Structure]:
-    if body.response_format is not None:
-        yield from _response_format(body.response_format, "response_format")
-    for name, make in _FIELDS.items():
-        value = getattr(body, name)
-        if value is not None:
-            yield Structure(name, make(value, name))
-    if body.structured_outputs is not None:
-        yield from _structured_outputs(body.structured_outputs, "structured_outputs")
+def _structures(body: Body, prefix: str) -> Iterator[Structure]:
+    given = {name: getattr(body, name, None) for name in GRAMMAR_FIELDS}
+    for name, value in given.items():
+        param = prefix + name
+        if value is None:
+            continue
+        if name == "response_format":
+            yield from _response_format(value, param)
+        elif name == "structured_outputs":
+            yield from _structured_outputs(value, param)
+        else:
+            yield Structure(param, _FIELDS[name](value, param))
 
 
 def _response_format(given: Mapping[str, Any], param: str) -> Iterator[Structure]:

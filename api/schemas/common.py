@@ -54,7 +54,7 @@ UNSUPPORTED: dict[str, str] = dict.fromkeys(
 """Fields of other servers' APIs that would change the answer, and why they are refused."""
 
 UNCONSTRAINED: dict[str, str] = dict.fromkeys(
-    GRAMMAR_FIELDS, "this route does not constrain the output; use /v1/completions"
+    GRAMMAR_FIELDS, "this route knows json_schema, regex, ebnf and structural_tag in sampling_params"
 )
 """The fields of structured output, for a body that does not have them."""
 

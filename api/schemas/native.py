@@ -29,6 +29,10 @@ class NativeSampling(Body, kw_only=True):
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     sampling_seed: int | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,

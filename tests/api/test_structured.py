@@ -212,10 +212,17 @@ def test_the_sdk_parses_what_its_own_schema_asked_for(server: Served) -> None:
     assert json.loads(server.engine.requests[-1].grammar.source) == sent["json_schema"]["schema"]
 
 
-def test_the_native_route_refuses_what_it_does_not_do(server: Served) -> None:
-    for name in GRAMMAR_FIELDS:
+def test_the_native_route_knows_sglang_s_names_and_refuses_the_others(server: Served) -> None:
+    native = {"json_schema": "{}", "regex": "a", "ebnf": 'root ::= "a"', "structural_tag": NEW_TAG}
+    for name, value in native.items():
+        reply = server.post("/generate", {"text": "a", "sampling_params": {name: value}})
+        assert reply.status_code == 200
+        assert server.engine.requests[-1].grammar == spec_of(**{name: value})
+    for name in set(GRAMMAR_FIELDS) - native.keys():
         reply = server.post("/generate", {"text": "a", "sampling_params": {name: {"type": "x"}}})
         assert reply.json()["error"]["param"] == f"sampling_params.{name}"
+    both = server.post("/generate", {"text": "a", "sampling_params": {"regex": "a", "ebnf": "a"}})
+    assert "sampling_params.regex and sampling_params.ebnf both" in both.json()["error"]["message"]
 
 
 class NoGrammar:
