@@ -128,7 +128,7 @@ def format_of(body: InputRequest) -> dict[str, Any]:
         _wrong("text.format.name", given.get("name"), "the format's name")
     if not isinstance(given.get("schema"), dict):
         _wrong("text.format.schema", given.get("schema"), "a JSON schema")
-    return {"description": None, "strict": None, **given}
+    return {"strict": None} | {key: value for key, value in given.items() if value is not None}
 
 
 def tools_of(body: InputRequest) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from llmfw.core.errors import RequestError
 
@@ -221,5 +222,5 @@ def _response(body: ResponsesRequest, response_id: str, model: str, generation: 
         tool_choice=body.tool_choice or "auto",
         tools=tools_of(body),
         top_p=sampling.top_p,
-        user=body.user,
+        user=UNSET if body.user is None else body.user,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, SmallInt, StreamOptions
 
@@ -213,8 +214,8 @@ class Response(msgspec.Struct, kw_only=True):
     top_logprobs: int = 0
     top_p: float
     truncation: str = "disabled"
-    usage: ResponseUsage | None = None
-    user: str | None = None
+    usage: ResponseUsage | UnsetType = UNSET
+    user: str | UnsetType = UNSET
 
 
 class StreamEvent(msgspec.Struct, kw_only=True):
