@@ -6,7 +6,6 @@ line is built anew by `build_cli`, because plugins add to it.
 
 from __future__ import annotations
 
-import traceback
 from importlib.metadata import version
 from typing import Any
 
@@ -48,6 +47,8 @@ class PluginGroup(click.Group):
             return super().invoke(ctx)
         except LLMFWError as error:
             if ctx.meta.get("llmfw.debug"):
+                import traceback
+
                 traceback.print_exc()
             raise click.ClickException(" ".join(str(error).split())) from error
 

@@ -5,7 +5,7 @@ Its options are in `settings`. Knows nothing of how to serve: `api.serve` does, 
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Any
 
 import click
@@ -60,7 +60,7 @@ def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineC
     values["served_model_name"] = values["served_model_name"] or model.served_name
     values["overlap"] = False if values.pop("disable_overlap_schedule") else None
     if values["random_seed"] is None:
-        values["random_seed"] = secrets.randbelow(2**31)
+        values["random_seed"] = int.from_bytes(os.urandom(4)) >> 1
     for parser in ("tool_parser", "reasoning_parser"):
         chosen = values[parser] or getattr(model, parser)
         values[parser] = None if chosen == "none" else chosen
