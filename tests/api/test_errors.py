@@ -123,6 +123,24 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "x" * 10**6},
+        {"logit_bias": {"x" * 10**6: 1}},
+        {"structured_outputs": {"x" * 10**6: 1}},
+        {"messages": [{"role": "x" * 10**6}]},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_an_error_does_not_send_a_megabyte_back(server: Served, path: str, fields: dict[str, Any]) -> None:
+    reply = server.post(path, {"messages": MESSAGES, "max_tokens": 3, **fields})
+    if path == CHAT or fields.keys() & {"model", "messages"}:
+        assert reply.status_code in (400, 404)
+        assert len(reply.content) < 10_000
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"prompt": []}, "prompt"),
