@@ -12,13 +12,6 @@ SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 MAX_CHOICES = 128
 
 
-class StreamOptions(msgspec.Struct, kw_only=True):
-    """Options of a stream."""
-
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
 GRAMMAR_FIELDS = (
     "response_format",
     "json_schema",
@@ -85,6 +78,13 @@ class Body(msgspec.Struct):
         if name == "response_format":
             return value not in (None, {"type": "text"})
         return value not in (None, False, 0, "", [], {})
+
+
+class StreamOptions(Body, kw_only=True):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class GenerationRequest(Body, kw_only=True):
