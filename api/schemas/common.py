@@ -10,6 +10,7 @@ SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """An integer of 32 bits: so that no value that passes can overflow anything behind it."""
 
 MAX_CHOICES = 128
+"""Of one prompt."""
 
 
 GRAMMAR_FIELDS = (
