@@ -56,7 +56,7 @@ def answer_form(
         checks = [structure] if structure else []
         return AnswerForm(use=use, grammar=structure.spec if structure else None, checks=checks)
     if use.must_call:
-        return _calls_form(use, parser, json_parser)
+        return _calls_form(use, structure, parser, json_parser)
     if parser is None:
         raise RequestError(
             "tools need a tool parser, and this model has none: start the server with --tool-parser",
@@ -66,15 +66,17 @@ def answer_form(
     return _free_form(use, structure, parser)
 
 
-def _calls_form(use: ToolUse, parser: ParserClass | None, json_parser: ParserClass | None) -> AnswerForm:
-    """Return the form of an answer that is calls. What else it should be, it cannot be at the same time."""
+def _calls_form(
+    use: ToolUse, structure: Structure | None, parser: ParserClass | None, json_parser: ParserClass | None
+) -> AnswerForm:
+    """Return the form of an answer that is calls. A structure is of content, of which there is none: it is checked."""
     for reader in (parser, json_parser):
         if reader is not None and reader.call_format is not None:
             spec = tag_spec(calls_only(use, reader.call_format))
             return AnswerForm(
                 use=use,
                 grammar=spec,
-                checks=[Structure("tools", spec)],
+                checks=[*([structure] if structure else []), Structure("tools", spec)],
                 tools=use.defined,
                 tool_parser=reader,
             )

@@ -14,7 +14,7 @@ import msgspec
 
 from llmfw.core.errors import RequestError
 
-from .schemas.common import Body, GenerationRequest, Inert
+from .schemas.common import Body, GenerationRequest, Inert, StreamOptions
 from .schemas.native import GenerateRequest
 
 IGNORED_HEADER = "llmfw-ignored-params"
@@ -51,7 +51,7 @@ def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str
         RequestError: as `decode_body`, or a field asks for what this server does not do.
     """
     body = decode_body(raw, kind)
-    return body, check_fields(body, _fields_of(raw))
+    return body, check_fields(body, fields_of(raw))
 
 
 def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:
@@ -61,16 +61,30 @@ def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT,
         RequestError: as `decode_body`, or a field asks for what this server does not do.
     """
     body = decode_body(raw, kind)
-    given = _fields_of(raw)
+    given = fields_of(raw)
     ignored = check_fields(body, given)
     if not given.keys().isdisjoint(Inert.__struct_fields__):
         decode_body(raw, Inert)
-    options = body.stream_options
-    if options is not None and not body.stream:
+    return body, sorted(ignored + check_stream_options(body.stream_options, body.stream, given))
+
+
+def check_stream_options(
+    options: StreamOptions | None, stream: bool | None, given: dict[str, msgspec.Raw]
+) -> list[str]:
+    """Return the names of a stream's options that change nothing.
+
+    Args:
+        given: the body's fields.
+
+    Raises:
+        RequestError: there are options and no stream.
+    """
+    if options is None:
+        return []
+    if not stream:
         raise RequestError("stream_options needs stream to be true", param="stream_options")
-    if options is not None and options.include_obfuscation:
-        ignored.append("stream_options.include_obfuscation")
-    return body, ignored
+    ignored = check_fields(options, fields_of(given["stream_options"]), "stream_options.")
+    return [*ignored, "stream_options.include_obfuscation"] if options.include_obfuscation else ignored
 
 
 def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
@@ -88,12 +102,12 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
         RequestError: as `decode_body`, or a field asks for what this server does not do.
     """
     body = decode_body(raw, kind)
-    given = _fields_of(raw)
+    given = fields_of(raw)
     ignored = check_fields(body, given)
     for name in inner:
         part = getattr(body, name)
         if part is not None:
-            ignored += check_fields(part, _fields_of(given[name]), f"{name}.")
+            ignored += check_fields(part, fields_of(given[name]), f"{name}.")
     return body, ignored
 
 
@@ -140,7 +154,8 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
     return ignored_header(names)
 
 
-def _fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the fields of a JSON object; raise RequestError if it is none."""
     try:
         return _fields_decoder.decode(raw)
     except ValueError as error:  # what a Struct skips is not looked at when it is decoded

@@ -50,11 +50,12 @@ async def encode_fill_in(
     """
     tokenizer = generator.tokenizer
     layout = find_layout(tokenizer)
+    suffix_ids = await generator.encode(suffix, add_special_tokens=False)
     prompts = []
     for each in _each(field):
         text = each if isinstance(each, str) else None
         prefix = await generator.encode(each, add_special_tokens=False) if isinstance(each, str) else each
-        prompts.append(Prompt(lay_out(layout, tokenizer, prefix, suffix), text))
+        prompts.append(Prompt(lay_out(layout, tokenizer, prefix, suffix_ids), text))
     return prompts, end_ids(layout, tokenizer)
 
 

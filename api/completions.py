@@ -24,6 +24,8 @@ from .sse import DONE
 from .structured import structure_of
 from .text_stream import TextStream
 
+MAX_TOGETHER = 4096  # choices of all prompts of a request
+
 
 class CompletionService:
     """Continues prompts.
@@ -57,6 +59,7 @@ class CompletionService:
             sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
         else:
             prompts = await encode_prompts(body.prompt, self._generator)
+        _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,
@@ -168,6 +171,16 @@ def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
             param="best_of",
         )
     return n, best_of
+
+
+def _check_number(num_prompts: int, best_of: int) -> None:
+    """Raise RequestError if the prompts have more choices together than one request may run."""
+    if num_prompts * best_of > MAX_TOGETHER:
+        raise RequestError(
+            f"prompt holds {num_prompts} prompts of {best_of} choices each, together {num_prompts * best_of}; "
+            f"at most {MAX_TOGETHER} are allowed: send several requests",
+            param="n",
+        )
 
 
 def _num_top(body: CompletionRequest) -> int | None:

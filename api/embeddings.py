@@ -19,6 +19,7 @@ from .schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, Embe
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
+MAX_CHARS_A_TOKEN = 1000  # white space and unknown words have few tokens for many characters
 
 
 class EmbeddingService:
@@ -71,7 +72,7 @@ class EmbeddingService:
     ) -> tuple[list[str], Sequence[list[int]]]:
         """Return the name of each input, as errors call it, and its token ids."""
         if isinstance(given, str):
-            _check_text("input", given)
+            self._check_text("input", given)
             return ["input"], [await self._generator.tokenizer.encode_aside(given)]
         if not given:
             raise RequestError("input is an empty list; at least one input is needed", param="input")
@@ -90,9 +91,19 @@ class EmbeddingService:
         if isinstance(given[0], str):
             texts = cast("list[str]", given)
             for name, text in zip(names, texts, strict=True):
-                _check_text(name, text)
+                self._check_text(name, text)
             return names, await self._generator.tokenizer.encode_all_aside(texts)
         return names, cast("list[list[int]]", given)
+
+    def _check_text(self, name: str, text: str) -> None:
+        limit = self._generator.info.max_model_len
+        if not text:
+            raise RequestError(f"{name} is an empty string; there is nothing to embed", param=name)
+        if len(text) > limit * MAX_CHARS_A_TOKEN:  # to encode it would take a hundred times its memory
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; {name} has {len(text)} characters",
+                param=name,
+            )
 
     def _check_prompt(self, name: str, prompt: Sequence[int]) -> None:
         info = self._generator.info
@@ -109,11 +120,6 @@ class EmbeddingService:
                 f"{name} has the token id {wrong}; this model's go from 0 to {info.vocab_size - 1}",
                 param=name,
             )
-
-
-def _check_text(name: str, text: str) -> None:
-    if not text:
-        raise RequestError(f"{name} is an empty string; there is nothing to embed", param=name)
 
 
 def _rows(vectors: bytes, size: int) -> Iterator[bytes]:

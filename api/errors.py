@@ -32,6 +32,8 @@ STATUS: dict[type[LLMFWError], int] = {
 }
 """The first class that fits counts."""
 
+MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
+
 NO_RETRY = {"x-should-retry": "false"}
 """SDKs repeat a request after any status from 500 up, unless told that it is of no use."""
 
@@ -47,7 +49,10 @@ def body_of(error: Exception) -> ErrorBody:
     """Return the error body of an exception. Of an unexpected one it tells no details: they are in the log."""
     if isinstance(error, RequestError):
         detail = ErrorDetail(
-            message=str(error), type="invalid_request_error", param=error.param, code=error.code
+            message=_shortened(str(error), MAX_MESSAGE),
+            type="invalid_request_error",
+            param=_shortened(error.param, MAX_PARAM) if error.param is not None else None,
+            code=error.code,
         )
     elif isinstance(error, EngineDeadError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_dead")
@@ -63,6 +68,11 @@ def body_of(error: Exception) -> ErrorBody:
             code="internal_error",
         )
     return ErrorBody(detail)
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Return a text that may quote the client's own: it is not sent back in megabytes."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 _HTTP_CODES = {

@@ -58,13 +58,13 @@ def find_layout(tokenizer: Tokenizer) -> Layout:
     )
 
 
-def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix: str) -> list[int]:
+def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
     """Return the prompt that asks for the text between prefix and suffix.
 
     Args:
-        prefix: token ids, without those that the tokenizer puts before a text; they come before the layout's.
+        prefix, suffix: token ids, without those that the tokenizer puts before a text; they come before the layout's.
     """
-    between = {PREFIX: list(prefix), SUFFIX: tokenizer.encode(suffix, add_special_tokens=False)}
+    between = {PREFIX: list(prefix), SUFFIX: list(suffix)}
     prompt = tokenizer.encode("")
     for part in layout.parts:
         prompt += between[part] if isinstance(part, int) else _ids(tokenizer, (part,))

@@ -10,6 +10,12 @@ import msgspec
 from llmfw.core.errors import RequestError
 from llmfw.core.request import SamplingParams
 
+MAX_STOPS, MAX_STOP_LENGTH = 256, 256
+"""Stop strings, and characters of one: each is looked for in the text of each token."""
+
+MAX_BIASES = 16_384
+"""Entries of logit_bias: they are sent with each choice."""
+
 _SAME_NAME = (
     "min_tokens",
     "temperature",
@@ -46,7 +52,7 @@ def to_sampling(
     values["max_tokens"] = max_tokens
     values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None))
     stop = getattr(body, "stop", None)
-    values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    values["stop"] = _stops(stop)
     values["stop_token_ids"] = tuple(getattr(body, "stop_token_ids", None) or ())
     try:
         given = {name: value for name, value in values.items() if value is not None}
@@ -55,9 +61,26 @@ def to_sampling(
         raise _renamed(error, renamed, isinstance(stop, str)) from error
 
 
+def _stops(given: str | list[str] | None) -> tuple[str, ...]:
+    stops = (given,) if isinstance(given, str) else tuple(given or ())
+    if len(stops) > MAX_STOPS:
+        raise RequestError(f"stop has {len(stops)} strings; at most {MAX_STOPS} are allowed", param="stop")
+    for i, text in enumerate(stops):
+        if len(text) > MAX_STOP_LENGTH:
+            name = "stop" if isinstance(given, str) else f"stop[{i}]"
+            raise RequestError(
+                f"{name} has {len(text)} characters; at most {MAX_STOP_LENGTH} are allowed", param=name
+            )
+    return stops
+
+
 def _logit_bias(given: dict[str, float] | None) -> dict[int, float]:
     """Return the biases by token id. On the wire the keys are strings."""
     found: dict[int, float] = {}
+    if given and len(given) > MAX_BIASES:
+        raise RequestError(
+            f"logit_bias has {len(given)} entries; at most {MAX_BIASES} are allowed", param="logit_bias"
+        )
     for key, bias in (given or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) < 10):
             raise RequestError(

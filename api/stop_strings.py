@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 
@@ -15,7 +16,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = stops
+        self._stops = sorted(set(stops))
         self._longest = max(map(len, stops))
         self._held = ""
 
@@ -39,6 +40,7 @@ class StopStrings:
         """Return the length of the longest end of the text that a stop string begins with."""
         for length in range(min(self._longest - 1, len(text)), 0, -1):
             end = text[-length:]
-            if any(stop.startswith(end) for stop in self._stops):
+            at = bisect_left(self._stops, end)  # in order, those that begin with it come next
+            if at < len(self._stops) and self._stops[at].startswith(end):
                 return length
         return 0

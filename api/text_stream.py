@@ -87,12 +87,16 @@ class TextStream:
         """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
-        if self._spans is None or not event.token_ids:
+        if self._spans is None and (len(event.token_ids) < 2 or not self._counts):
             return self._feed(event)
-        # One by one, so that it is known which token brought which text.
+        # One by one, so that it is known which token brought which text, and nothing after the end is counted.
         deltas: list[Delta] = []
-        for part in _single_tokens(event):
-            deltas += self._scored(self._spans, self._feed(part))
+        for part in _single_tokens(event, scored=self._spans is not None):
+            new = self._feed(part)
+            if self._spans is None:
+                _extend(deltas, new)
+            else:
+                deltas += self._scored(self._spans, new)
             if self.finish_reason is not None:
                 break
         return deltas
@@ -127,6 +131,11 @@ class TextStream:
         if self.finish_reason == "stop" and self._called:
             self.finish_reason = self._call_reason
         return deltas
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the text may end before the last token of an event, or only some of them be reasoning."""
+        return self._stop_strings is not None or self._one_call or self._reasoning is not None
 
     @property
     def _parses(self) -> bool:
@@ -193,20 +202,38 @@ class TextStream:
             self.num_reasoning_tokens += num_tokens
 
 
-def _single_tokens(event: TokenEvent) -> list[TokenEvent]:
-    """Return an event for each token of one, as if they had come one by one."""
+def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
+    """Return an event for each token of one, as if they had come one by one.
+
+    Args:
+        scored: they have to have log probabilities.
+    """
+    if not event.token_ids:
+        return [event]
     logprobs = event.logprobs
-    if logprobs is None or len(logprobs) != len(event.token_ids):
+    if scored and (logprobs is None or len(logprobs) != len(event.token_ids)):
         raise EngineError(
             "the engine gave no log probabilities of the new tokens, though it was asked for them"
         )
     parts = [
-        TokenEvent(event.id, [token_id], logprobs=[logprob])
-        for token_id, logprob in zip(event.token_ids, logprobs, strict=True)
+        TokenEvent(event.id, [token_id], logprobs=logprobs[i : i + 1] if logprobs else None)
+        for i, token_id in enumerate(event.token_ids)
     ]
     parts[0].cached_tokens = event.cached_tokens
     parts[-1].finish_reason = event.finish_reason
     return parts
+
+
+def _extend(deltas: list[Delta], new: Sequence[Delta]) -> None:
+    """Add deltas to others. Neighbours that are text of the same kind become one."""
+    for delta in new:
+        last = deltas[-1] if deltas else None
+        if isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):
+            deltas[-1] = ContentDelta(last.text + delta.text)
+        elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            deltas[-1] = ReasoningDelta(last.text + delta.text)
+        else:
+            deltas.append(delta)
 
 
 def _content(text: str) -> list[Delta]:

@@ -70,6 +70,11 @@ class TokenizationService:
         """
         self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
+        num_lists = sum(isinstance(item, list) for item in body.tokens)
+        if num_lists > MAX_PROMPTS:
+            raise RequestError(
+                f"tokens holds {num_lists} lists; at most {MAX_PROMPTS} are allowed", param="tokens"
+            )
         if all(isinstance(item, int) for item in body.tokens):
             text: str | list[str] = await self._decode(cast("Tokens", body.tokens), "tokens", skip)
         elif all(isinstance(item, list) for item in body.tokens):

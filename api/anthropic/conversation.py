@@ -24,19 +24,21 @@ class Conversation:
     Args:
         ignored: gets the paths of keys that were not read.
 
-    Attributes:
-        messages: in the form of the OpenAI API.
     """
 
     def __init__(self, ignored: set[str]) -> None:
-        self.messages: list[Message] = []
+        self._turns: list[Message] = []  # what neighbours of one role make longer is a list of its pieces
         self._ignored = ignored
+
+    def messages(self) -> list[Message]:
+        """Return the messages in the form of the OpenAI API."""
+        return [_joined(turn) for turn in self._turns]
 
     def add_system(self, content: str | Sequence[Any], param: str = "system") -> None:
         """Add the system prompt. Raises RequestError, which names the part that is wrong."""
         texts = [content] if isinstance(content, str) else self._texts(content, param)
         if any(texts):
-            self._add({"role": "system", "content": _parts(texts)})
+            self._add({"role": "system", "content": texts})
 
     def add(self, message: Any, param: str) -> None:
         """Add a message of one or more blocks.
@@ -66,14 +68,14 @@ class Conversation:
         block.close()
 
     def _user_text(self, block: Fields) -> Message:
-        return {"role": "user", "content": block.take("text", str, "a string")}
+        return {"role": "user", "content": [block.take("text", str, "a string")]}
 
     def _assistant_text(self, block: Fields) -> Message:
-        return {"role": "assistant", "content": block.take("text", str, "a string")}
+        return {"role": "assistant", "content": [block.take("text", str, "a string")]}
 
     def _thinking(self, block: Fields) -> Message:
         block.raw("signature")  # nothing is signed here
-        return {"role": "assistant", "reasoning_content": block.take("thinking", str, "a string")}
+        return {"role": "assistant", "reasoning_content": [block.take("thinking", str, "a string")]}
 
     def _tool_use(self, block: Fields) -> Message:
         arguments = msgspec.json.encode(block.take("input", dict, "an object")).decode()
@@ -104,15 +106,12 @@ class Conversation:
 
     def _add(self, new: Message) -> None:
         """Add a message, or make it a part of the last one: neighbours of the same role are one turn."""
-        last = self.messages[-1] if self.messages else None
+        last = self._turns[-1] if self._turns else None
         if last is None or last["role"] != new["role"] or new["role"] == "tool":
-            self.messages.append(new)
-        elif new["role"] == "assistant":
-            for key, value in new.items():
-                if key != "role":
-                    last[key] = last[key] + value if key in last else value
-        else:
-            last["content"] = _parts([*_texts_of(last["content"]), *_texts_of(new["content"])])
+            self._turns.append(new)
+            return
+        for key in new.keys() - {"role"}:
+            last.setdefault(key, []).extend(new[key])
 
 
 _READERS: dict[str, dict[str, Any]] = {
@@ -143,7 +142,10 @@ def conversation_of(
         conversation.add_system(system)
     for i, message in enumerate(messages):
         conversation.add(message, f"messages[{i}]")
-    return conversation.messages
+    found = conversation.messages()
+    if not found:
+        raise RequestError("messages have no content; some text is needed", param="messages")
+    return found
 
 
 def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
@@ -151,5 +153,11 @@ def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
     return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
 
 
-def _texts_of(content: str | list[dict[str, str]]) -> list[str]:
-    return [content] if isinstance(content, str) else [part["text"] for part in content]
+def _joined(turn: Message) -> Message:
+    """Return a turn as one message."""
+    if turn["role"] == "assistant":
+        texts: Message = {key: "".join(turn[key]) for key in ("content", "reasoning_content") if key in turn}
+        return {**turn, **texts}
+    if turn["role"] == "tool":
+        return turn
+    return {**turn, "content": _parts(turn["content"])}

@@ -13,7 +13,7 @@ import msgspec
 
 from llmfw.core.errors import RequestError
 
-from ..body import decode_nested
+from ..body import check_stream_options, decode_nested, fields_of
 from ..schemas.chat import ChatRequest
 from ..schemas.responses import InputRequest, ResponsesRequest
 
@@ -59,11 +59,7 @@ def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
     ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
     ignored += [name for name in ("user", "safety_identifier", "prompt_cache_key") if getattr(body, name)]
     _check_metadata(body.metadata or {})
-    if body.stream_options is not None:
-        if not body.stream:
-            raise RequestError("stream_options needs stream to be true", param="stream_options")
-        if body.stream_options.include_obfuscation:
-            ignored.append("stream_options.include_obfuscation")
+    ignored += check_stream_options(body.stream_options, body.stream, fields_of(raw))
     if body.background and body.store is False:
         raise RequestError("background needs store to be true: the response is fetched later", param="store")
     if body.background and body.stream:

@@ -10,13 +10,7 @@ SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """An integer of 32 bits: so that no value that passes can overflow anything behind it."""
 
 MAX_CHOICES = 128
-
-
-class StreamOptions(msgspec.Struct, kw_only=True):
-    """Options of a stream."""
-
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+"""Of one prompt."""
 
 
 GRAMMAR_FIELDS = (
@@ -85,6 +79,13 @@ class Body(msgspec.Struct):
         if name == "response_format":
             return value not in (None, {"type": "text"})
         return value not in (None, False, 0, "", [], {})
+
+
+class StreamOptions(Body, kw_only=True):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class GenerationRequest(Body, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from anthropic.types import Message
 
+from llmfw.api.anthropic.conversation import conversation_of
 from llmfw.core.request import TokenEvent
 
 from ..doubles.echo_engine import EchoEngine
@@ -204,6 +206,21 @@ def test_neighbours_of_one_role_are_one_turn(mirror: Served) -> None:
         mirror, [*messages, {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}]
     )
     assert text == "[user|a\nb|||][assistant|cd|||][user|e|||]"
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_many_neighbours_take_no_more_time_than_they_are(role: str) -> None:
+    messages = [{"role": role, "content": "a"}] * 50_000  # one by one to the last: minutes
+    begin = time.process_time()
+    [message] = conversation_of(None, messages, set())
+    assert time.process_time() - begin < 5
+    assert len(message["content"]) == 50_000
+
+
+@pytest.mark.parametrize("message", [{"role": "user", "content": []}, {"role": "system", "content": ""}])
+def test_messages_without_any_content_are_a_400(server: Served, message: Any) -> None:
+    reply = server.post("/v1/messages", {"max_tokens": 3, "messages": [message]})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
 
 
 def test_tools_reach_the_template_in_openai_s_form(mirror: Served) -> None:

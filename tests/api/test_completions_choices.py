@@ -96,7 +96,10 @@ def test_a_model_is_asked_as_its_tokens_say(layout: Any) -> None:
     names = [part for part in layout.parts if isinstance(part, str)]
     tokenizer = fill_in_tokenizer(*names, *layout.ends)
     assert find_layout(tokenizer) == layout
-    asked = tokenizer.decode(lay_out(layout, tokenizer, [1], "y"), skip_special_tokens=False)
+    asked = tokenizer.decode(
+        lay_out(layout, tokenizer, [1], tokenizer.encode("y", add_special_tokens=False)),
+        skip_special_tokens=False,
+    )
     assert asked == " ".join(
         ["<s>", *(part if isinstance(part, str) else "xy"[part] for part in layout.parts)]
     )

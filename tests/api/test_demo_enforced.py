@@ -116,3 +116,12 @@ def test_what_cannot_be_held_to_is_a_400_that_names_the_field(
 ) -> None:
     reply = demo_server.chat("Hi", **fields)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_a_response_format_that_no_grammar_can_be_is_refused_beside_calls_that_must_come(
+    demo_server: Served,
+) -> None:
+    broken = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
+    reply = demo_server.chat("Hi", tools=[CLOCK], tool_choice="required", response_format=broken)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "response_format"

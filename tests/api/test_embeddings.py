@@ -141,6 +141,12 @@ def test_another_model_s_name_is_not_found(sdk: openai.OpenAI) -> None:
         sdk.embeddings.create(model="other", input="a")
 
 
+def test_an_input_of_megabytes_is_refused_before_it_is_encoded(embedder: Served) -> None:
+    error = embedder.post("/v1/embeddings", {"input": ["a", "word " * 1_000_000]}).json()["error"]
+    assert (error["param"], error["code"]) == ("input[1]", "context_length_exceeded")
+    assert "5000000 characters" in error["message"]
+
+
 def test_a_server_that_generates_does_not_embed(server: Served) -> None:
     error = server.post("/v1/embeddings", {"input": "a"}).json()["error"]
     assert error["code"] == "unsupported_operation"

@@ -61,6 +61,10 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"logit_bias": [1]}, "logit_bias", "[1]"),
         ({"stop": ["a", ""]}, "stop[1]", "''"),
         ({"stop": ""}, "stop", "''"),
+        ({"stop": ["a"] * 257}, "stop", "257"),
+        ({"stop": ["a", "b" * 257]}, "stop[1]", "257"),
+        ({"stop": "b" * 257}, "stop", "257"),
+        ({"logit_bias": {str(i): 1 for i in range(16_385)}}, "logit_bias", "16385"),
         ({"stop": ["a", 1]}, "stop[1]", "1"),
         ({"stop_token_ids": [1000]}, "stop_token_ids", "1000"),
         ({"seed": 2**64}, "seed", str(2**64)),
@@ -123,6 +127,24 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "x" * 10**6},
+        {"logit_bias": {"x" * 10**6: 1}},
+        {"structured_outputs": {"x" * 10**6: 1}},
+        {"messages": [{"role": "x" * 10**6}]},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_an_error_does_not_send_a_megabyte_back(server: Served, path: str, fields: dict[str, Any]) -> None:
+    reply = server.post(path, {"messages": MESSAGES, "max_tokens": 3, **fields})
+    if path == CHAT or fields.keys() & {"model", "messages"}:
+        assert reply.status_code in (400, 404)
+        assert len(reply.content) < 10_000
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"prompt": []}, "prompt"),
@@ -134,6 +156,7 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
         ({"prompt": "a", "best_of": 1, "n": 2}, "best_of"),
         ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
         ({"prompt": "a", "best_of": 0}, "best_of"),
+        ({"prompt": ["a"] * 33, "n": 128}, "n"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "suffix": "b", "echo": True}, "echo"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),

@@ -87,3 +87,14 @@ def test_a_refused_field_that_asks_for_nothing_is_fine(server: Served) -> None:
 def test_a_refused_field_is_a_400_that_names_it(server: Served, name: str) -> None:
     error = server.chat("Hi", **{name: ["x"]}).json()["error"]
     assert (error["param"], error["code"]) == (name, "unsupported_parameter")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_an_option_of_streams_that_is_not_known_is_reported(server: Served, path: str) -> None:
+    prompt = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "input": "Hi"}
+    name = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}.get(path, "input")
+    options = {"continuous_usage_stats": True, "include_obfuscation": True}
+    reply = server.post(path, {name: prompt[name], "stream": True, "stream_options": options})
+    assert reply.headers["llmfw-ignored-params"] == (
+        "stream_options.continuous_usage_stats, stream_options.include_obfuscation"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +56,11 @@ def test_no_more_is_held_back_than_may_become_a_stop_string(text: str, stops: li
             return
         held = text[len(given_out) : i + 1]
         assert held == "" or any(stop.startswith(held) for stop in stops)
+
+
+def test_many_stop_strings_cost_little() -> None:
+    watcher = StopStrings([f"q{i}" for i in range(256)])
+    begin = time.process_time()
+    for _ in range(2000):
+        watcher.feed("a word that is as long as a few tokens")
+    assert time.process_time() - begin < 1

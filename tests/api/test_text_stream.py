@@ -97,3 +97,32 @@ def test_reasoning_tokens_are_those_before_the_answer(tokenizer: Tokenizer) -> N
     stream = TextStream(tokenizer.detokenizer(), reasoning=Qwen3ReasoningParser(in_reasoning=True))
     run(stream, [[token] for token in tokenizer.encode("Hm</think>Yes")])
     assert stream.num_reasoning_tokens == len("Hm</think>")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_tokens_after_a_stop_string_are_not_counted_however_many_come_at_once(
+    tokenizer: Tokenizer, size: int
+) -> None:
+    stream = TextStream(tokenizer.detokenizer(), stop=["lo"])
+    token_ids = tokenizer.encode("Hello you")
+    lists = [token_ids[i : i + size] for i in range(0, len(token_ids), size)]
+    assert run(stream, lists)[0] == "Hel"
+    assert (len(stream.token_ids), stream.finish_reason, stream.stopped_by) == (5, "stop", "lo")
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_reasoning_tokens_are_counted_alike_however_many_come_at_once(
+    tokenizer: Tokenizer, size: int
+) -> None:
+    stream = TextStream(tokenizer.detokenizer(), reasoning=Qwen3ReasoningParser())
+    token_ids = tokenizer.encode("<think>abc</think>defghi")
+    run(stream, [token_ids[i : i + size] for i in range(0, len(token_ids), size)])
+    one_by_one = TextStream(tokenizer.detokenizer(), reasoning=Qwen3ReasoningParser())
+    run(one_by_one, [[token] for token in token_ids])
+    assert stream.num_reasoning_tokens == one_by_one.num_reasoning_tokens
+
+
+def test_tokens_that_come_at_once_are_one_piece_of_text(tokenizer: Tokenizer) -> None:
+    stream = TextStream(tokenizer.detokenizer(), stop=["zz"], reasoning=Qwen3ReasoningParser())
+    deltas = stream.feed(TokenEvent("id", tokenizer.encode("<think>abc</think>def")))
+    assert deltas == [ReasoningDelta("abc"), ContentDelta("def")]

@@ -143,3 +143,9 @@ def test_another_model_is_not_found(server: Served) -> None:
 def test_fields_that_change_nothing_are_reported(server: Served) -> None:
     reply = server.post("/v1/tokenize", {"prompt": "a", "frobnicate": 1})
     assert reply.headers["llmfw-ignored-params"] == "frobnicate"
+
+
+def test_more_lists_of_tokens_than_prompts_are_refused(server: Served) -> None:
+    assert len(server.post("/v1/detokenize", {"tokens": [[71]] * 2048}).json()["text"]) == 2048
+    error = server.post("/v1/detokenize", {"tokens": [[71]] * 2049}).json()["error"]
+    assert (error["param"], "2049" in error["message"]) == ("tokens", True)
