@@ -221,6 +221,7 @@ def _response(body: ResponsesRequest, response_id: str, model: str, generation: 
         text={"format": format_of(body), "verbosity": None},
         tool_choice=body.tool_choice or "auto",
         tools=tools_of(body),
+        top_logprobs=body.top_logprobs or 0,
         top_p=sampling.top_p,
         user=UNSET if body.user is None else body.user,
     )
