@@ -66,12 +66,6 @@ def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
             ignored.append("stream_options.include_obfuscation")
     if body.background and body.store is False:
         raise RequestError("background needs store to be true: the response is fetched later", param="store")
-    if body.background and body.stream:
-        raise RequestError(
-            "stream is true, which a background response cannot be here: fetch it by its id",
-            param="stream",
-            code="unsupported_parameter",
-        )
     return body, sorted(ignored)
 
 

@@ -230,7 +230,6 @@ def test_an_item_is_found_by_its_id(transcript: openai.OpenAI) -> None:
         ({"metadata": {str(i): "v" for i in range(17)}}, "metadata"),
         ({"previous_response_id": "resp_0"}, "previous_response_id"),
         ({"background": True, "store": False}, "store"),
-        ({"background": True, "stream": True}, "stream"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options"),
         ({"model": "gpt"}, "model"),
     ],
