@@ -6,7 +6,7 @@ Knows nothing of HTTP. What is generated goes through `ChatService`, as chat com
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,9 @@ from .items import Item, check_calls, check_items, messages_of
 from .job import Job
 from .memory import RUNNING, SERVER_ENDED, ResponseMemory
 from .request import format_of, renamed, to_chat, tools_of
+from .truncation import newest_that_fits
+
+ROOM = 1024  # tokens that truncation leaves for an answer of which the client does not say how long it may be
 
 
 class ResponseService:
@@ -167,8 +170,15 @@ class ResponseService:
         own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i), taken)
         items = [*earlier, *own]
         check_calls(items, len(earlier))
+
+        async def start(items: Sequence[Item]) -> Generation:
+            return await self._chat.start(to_chat(body, messages_of(items)))
+
         try:
-            return own, await self._chat.start(to_chat(body, messages_of(items)))
+            if body.truncation == "auto":
+                asked = isinstance(body, ResponsesRequest) and body.max_output_tokens is not None
+                return own, await newest_that_fits(items, start, _fits if asked else _has_room)
+            return own, await start(items)
         except RequestError as error:
             raise renamed(error) from error
 
@@ -216,6 +226,18 @@ class ResponseService:
             log_unexpected(another, f"storing response {job.response.id}")
 
 
+def _fits(_: Generation) -> bool:
+    """Return that an answer has room: what was asked for is there, or there were no generation."""
+    return True
+
+
+def _has_room(generation: Generation) -> bool:
+    """Return whether an answer that may fill the context has some room to do so."""
+    request = generation.choices[0].request
+    left = request.sampling.max_tokens or 0
+    return left >= min(ROOM, (len(request.prompt) + left) // 4)
+
+
 def _response(body: ResponsesRequest, response_id: str, model: str, generation: Generation) -> Response:
     """Return the response as it is before anything was generated."""
     sampling = generation.choices[0].request.sampling
@@ -241,5 +263,6 @@ def _response(body: ResponsesRequest, response_id: str, model: str, generation: 
         tools=tools_of(body),
         top_logprobs=body.top_logprobs or 0,
         top_p=sampling.top_p,
+        truncation=body.truncation or "disabled",
         user=UNSET if body.user is None else body.user,
     )

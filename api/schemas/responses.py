@@ -40,6 +40,7 @@ class InputRequest(Body, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     reasoning: ReasoningConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -51,7 +52,6 @@ class InputRequest(Body, kw_only=True):
         "prompt": "this server keeps no prompt templates; use instructions and input",
         "max_tool_calls": _NO_TOOLS_OF_ITS_OWN,
         "moderation": "this server does not moderate",
-        "truncation": "a conversation that does not fit is refused, never cut",
         "logprobs": _CHAT_FIELD.format("top_logprobs"),
         "messages": _CHAT_FIELD.format("input"),
         "max_tokens": _CHAT_FIELD.format("max_output_tokens"),
@@ -61,8 +61,6 @@ class InputRequest(Body, kw_only=True):
     }
 
     def asks(self, name: str, value: Any) -> bool:
-        if name == "truncation":
-            return value not in (None, "disabled")
         if name == "n":
             return value not in (None, 1)
         if name in GRAMMAR_FIELDS:  # an empty schema asks for JSON

@@ -225,6 +225,7 @@ def test_an_item_is_found_by_its_id(transcript: openai.OpenAI) -> None:
         ({"include": ["dreams"]}, "include[0]"),
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": True}, "logprobs"),
+        ({"truncation": "middle"}, "truncation"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"metadata": {"k" * 65: "v"}}, "metadata"),
         ({"metadata": {str(i): "v" for i in range(17)}}, "metadata"),
@@ -245,7 +246,7 @@ def test_a_wrong_value_is_refused_by_its_own_name(server: Served, fields: dict[s
 HONOURED = {
     "background", "include", "input", "instructions", "max_output_tokens", "metadata", "model", "parallel_tool_calls",
     "previous_response_id", "reasoning", "store", "stream", "stream_options", "temperature", "text", "tool_choice",
-    "tools", "top_logprobs", "top_p",
+    "tools", "top_logprobs", "top_p", "truncation",
 }  # fmt: skip
 REFUSED: dict[str, Any] = {
     "context_management": [{"type": "compaction"}],
@@ -253,7 +254,6 @@ REFUSED: dict[str, Any] = {
     "max_tool_calls": 2,
     "moderation": {"model": "m"},
     "prompt": {"id": "p"},
-    "truncation": "auto",
 }
 REPORTED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},
