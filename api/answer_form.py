@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import msgspec
 
 from llmfw.core.errors import RequestError
-from llmfw.core.parsers import CallFormat, ToolParser
+from llmfw.core.parsers import CallFormat, MessageMarks, ToolParser
 from llmfw.core.request import GrammarSpec
 
-from .structured import Structure, format_of, tag_spec
-from .tool_choice import Tool, ToolUse, calls_only, text_and_calls
+from .structured import Format, Structure, format_of, tag_spec
+from .tool_choice import Tool, ToolUse, after, calls_only, text_and_calls
 
 ParserClass = type[ToolParser]
 
@@ -38,7 +38,11 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_form(
-    use: ToolUse, structure: Structure | None, parser: ParserClass | None, json_parser: ParserClass | None
+    use: ToolUse,
+    structure: Structure | None,
+    parser: ParserClass | None,
+    json_parser: ParserClass | None,
+    messages: MessageMarks | None = None,
 ) -> AnswerForm:
     """Return the form of an answer.
 
@@ -48,6 +52,7 @@ def answer_form(
         parser: of the model's own calls, or None.
         json_parser: of calls that are a bare JSON array: the form of calls that have to be made where a grammar
             cannot hold to the model's own.
+        messages: what begins texts and calls after the thinking, where they are messages of their own.
 
     Raises:
         RequestError: no parser can read the calls, or no grammar can hold to them.
@@ -56,23 +61,30 @@ def answer_form(
         checks = [structure] if structure else []
         return AnswerForm(use=use, grammar=structure.spec if structure else None, checks=checks)
     if use.must_call:
-        return _calls_form(use, structure, parser, json_parser)
+        return _calls_form(use, structure, parser, json_parser, messages)
     if parser is None:
         raise RequestError(
             "tools need a tool parser, and this model has none: start the server with --tool-parser",
             param="tools",
             code="unsupported_parameter",
         )
-    return _free_form(use, structure, parser)
+    return _free_form(use, structure, parser, messages)
 
 
 def _calls_form(
-    use: ToolUse, structure: Structure | None, parser: ParserClass | None, json_parser: ParserClass | None
+    use: ToolUse,
+    structure: Structure | None,
+    parser: ParserClass | None,
+    json_parser: ParserClass | None,
+    messages: MessageMarks | None,
 ) -> AnswerForm:
     """Return the form of an answer that is calls. A structure is of content, of which there is none: it is checked."""
     for reader in (parser, json_parser):
         if reader is not None and reader.call_format is not None:
-            spec = tag_spec(calls_only(use, reader.call_format))
+            form = calls_only(use, reader.call_format)
+            if messages is not None:  # a bare JSON array is a text of the model's
+                form = after(messages.calls if reader is parser else messages.text, form)
+            spec = tag_spec(form)
             return AnswerForm(
                 use=use,
                 grammar=spec,
@@ -88,32 +100,34 @@ def _calls_form(
     )
 
 
-def _free_form(use: ToolUse, structure: Structure | None, parser: ParserClass) -> AnswerForm:
+def _free_form(
+    use: ToolUse, structure: Structure | None, parser: ParserClass, messages: MessageMarks | None
+) -> AnswerForm:
     """Return the form of an answer that may be text, or calls, or both."""
     calls = parser.call_format
     if structure is not None:
-        return _either_form(use, structure, _held(calls, structure.param, "together with tools"), parser)
+        held = _held(calls, structure.param, "together with tools")
+        spec = tag_spec(_either(format_of(structure.spec), calls_only(use, held), messages))
+        checks = [structure, Structure("tools", spec)]
+        return AnswerForm(use=use, grammar=spec, checks=checks, tools=use.defined, tool_parser=parser)
     if use.strict is not None:
         calls = _held(calls, f"tools[{use.strict}].function.strict", "with tool_choice 'auto'")
     if calls is not None and (use.strict is not None or use.is_restricted):
-        spec = tag_spec(text_and_calls(use, calls))
+        if messages is None:
+            spec = tag_spec(text_and_calls(use, calls))
+        else:
+            spec = tag_spec(_either({"type": "any_text"}, calls_only(use, calls), messages))
         checks = [Structure("tools", spec)]
         return AnswerForm(use=use, grammar=spec, checks=checks, tools=use.defined, tool_parser=parser)
     # Without a grammar the model is kept from calling a tool by not being shown it.
     return AnswerForm(use=use, tools=use.callable, tool_parser=parser)
 
 
-def _either_form(use: ToolUse, structure: Structure, calls: CallFormat, parser: ParserClass) -> AnswerForm:
-    """Return the form of an answer that is of a structure, or calls."""
-    either = {"type": "or", "elements": [format_of(structure.spec), calls_only(use, calls)]}
-    spec = tag_spec(either)
-    return AnswerForm(
-        use=use,
-        grammar=spec,
-        checks=[structure, Structure("tools", spec)],
-        tools=use.defined,
-        tool_parser=parser,
-    )
+def _either(text: Format, calls: Format, messages: MessageMarks | None) -> Format:
+    """Return the format of an output that is either of two."""
+    if messages is not None:
+        text, calls = after(messages.text, text), after(messages.calls, calls)
+    return {"type": "or", "elements": [text, calls]}
 
 
 def _held(calls: CallFormat | None, param: str, where: str) -> CallFormat:

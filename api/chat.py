@@ -144,7 +144,8 @@ class ChatService:
     def _form(self, body: ChatRequest) -> AnswerForm:
         """Return what the answer may be: tools, and what it is held to."""
         use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
-        return answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser)
+        messages = self._reasoning_parser.messages if self._reasoning_parser else None
+        return answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser, messages)
 
     def _output(self, body: ChatRequest, form: AnswerForm, prompt: str) -> Output:
         """Return what is asked of the answer beside how its tokens are sampled."""
@@ -154,6 +155,7 @@ class ChatService:
             prompt,
             budget=body.thinking_budget,
             grammar_param=form.checks[0].param if form.checks else None,
+            may_call=form.tool_parser is not None,
         )
         return Output(logprobs=_num_logprobs(body), grammar=form.grammar, thinking=thinking)
 

@@ -26,6 +26,7 @@ def thinking_of(
     *,
     budget: int | None,
     grammar_param: str | None,
+    may_call: bool = False,
 ) -> Thinking | None:
     """Return how the thinking is marked in what follows a prompt; None if nobody has to know.
 
@@ -34,6 +35,7 @@ def thinking_of(
         prompt: its text.
         budget: most tokens of thinking.
         grammar_param: the field that asks for a grammar, if one does.
+        may_call: the answer may have tool calls.
 
     Raises:
         RequestError: there is a budget and no thinking, or the tokenizer has no tokens for the markers.
@@ -51,18 +53,23 @@ def thinking_of(
             param="thinking_budget",
             code="unsupported_parameter",
         )
+    messages = parser.messages if may_call else None
+    opening, closing = (messages.opening, messages.closing) if messages else (parser.opening, parser.closing)
     if prompt.rstrip().endswith(parser.closing):  # the template has closed it: there is none
         return None
-    begin = tokenizer.marker(parser.opening) if parser.opening else ()
-    end = tokenizer.marker(parser.closing)
+    begin = tokenizer.marker(opening) if opening else ()
+    end = tokenizer.marker(closing)
     if begin is None or end is None:
         asked = "thinking_budget" if budget is not None else grammar_param
         raise RequestError(
-            f"{asked} cannot be held to for a model that may think: {parser.closing!r} is no token of this tokenizer",
+            f"{asked} cannot be held to for a model that may think: {closing!r} is no token of this tokenizer",
             param=asked,
             code="unsupported_parameter",
         )
-    is_open = is_thinking(parser, prompt) or _thinks_first(parser)
+    if messages:
+        is_open = prompt.endswith(messages.opening)
+    else:
+        is_open = is_thinking(parser, prompt) or _thinks_first(parser)
     return Thinking(begin=begin, end=end, is_open=is_open, budget=budget)
 
 

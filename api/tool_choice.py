@@ -110,6 +110,11 @@ def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
     }
 
 
+def after(text: str, format: Format) -> Format:
+    """Return a format with a text before it."""
+    return {"type": "sequence", "elements": [{"type": "const_string", "value": text}, format]}
+
+
 def _const(text: str) -> Format | None:
     return {"type": "const_string", "value": text} if text else None
 

@@ -58,6 +58,22 @@ class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
+class MessageMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """How an output is marked in which reasoning, text and calls are messages of their own.
+
+    Attributes:
+        opening: what the reasoning's message begins with.
+        closing: what it ends with.
+        text: what follows then, where the answer is a text.
+        calls: what follows then, where it is calls: all before the first one's `CallFormat.begin`.
+    """
+
+    opening: str
+    closing: str
+    text: str
+    calls: str
+
+
 class ReasoningParser(ABC):
     """Splits one choice's text into reasoning and content. One object per choice.
 
@@ -70,6 +86,10 @@ class ReasoningParser(ABC):
 
     closing: ClassVar[str | None] = None
     """Text that closes the reasoning: from there on a grammar holds, and a thinking budget writes it."""
+
+    messages: ClassVar[MessageMarks | None] = None
+    """Where `closing` already says that the answer is a text, and calls are written otherwise: the marks that hold
+    instead of both for answers that may have calls. None: what closes the reasoning says nothing of the answer."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""

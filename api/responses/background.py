@@ -33,6 +33,7 @@ class Background:
         await asyncio.gather(task, return_exceptions=True)
         return job
 
-    async def close(self) -> None:
-        """End all."""
-        await asyncio.gather(*map(self.stop, list(self._running)))
+    async def close(self) -> list[Job]:
+        """End all tasks, and return their jobs as they then are."""
+        jobs = await asyncio.gather(*map(self.stop, list(self._running)))
+        return [job for job in jobs if job is not None]

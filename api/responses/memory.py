@@ -23,6 +23,7 @@ from .job import Job, failure
 logger = logging.getLogger(__name__)
 
 RUNNING = ("queued", "in_progress")
+SERVER_ENDED = "the server ended while this response was being made"
 PURGE_EVERY_S = 60.0
 
 _decode_items = msgspec.json.Decoder(list[Item]).decode
@@ -47,7 +48,7 @@ class ResponseMemory:
         for record in await self._store.unfinished():
             response = _decode_response(record.response)
             response.status = "failed"
-            response.error = failure(EngineError("the server ended while this response was being made"))
+            response.error = failure(EngineError(SERVER_ENDED))
             changed = {"status": "failed", "response": msgspec.json.encode(response)}
             await self._store.put(msgspec.structs.replace(record, **changed))
         self._purging = asyncio.create_task(self._purge())

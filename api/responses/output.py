@@ -7,12 +7,14 @@ what it said. Knows nothing of lifecycle events, of sequence numbers and of how 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 
 from ..chat_chunks import new_call_id
+from ..logprobs import chat_logprobs
+from ..schemas.logprobs import TokenEntry
 from ..schemas.responses import (
     FunctionCallItem,
     MessageItem,
@@ -121,7 +123,6 @@ class _OpenText(_Open):
 
     kind: type[Delta]
     event_name: str
-    extra: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, response_id: str, index: int) -> None:
         super().__init__(response_id, index)
@@ -130,6 +131,14 @@ class _OpenText(_Open):
     @abstractmethod
     def part(self) -> TextPart | ReasoningPart:
         """Return the part as it is now."""
+
+    def score(self, delta: Delta) -> dict[str, Any]:
+        """Take note of how likely a delta's tokens were; return the fields that tell of it in the delta's event."""
+        return {}
+
+    def scores(self) -> dict[str, Any]:
+        """Return the fields that tell how likely all tokens so far were, in an event."""
+        return {}
 
     def takes(self, delta: Delta) -> bool:
         return isinstance(delta, self.kind)
@@ -142,10 +151,12 @@ class _OpenText(_Open):
     def add(self, delta: ContentDelta | ReasoningDelta) -> Iterator[Event]:
         if delta.text:
             self.pieces.append(delta.text)
-            yield self.event(f"{self.event_name}.delta", content_index=0, delta=delta.text, **self.extra)
+            yield self.event(
+                f"{self.event_name}.delta", content_index=0, delta=delta.text, **self.score(delta)
+            )
 
     def closing(self, status: str) -> Iterator[Event]:
-        yield self.event(f"{self.event_name}.done", content_index=0, text=self.text, **self.extra)
+        yield self.event(f"{self.event_name}.done", content_index=0, text=self.text, **self.scores())
         yield self.event("response.content_part.done", content_index=0, part=self.part())
         yield from super().closing(status)
 
@@ -162,10 +173,22 @@ class _OpenReasoning(_OpenText):
 
 class _OpenMessage(_OpenText):
     prefix, kind, event_name = "msg", ContentDelta, "response.output_text"
-    extra: ClassVar[Mapping[str, Any]] = {"logprobs": []}
+
+    def __init__(self, response_id: str, index: int) -> None:
+        super().__init__(response_id, index)
+        self.entries: list[TokenEntry] = []
+
+    def score(self, delta: Delta) -> dict[str, Any]:
+        found = chat_logprobs([delta])
+        new = found.content if found else []
+        self.entries += new
+        return {"logprobs": _in_event(new)}
+
+    def scores(self) -> dict[str, Any]:
+        return {"logprobs": _in_event(self.entries)}
 
     def part(self) -> TextPart:
-        return TextPart(text=self.text)
+        return TextPart(text=self.text, logprobs=list(self.entries))
 
     def item(self, status: str) -> MessageItem:
         return MessageItem(id=self.id, content=[self.part()] if self.has_part else [], status=status)
@@ -202,3 +225,15 @@ def _begun(delta: Delta, response_id: str, index: int) -> _Open:
     if isinstance(delta, ToolCallDelta):
         return _OpenCall(response_id, index, delta)
     return (_OpenReasoning if isinstance(delta, ReasoningDelta) else _OpenMessage)(response_id, index)
+
+
+def _in_event(entries: Sequence[TokenEntry]) -> list[dict[str, Any]]:
+    """Return the entries of tokens as events have them: without bytes."""
+    return [
+        {
+            "token": entry.token,
+            "logprob": entry.logprob,
+            "top_logprobs": [{"token": top.token, "logprob": top.logprob} for top in entry.top_logprobs],
+        }
+        for entry in entries
+    ]

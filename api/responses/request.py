@@ -44,7 +44,7 @@ _NEEDLESS = {
     "web_search_call.action.sources",
     "web_search_call.results",
 }
-_LOGPROBS = "message.output_text.logprobs"
+LOGPROBS = "message.output_text.logprobs"
 _FUNCTION_KEYS = ("name", "description", "parameters", "strict")
 _TOOL_KEYS = {"type", *_FUNCTION_KEYS}
 
@@ -62,12 +62,6 @@ def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
     ignored += check_stream_options(body.stream_options, body.stream, fields_of(raw))
     if body.background and body.store is False:
         raise RequestError("background needs store to be true: the response is fetched later", param="store")
-    if body.background and body.stream:
-        raise RequestError(
-            "stream is true, which a background response cannot be here: fetch it by its id",
-            param="stream",
-            code="unsupported_parameter",
-        )
     return body, sorted(ignored)
 
 
@@ -105,6 +99,8 @@ def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> di
     if isinstance(body, ResponsesRequest):
         fields["max_completion_tokens"] = body.max_output_tokens
         fields |= {name: getattr(body, name) for name in _SAME_NAME}
+        if body.top_logprobs or LOGPROBS in (body.include or ()):
+            fields |= {"logprobs": True, "top_logprobs": body.top_logprobs}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -206,16 +202,11 @@ def _unused_tool_keys(tools: Sequence[dict[str, Any]]) -> list[str]:
 
 def _check_include(names: Sequence[str]) -> list[str]:
     """Return what is asked to be included and never is, because there is nothing of the kind."""
+    known = {LOGPROBS, *_NEEDLESS}
     for i, name in enumerate(names):
-        if name == _LOGPROBS:
-            raise RequestError(
-                f"include[{i}] is {name!r}: log probabilities are not supported yet",
-                param=f"include[{i}]",
-                code="unsupported_parameter",
-            )
-        if name not in _NEEDLESS:
-            _wrong(f"include[{i}]", name, f"one of {', '.join(sorted(_NEEDLESS))}")
-    return [f"include[{name}]" for name in names]
+        if name not in known:
+            _wrong(f"include[{i}]", name, f"one of {', '.join(sorted(known))}")
+    return [f"include[{name}]" for name in names if name != LOGPROBS]
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:

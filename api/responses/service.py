@@ -6,28 +6,28 @@ Knows nothing of HTTP. What is generated goes through `ChatService`, as chat com
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import RequestError
+from llmfw.core.errors import EngineError, RequestError
 
 from ..chat import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation
 from ..schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
-from ..sse import frame
 from .background import Background
+from .event_log import EventLog, EventLogs, Frames
 from .ids import item_id, new_response_id
 from .items import Item, check_calls, check_items, messages_of
 from .job import Job
-from .memory import RUNNING, ResponseMemory
-from .output import Event
+from .memory import RUNNING, SERVER_ENDED, ResponseMemory
 from .request import format_of, renamed, to_chat, tools_of
+from .truncation import newest_that_fits
 
-_encode = msgspec.json.Encoder().encode
+ROOM = 1024  # tokens that truncation leaves for an answer of which the client does not say how long it may be
 
 
 class ResponseService:
@@ -44,14 +44,18 @@ class ResponseService:
         self._memory = memory
         self._model = model
         self._background = Background()
+        self._logs = EventLogs()
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
         await self._memory.start()
 
     async def close(self) -> None:
-        """Stop what runs in the background. When a server uses the same store again, it calls these failed."""
-        await self._background.close()
+        """Stop what runs in the background: it has failed."""
+        for job in await self._background.close():
+            if job.response.status in RUNNING:
+                await self._fail(job, EngineError(SERVER_ENDED))
+            self._end_events(job)
         await self._memory.close()
 
     async def prepare(self, body: ResponsesRequest) -> Job:
@@ -79,25 +83,44 @@ class ResponseService:
 
     async def stream(self, job: Job) -> AsyncGenerator[bytes, None]:
         """Run a job, and yield its server-sent events. A failure is one of them."""
-        events = _Events(job.response)
-        yield events.lifecycle("created") + events.lifecycle("in_progress")
+        frames = Frames(job.response)
+        yield frames.lifecycle("created") + frames.lifecycle("in_progress")
         try:
             async with contextlib.aclosing(job.steps()) as steps:
                 async for step in steps:
                     if step:
-                        yield events.encode(step)
+                        yield b"".join(frames.encode(step))
             await self._memory.keep(job)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             await self._fail(job, error)
-        yield events.lifecycle(job.response.status)
+        yield frames.lifecycle(job.response.status)
 
     async def run_in_background(self, job: Job) -> Response:
         """Begin a job that nobody waits for, and return the response as it is now: queued."""
         job.response.status = "queued"
         await self._memory.keep(job)
         queued = msgspec.structs.replace(job.response)
-        self._background.start(job, self._work(job))
+        self._background.start(job, self._work(job, self._logs.open(job.response)))
         return queued
+
+    async def follow(self, response_id: str, after: int = -1) -> AsyncGenerator[bytes, None]:
+        """Return the server-sent events of a background response after a sequence number, as they come.
+
+        Raises:
+            NotFoundError: it is not there.
+            RequestError: its events are not kept, or not those after this number.
+        """
+        await self._memory.find(response_id)
+        log = self._logs.find(response_id)
+        if log is None:
+            raise RequestError(
+                f"stream is true, and the events of response {response_id!r} are not kept: only those of background "
+                "responses are, for a time and not over a restart; fetch it without stream",
+                param="stream",
+                code="unsupported_parameter",
+            )
+        log.check(after)
+        return log.read(after)
 
     async def get(self, response_id: str) -> bytes:
         """Return a stored response as JSON; raise NotFoundError if it is not there."""
@@ -106,7 +129,8 @@ class ResponseService:
     async def delete(self, response_id: str) -> None:
         """Remove a stored response, and stop it if it runs; raise NotFoundError if it is not there."""
         await self._memory.find(response_id)
-        await self._background.stop(response_id)
+        await self._stop(response_id)
+        self._logs.forget(response_id)
         await self._memory.delete(response_id)
 
     async def cancel(self, response_id: str) -> bytes:
@@ -122,10 +146,8 @@ class ResponseService:
                 f"response {response_id!r} does not run in the background; only one that does can be cancelled",
                 param="response_id",
             )
-        job = await self._background.stop(response_id)
+        job = await self._stop(response_id)
         if job is not None:
-            if job.response.status in RUNNING:
-                job.cancel()
             await self._memory.keep(job)
         return await self.get(response_id)
 
@@ -148,25 +170,52 @@ class ResponseService:
         own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i), taken)
         items = [*earlier, *own]
         check_calls(items, len(earlier))
+
+        async def start(items: Sequence[Item]) -> Generation:
+            return await self._chat.start(to_chat(body, messages_of(items)))
+
         try:
-            return own, await self._chat.start(to_chat(body, messages_of(items)))
+            if body.truncation == "auto":
+                asked = isinstance(body, ResponsesRequest) and body.max_output_tokens is not None
+                return own, await newest_that_fits(items, start, _fits if asked else _has_room)
+            return own, await start(items)
         except RequestError as error:
             raise renamed(error) from error
 
-    async def _work(self, job: Job) -> None:
+    async def _work(self, job: Job, log: EventLog) -> None:
         """Run a job of the background. It is in progress from its first step on.
 
         Whoever cancels this says what becomes of the response.
         """
+        log.show("created")
+        log.show("queued")
         try:
             async with contextlib.aclosing(job.steps()) as steps:
-                async for _ in steps:
+                async for step in steps:
                     if job.response.status == "queued":
                         job.response.status = "in_progress"
                         await self._memory.keep(job)
+                        log.show("in_progress")
+                    log.add(step)
             await self._memory.keep(job)
         except Exception as error:  # noqa: BLE001 - nobody waits: the response says it
             await self._fail(job, error)
+        self._end_events(job)
+
+    async def _stop(self, response_id: str) -> Job | None:
+        """Stop a job of the background; return it as it then is, cancelled or at its end. None if none runs."""
+        job = await self._background.stop(response_id)
+        if job is not None:
+            if job.response.status in RUNNING:
+                job.cancel()
+            self._end_events(job)
+        return job
+
+    def _end_events(self, job: Job) -> None:
+        """Let the events of a job end with what became of it, if they have not."""
+        log, status = self._logs.find(job.response.id), job.response.status
+        if log is not None and not log.ended:
+            log.end("failed" if status == "cancelled" else status)  # OpenAI has no event for cancelled ones
 
     async def _fail(self, job: Job, error: Exception) -> None:
         log_unexpected(error, f"response {job.response.id}")
@@ -177,25 +226,16 @@ class ResponseService:
             log_unexpected(another, f"storing response {job.response.id}")
 
 
-class _Events:
-    """Encodes the events of one stream, and numbers them."""
+def _fits(_: Generation) -> bool:
+    """Return that an answer has room: what was asked for is there, or there were no generation."""
+    return True
 
-    def __init__(self, response: Response) -> None:
-        self._response = response
-        self._number = 0
 
-    def lifecycle(self, status: str) -> bytes:
-        """Return the event that shows the whole response."""
-        return self.encode([{"type": f"response.{status}", "response": self._response}])
-
-    def encode(self, events: list[Event]) -> bytes:
-        """Return the frames of some events, each with its name in a line of its own."""
-        frames = []
-        for event in events:
-            numbered = {**event, "sequence_number": self._number}
-            frames.append(b"event: %b\n%b" % (event["type"].encode(), frame(_encode(numbered))))
-            self._number += 1
-        return b"".join(frames)
+def _has_room(generation: Generation) -> bool:
+    """Return whether an answer that may fill the context has some room to do so."""
+    request = generation.choices[0].request
+    left = request.sampling.max_tokens or 0
+    return left >= min(ROOM, (len(request.prompt) + left) // 4)
 
 
 def _response(body: ResponsesRequest, response_id: str, model: str, generation: Generation) -> Response:
@@ -221,6 +261,8 @@ def _response(body: ResponsesRequest, response_id: str, model: str, generation: 
         text={"format": format_of(body), "verbosity": None},
         tool_choice=body.tool_choice or "auto",
         tools=tools_of(body),
+        top_logprobs=body.top_logprobs or 0,
         top_p=sampling.top_p,
+        truncation=body.truncation or "disabled",
         user=UNSET if body.user is None else body.user,
     )

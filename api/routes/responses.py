@@ -50,10 +50,13 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
         body, ignored = decode_request(await read_json(request))
         headers = report_ignored(ignored, strict)
         job = await responses.prepare(body)
+        if body.background:
+            queued = await responses.run_in_background(job)
+            if body.stream:
+                return EventStreamResponse(await responses.follow(queued.id), headers)
+            return json_response(queued, headers)
         if body.stream:
             return EventStreamResponse(responses.stream(job), headers)
-        if body.background:
-            return json_response(await responses.run_in_background(job), headers)
         return json_response(await while_connected(request.receive, responses.reply(job)), headers)
 
     @post(
@@ -71,14 +74,19 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
 
 
 def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
-    @get("/v1/responses/{response_id:str}", opt=describe("Return a stored response.", reply=Response))
+    @get(
+        "/v1/responses/{response_id:str}",
+        opt=describe(
+            "Return a stored response, or the events of a background one.",
+            reply=Response,
+            chunk=StreamEvent,
+            query={"stream": bool, "starting_after": int},
+        ),
+    )
     async def retrieve_response(request: Request[Any, Any, Any], response_id: str) -> ASGIApp:
-        if request.query_params.get("stream", "false").lower() not in ("false", "0"):
-            raise RequestError(
-                "stream is true; a stored response is fetched whole: ask again until its status is final",
-                param="stream",
-                code="unsupported_parameter",
-            )
+        query = request.query_params
+        if _streams(query):
+            return EventStreamResponse(await responses.follow(response_id, _starting_after(query)))
         return _json(await responses.get(response_id))
 
     @delete(
@@ -121,6 +129,28 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
 
 def _json(body: bytes) -> ASGIResponse:
     return ASGIResponse(body=body, media_type="application/json")
+
+
+def _streams(query: Mapping[str, str]) -> bool:
+    given = query.get("stream", "false").lower()
+    if given not in ("true", "1", "false", "0"):
+        raise RequestError(f"stream is {given[:100]!r}; it must be true or false", param="stream")
+    streams = given in ("true", "1")
+    if "starting_after" in query and not streams:
+        raise RequestError("starting_after needs stream to be true", param="starting_after")
+    return streams
+
+
+def _starting_after(query: Mapping[str, str]) -> int:
+    given = query.get("starting_after")
+    if given is None:
+        return -1
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise RequestError(
+            f"starting_after is {given[:100]!r}; it must be the sequence_number of an event",
+            param="starting_after",
+        )
+    return int(given)
 
 
 def _limit(query: Mapping[str, str]) -> int:

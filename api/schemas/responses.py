@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, SmallInt, StreamOptions
+from .logprobs import NumTop, TokenEntry
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
@@ -39,6 +40,7 @@ class InputRequest(Body, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     reasoning: ReasoningConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -50,9 +52,7 @@ class InputRequest(Body, kw_only=True):
         "prompt": "this server keeps no prompt templates; use instructions and input",
         "max_tool_calls": _NO_TOOLS_OF_ITS_OWN,
         "moderation": "this server does not moderate",
-        "truncation": "a conversation that does not fit is refused, never cut",
-        "logprobs": "log probabilities are not supported yet",
-        "top_logprobs": "log probabilities are not supported yet",
+        "logprobs": _CHAT_FIELD.format("top_logprobs"),
         "messages": _CHAT_FIELD.format("input"),
         "max_tokens": _CHAT_FIELD.format("max_output_tokens"),
         "max_completion_tokens": _CHAT_FIELD.format("max_output_tokens"),
@@ -61,8 +61,6 @@ class InputRequest(Body, kw_only=True):
     }
 
     def asks(self, name: str, value: Any) -> bool:
-        if name == "truncation":
-            return value not in (None, "disabled")
         if name == "n":
             return value not in (None, 1)
         if name in GRAMMAR_FIELDS:  # an empty schema asks for JSON
@@ -81,6 +79,7 @@ class ResponsesRequest(InputRequest, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
+    top_logprobs: NumTop | None = None
     top_p: float | None = None
     user: str | None = None
     safety_identifier: str | None = None
@@ -105,7 +104,7 @@ class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"
 
     text: str
     annotations: list[dict[str, Any]] = []
-    logprobs: list[dict[str, Any]] = []
+    logprobs: list[TokenEntry] = []
 
 
 class ReasoningPart(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning_text"):

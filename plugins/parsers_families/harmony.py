@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from llmfw.core.parsers import CallFormat, ContentDelta, ReasoningDelta, ReasoningParser
+from llmfw.core.parsers import CallFormat, ContentDelta, MessageMarks, ReasoningDelta, ReasoningParser
 
 from .calls import CallParser, Steps
 from .markers import partial_length
@@ -70,6 +70,12 @@ class GptOssReasoningParser(ReasoningParser):
     """
 
     closing = CHANNEL + "final" + MESSAGE
+    messages = MessageMarks(
+        opening=CHANNEL + "analysis" + MESSAGE,
+        closing=ENDS[0],
+        text=START + "assistant" + CHANNEL + "final" + MESSAGE,
+        calls=START + "assistant",
+    )
     needs_special_tokens = True
 
     def __init__(self, *, in_reasoning: bool = False) -> None:

@@ -93,6 +93,18 @@ def test_a_stream_and_a_reply_say_the_same(server: Served) -> None:
     assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
+def test_the_log_probabilities_of_the_deltas_are_those_of_the_text(server: Served) -> None:
+    events = frames(server, input="<think>hm</think>Größe", top_logprobs=1)
+    deltas = [data for name, data in events if name == "response.output_text.delta"]
+    [done] = [data for name, data in events if name == "response.output_text.done"]
+    assert [entry for data in deltas for entry in data["logprobs"]] == done["logprobs"]
+    in_item = events[-1][1]["response"]["output"][1]["content"][0]["logprobs"]
+    assert [(e["token"], e["logprob"]) for e in in_item] == [
+        (e["token"], e["logprob"]) for e in done["logprobs"]
+    ]
+    assert len(done["logprobs"]) == len("Größe".encode())
+
+
 def test_a_client_that_leaves_ends_the_generation_and_nothing_is_stored(server: Served) -> None:
     before = len(server.engine.aborted)
     with server.openai() as sdk:

@@ -85,6 +85,23 @@ def test_reasoning_text_and_calls_are_items_of_their_own(sdk: openai.OpenAI) -> 
     assert len({item.id for item in reply.output}) == 3
 
 
+@pytest.mark.parametrize(
+    ("fields", "num_top"),
+    [({"top_logprobs": 2}, 2), ({"include": ["message.output_text.logprobs"]}, 0)],
+    ids=["top", "include"],
+)
+def test_the_answer_s_tokens_have_log_probabilities(
+    sdk: openai.OpenAI, fields: dict[str, Any], num_top: int
+) -> None:
+    reply = create(sdk, f"<think>hm</think>Größe {CALL}", tools=[WEATHER], **fields)
+    [message] = [item for item in reply.output if item.type == "message"]
+    entries = message.content[0].logprobs
+    assert b"".join(bytes(entry.bytes) for entry in entries).decode().strip() == "Größe"
+    assert all(len(entry.top_logprobs) == num_top and entry.logprob < 0 for entry in entries)
+    assert reply.top_logprobs == num_top
+    assert sdk.responses.retrieve(reply.id).to_dict() == reply.to_dict()
+
+
 def test_max_output_tokens_is_exact_and_ends_incomplete(sdk: openai.OpenAI) -> None:
     reply = create(sdk, "hello", max_output_tokens=3)
     assert reply.usage.output_tokens == 3
@@ -206,12 +223,14 @@ def test_an_item_is_found_by_its_id(transcript: openai.OpenAI) -> None:
         ({"guided_json": {}}, "guided_json"),
         ({"regex": "a+"}, "regex"),
         ({"include": ["dreams"]}, "include[0]"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"truncation": "middle"}, "truncation"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"metadata": {"k" * 65: "v"}}, "metadata"),
         ({"metadata": {str(i): "v" for i in range(17)}}, "metadata"),
         ({"previous_response_id": "resp_0"}, "previous_response_id"),
         ({"background": True, "store": False}, "store"),
-        ({"background": True, "stream": True}, "stream"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options"),
         ({"model": "gpt"}, "model"),
     ],
@@ -227,7 +246,7 @@ def test_a_wrong_value_is_refused_by_its_own_name(server: Served, fields: dict[s
 HONOURED = {
     "background", "include", "input", "instructions", "max_output_tokens", "metadata", "model", "parallel_tool_calls",
     "previous_response_id", "reasoning", "store", "stream", "stream_options", "temperature", "text", "tool_choice",
-    "tools", "top_p",
+    "tools", "top_logprobs", "top_p", "truncation",
 }  # fmt: skip
 REFUSED: dict[str, Any] = {
     "context_management": [{"type": "compaction"}],
@@ -235,8 +254,6 @@ REFUSED: dict[str, Any] = {
     "max_tool_calls": 2,
     "moderation": {"model": "m"},
     "prompt": {"id": "p"},
-    "top_logprobs": 2,
-    "truncation": "auto",
 }
 REPORTED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},

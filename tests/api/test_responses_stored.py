@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,12 +115,6 @@ def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -
         sdk.responses.cancel(create(sdk, "hello").id)
 
 
-def test_a_stored_response_is_not_streamed(server: Served) -> None:
-    made = server.post("/v1/responses", {"input": "x"}).json()
-    reply = httpx.get(f"{server.url}/v1/responses/{made['id']}?stream=true")
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "stream")
-
-
 @pytest.fixture
 def odd(tmp_path: Path) -> Iterator[Served]:
     """A server whose tokenizer makes "w" the token that waits for ever and "c" the one that crashes."""
@@ -180,16 +177,45 @@ def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
     assert second.output_text == "user:a|assistant:user:a||user:b|"
 
 
-def test_what_ran_when_the_server_ended_is_failed_after_a_restart(tmp_path: Path) -> None:
+def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     store = SqliteResponses(tmp_path, 2**20)
-    with serving(EchoEngine(delay=0.2), tokenizer, response_store=store) as served:
+    engine = EchoEngine(delay=0.2)
+    with serving(engine, tokenizer, response_store=store) as served:
         made = create(served.openai(), "a long answer", background=True)
+        wait_for(served.openai(), made.id, "in_progress")
+    [request] = engine.requests
+    assert engine.aborted == [request.id]
+    found = stored(tmp_path, made.id)
+    assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
+    assert "the server ended" in found["error"]["message"]
+    assert found["output"][0]["status"] == "incomplete"
+
+
+def test_what_ran_when_the_server_crashed_is_failed_after_a_restart(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(tmp_path)
+    with serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served:
+        made = create(served.openai(), "a")
+    with sqlite3.connect(tmp_path / "responses.db") as file:  # as a crash leaves it
+        file.execute("UPDATE responses SET status = 'in_progress'")
     with serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served:
         found = served.openai().responses.retrieve(made.id)
     assert found.status == "failed"
     assert found.error is not None
     assert "the server ended" in found.error.message
+
+
+def stored(folder: Path, response_id: str) -> Any:
+    """Return a response as it is in the store of a server that has ended."""
+
+    async def read() -> Any:
+        store = SqliteResponses(folder, 2**20)
+        try:
+            return json.loads((await store.get(response_id)).response)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
 
 
 def test_old_conversations_are_removed(tmp_path: Path) -> None:

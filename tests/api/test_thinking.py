@@ -10,6 +10,7 @@ import pytest
 from llmfw.api.thinking import thinking_of
 from llmfw.core.errors import RequestError
 from llmfw.core.request import Thinking
+from llmfw.plugins.parsers_families.harmony import GptOssReasoningParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 
 from ..doubles.serving import MARKERS, Served, byte_tokenizer
@@ -91,3 +92,20 @@ def test_a_marker_is_a_text_whose_tokens_do_not_depend_on_what_is_around(tmp_pat
     assert tokenizer.marker("<think>\n\n</think>") == tuple(tokenizer.encode("<think>\n\n</think>"))
     assert tokenizer.marker("</think>\n") is None
     assert tokenizer.marker("") is None
+
+
+def test_where_calls_may_follow_the_marks_are_those_of_messages(tmp_path: Path) -> None:
+    markers = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>")
+    prompt = "<|start|>assistant"
+    ids = byte_tokenizer(tmp_path, markers).added_tokens()
+    channel, message, end = ids["<|channel|>"], ids["<|message|>"], ids["<|end|>"]
+    options: Any = {"parser": GptOssReasoningParser, "markers": markers, "budget": 3}
+    text = thinking(tmp_path, prompt, **options)
+    assert text is not None
+    assert (text.begin, text.is_open, text.end[0], text.end[-1]) == ((), True, channel, message)
+    calls = thinking(tmp_path, prompt, may_call=True, **options)
+    assert calls is not None
+    assert (calls.begin[0], calls.begin[-1], calls.end, calls.is_open) == (channel, message, (end,), False)
+    opened = thinking(tmp_path, f"{prompt}<|channel|>analysis<|message|>", may_call=True, **options)
+    assert opened is not None
+    assert opened.is_open

@@ -162,6 +162,33 @@ _RESPONSES: dict[str, dict[str, Any]] = {
     "thinks": {"reasoning": {"effort": "high"}},
     "tool": {"tools": [_FUNCTION], "tool_choice": "required"},
     "json_schema": {"text": {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}},
+    "logprobs": {"top_logprobs": 2, "include": ["message.output_text.logprobs"]},
+    "logprobs_thinks": {"top_logprobs": 1, "reasoning": {"effort": "high"}, "max_output_tokens": 200},
+    "instructions": {"instructions": "Answer in one word.", "metadata": {"a": "b"}},
+    "reasoning_back": {
+        "input": [
+            {"role": "user", "content": "What is the capital of France?"},
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Think of France."}],
+            },
+            {"role": "assistant", "content": "Paris."},
+            {"role": "user", "content": "And of Spain?"},
+        ]
+    },
+    "turns": {
+        "tools": [_FUNCTION],
+        "input": [
+            {"role": "developer", "content": "Be kind."},
+            {"role": "user", "content": "The weather in Rome?"},
+            {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city":"Rome"}'},
+            {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "Sunny."}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "Thanks!"}]},
+        ],
+    },
 }
 _WRONG: dict[str, tuple[str, dict[str, Any], int]] = {
     "no_messages": ("/v1/chat/completions", {"model": "demo"}, 400),

@@ -1,0 +1,155 @@
+"""The events of responses as frames of a stream: numbered, and kept for those that come back for them.
+
+Knows nothing of what the events say, and of when they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+
+from llmfw.core.errors import RequestError
+
+from ..schemas.responses import Response
+from ..sse import frame
+from .output import Event
+
+MAX_LOG = 4 * 2**20  # bytes of one log; some 18,000 events
+MAX_ENDED = 64 * 2**20  # bytes of all logs to which nothing is added any more
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Frames:
+    """Encodes the events of one response, and numbers them.
+
+    Args:
+        response: is shown by the events of its lifecycle.
+    """
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+        self._number = 0
+
+    def lifecycle(self, event: str) -> bytes:
+        """Return the frame of an event that shows the whole response as it is now."""
+        return self.encode([{"type": f"response.{event}", "response": self._response}])[0]
+
+    def encode(self, events: Sequence[Event]) -> list[bytes]:
+        """Return the frame of each event, with its name in a line of its own."""
+        frames = []
+        for event in events:
+            numbered = {**event, "sequence_number": self._number}
+            frames.append(b"event: %b\n%b" % (event["type"].encode(), frame(_encode(numbered))))
+            self._number += 1
+        return frames
+
+
+class EventLog:
+    """The frames of one response: kept while they come and after, read by as many as like.
+
+    Args:
+        response: whose events these are.
+        max_bytes: past it the older half is dropped.
+
+    Attributes:
+        num_bytes: of the frames that are kept.
+        ended: nothing will be added.
+    """
+
+    def __init__(self, response: Response, max_bytes: int = MAX_LOG) -> None:
+        self.num_bytes = 0
+        self.ended = False
+        self._max_bytes = max_bytes
+        self._encoder = Frames(response)
+        self._frames: list[bytes] = []
+        self._first = 0  # number of the first one kept
+        self._changed = asyncio.Event()
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Take the next events."""
+        self._keep(self._encoder.encode(events))
+
+    def show(self, event: str) -> None:
+        """Take an event that shows the whole response as it is now."""
+        self._keep([self._encoder.lifecycle(event)])
+
+    def end(self, event: str) -> None:
+        """As `show`, with the last event of all. Readers end when they have read it."""
+        self.ended = True
+        self.show(event)
+
+    def check(self, after: int) -> None:
+        """Raise RequestError if one cannot read on after this number: it has not been, or what follows is dropped."""
+        last = self._first + len(self._frames) - 1
+        if not self._first - 1 <= after <= last:
+            raise RequestError(
+                f"starting_after is {after}; the stream can be read after the numbers from {self._first - 1} to {last}",
+                param="starting_after",
+            )
+
+    async def read(self, after: int) -> AsyncGenerator[bytes, None]:
+        """Yield the frames after a number, then those that come, up to the end.
+
+        Raises:
+            RequestError: as `check`; also in mid-stream, for a reader so slow that frames were dropped before it.
+        """
+        while True:
+            self.check(after)
+            changed = self._changed
+            frames = self._frames[after + 1 - self._first :]
+            if frames:
+                after += len(frames)
+                yield b"".join(frames)
+            elif self.ended:
+                return
+            else:
+                await changed.wait()
+
+    def _keep(self, frames: Sequence[bytes]) -> None:
+        self._frames += frames
+        self.num_bytes += sum(map(len, frames))
+        if self.num_bytes > self._max_bytes:
+            num_dropped = len(self._frames) // 2
+            self.num_bytes -= sum(map(len, self._frames[:num_dropped]))
+            del self._frames[:num_dropped]
+            self._first += num_dropped
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class EventLogs:
+    """The logs of responses that run in the background or did.
+
+    Args:
+        max_ended: bytes of those that have ended; past it the oldest go.
+    """
+
+    def __init__(self, max_ended: int = MAX_ENDED) -> None:
+        self._max_ended = max_ended
+        self._logs: dict[str, EventLog] = {}
+
+    def open(self, response: Response) -> EventLog:
+        """Begin the log of a response."""
+        self._trim()
+        log = self._logs[response.id] = EventLog(response)
+        return log
+
+    def find(self, response_id: str) -> EventLog | None:
+        """Return the log of a response, None if there is none or none any more."""
+        return self._logs.get(response_id)
+
+    def forget(self, response_id: str) -> None:
+        """Remove the log of a response, if there is one."""
+        self._logs.pop(response_id, None)
+
+    def _trim(self) -> None:
+        ended = {id: log.num_bytes for id, log in self._logs.items() if log.ended}
+        excess = sum(ended.values()) - self._max_ended
+        for id, num_bytes in ended.items():
+            if excess <= 0:
+                return
+            del self._logs[id]
+            excess -= num_bytes
