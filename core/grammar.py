@@ -45,7 +45,10 @@ class Grammar(ABC):
 
     @abstractmethod
     def accept(self, token_id: int) -> None:
-        """Go on to the state after this token. Raises ValueError if it is not allowed."""
+        """Go on to the state after this token. Raises ValueError if it is not allowed.
+
+        The end-of-sequence token is given too, unless the grammar is finished: one that cannot go on raises here.
+        """
 
     @abstractmethod
     def forced(self) -> Sequence[int]:

@@ -162,10 +162,11 @@ class Constraint:
     def _follow(self, token_id: int) -> None:
         if self._grammar is None:
             return
-        if token_id in self._eos:
-            self.has_ended = True
-        else:
+        is_end = token_id in self._eos
+        if not (is_end and self._grammar.is_finished()):
+            # A grammar that broke allows the end, so that there is a token; it does not take it in.
             self._grammar.accept(token_id)
+        self.has_ended = is_end
 
     def _force(self) -> None:
         """Queue what has to come next, if only one way leads on."""

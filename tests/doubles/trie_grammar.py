@@ -58,6 +58,8 @@ class TrieGrammar(Grammar):
     def accept(self, token_id: int) -> None:
         if self.position == self.behaviour.get("breaks_at"):
             raise ValueError("the grammar broke")
+        if token_id in self.eos and any(len(text) == self.position for text in self.texts):
+            return
         self.texts = frozenset(
             text for text in self.texts if text[self.position : self.position + 1] == (token_id,)
         )
@@ -82,6 +84,8 @@ class TrieGrammar(Grammar):
             raise RuntimeError("the automaton is lost")
         if self.behaviour.get("mask") == "empty":
             return set()
+        if self.position == self.behaviour.get("breaks_at"):
+            return set(self.eos)
         following = {text[self.position] for text in self.texts if len(text) > self.position}
         return following | set(self.eos if any(len(text) == self.position for text in self.texts) else ())
 
