@@ -54,11 +54,16 @@ class LlguidanceGrammar(Grammar):
             raise ValueError(f"token {token_id} comes after the end of the output")
         if self.matcher.is_error():
             raise ValueError(f"the grammar cannot go on: {_shortened(self.matcher.get_error())}")
-        if token_id in self._eos_token_ids and self.matcher.is_accepting():
+        if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
             self._ended = True
             return
         if self.matcher.validate_tokens([token_id]) != 1 or not self.matcher.consume_token(token_id):
             raise ValueError(f"the grammar does not allow token {token_id} here")
+
+    def _allows(self, token_id: int) -> bool:
+        """Return whether the mask has a token: an end token may be a mark that the grammar's last text ends with
+        (`<|call|>` of gpt-oss), which llguidance then allows and does not consume."""
+        return bool(self.matcher.compute_bitmask()[token_id // 8] >> token_id % 8 & 1)
 
     def forced(self) -> Sequence[int]:
         return [] if self._ended else self.matcher.compute_ff_tokens()
