@@ -5,6 +5,8 @@ Knows the reasoning parser's markers and the tokenizer; nothing of what the gram
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ReasoningDelta, ReasoningParser
 from llmfw.core.request import Thinking
@@ -70,7 +72,20 @@ def thinking_of(
         is_open = prompt.endswith(messages.opening)
     else:
         is_open = is_thinking(parser, prompt) or _thinks_first(parser)
-    return Thinking(begin=begin, end=end, is_open=is_open, budget=budget)
+    spaces = () if messages else _single_tokens(parser.spaces, closing, end, tokenizer)
+    return Thinking(begin=begin, end=end, is_open=is_open, budget=budget, space=spaces)
+
+
+def _single_tokens(
+    texts: Sequence[str], before: str, mark: tuple[int, ...], tokenizer: Tokenizer
+) -> tuple[int, ...]:
+    """Return the tokens of those texts that are one token each after a mark.
+
+    Args:
+        before: the mark's text.
+    """
+    encoded = [tokenizer.encode(before + text, add_special_tokens=False) for text in texts]
+    return tuple(ids[-1] for ids in encoded if tuple(ids[:-1]) == mark)
 
 
 def _thinks_first(parser: ParserClass) -> bool:

@@ -62,10 +62,8 @@ class MessageMarks(msgspec.Struct, frozen=True, kw_only=True):
     """How an output is marked in which reasoning, text and calls are messages of their own.
 
     Attributes:
-        opening: what the reasoning's message begins with.
-        closing: what it ends with.
-        text: what follows then, where the answer is a text.
-        calls: what follows then, where it is calls: all before the first one's `CallFormat.begin`.
+        opening, closing: around the reasoning.
+        text, calls: what follows then, before a text that is the answer, or before the first `CallFormat.begin`.
     """
 
     opening: str
@@ -87,9 +85,11 @@ class ReasoningParser(ABC):
     closing: ClassVar[str | None] = None
     """Text that closes the reasoning: from there on a grammar holds, and a thinking budget writes it."""
 
+    spaces: ClassVar[tuple[str, ...]] = ()
+    """White space that models write between `closing` and the answer, and this parser drops."""
+
     messages: ClassVar[MessageMarks | None] = None
-    """Where `closing` already says that the answer is a text, and calls are written otherwise: the marks that hold
-    instead of both for answers that may have calls. None: what closes the reasoning says nothing of the answer."""
+    """The marks of an answer that may have calls, where `closing` says already that it is a text."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""

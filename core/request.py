@@ -120,12 +120,14 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         end: tokens that close it, in this order and side by side.
         is_open: the prompt has opened it already.
         budget: after so many tokens of thinking the engine closes it; None: never.
+        space: one of these tokens may stand between the end and what the grammar holds for.
     """
 
     begin: tuple[int, ...] = ()
     end: tuple[int, ...]
     is_open: bool = False
     budget: int | None = None
+    space: tuple[int, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=True):

@@ -1,9 +1,9 @@
 """What one output may be: the state of its grammar and of its thinking, on the host.
 
-    before ──begin──► inside ──end──► after
-      └────────any other token──────────┘
+    before ──begin──► inside ──end──► space ──► after
+      └────────────any other token───────────────┘
 
-A grammar holds from "after" on. Where only one way leads on (the end of a thinking whose budget is spent, the rest
+A grammar holds from "after" on; in "space", where there is one, a token of white space may come first. Where only one way leads on (the end of a thinking whose budget is spent, the rest
 of a mark that has begun, what the grammar leaves no choice about), the tokens of that way are queued and taken in
 order, so that the output does not depend on whether they are sampled one by one or jumped over. This module knows
 token ids and bits; it does not know logits, steps and sequences.
@@ -31,7 +31,8 @@ class Phase(enum.Enum):
 
     BEFORE = 1
     INSIDE = 2
-    AFTER = 3
+    SPACE = 3
+    AFTER = 4
 
 
 class Constraint:
@@ -53,6 +54,7 @@ class Constraint:
         "_num_begun",
         "_num_thought",
         "_phase",
+        "_space",
         "_tail",
         "_thinking",
         "forced",
@@ -66,17 +68,15 @@ class Constraint:
         self.has_ended = False
         self._grammar = grammar
         self._thinking = thinking
+        self._space = thinking.space if thinking and grammar else ()
         self._eos = request.eos_token_ids
         self._failure: str | None = None
         self._num_begun = 0  # tokens of the opening mark so far
         self._num_thought = 0  # tokens since then
         self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
-        if thinking is not None and thinking.is_open:
-            self._phase = Phase.INSIDE
-        elif thinking is not None and thinking.begin:
-            self._phase = Phase.BEFORE
-        else:
-            self._phase = Phase.AFTER
+        self._phase = Phase.AFTER
+        if thinking is not None and (thinking.is_open or thinking.begin):
+            self._phase = Phase.INSIDE if thinking.is_open else Phase.BEFORE
         self._force()
 
     @property
@@ -117,6 +117,9 @@ class Constraint:
         elif self._phase is Phase.BEFORE:
             assert self._thinking is not None
             allow(words, self._thinking.begin[0])
+        elif self._phase is Phase.SPACE:
+            for token_id in self._space:
+                allow(words, token_id)
 
     def fail(self, reason: str) -> None:
         """Take note that no mask can be had: the next token, which is free, is not accepted."""
@@ -138,7 +141,9 @@ class Constraint:
         elif self._phase is Phase.INSIDE:
             self._think(token_id)
         else:
-            self._follow(token_id)
+            if self._phase is Phase.AFTER or token_id not in self._space:
+                self._follow(token_id)
+            self._phase = Phase.AFTER
         if not self.forced:
             self._force()
 
@@ -157,7 +162,7 @@ class Constraint:
         self._num_thought += 1
         self._tail.append(token_id)
         if tuple(self._tail) == self._thinking.end:
-            self._phase = Phase.AFTER
+            self._phase = Phase.SPACE if self._space else Phase.AFTER
 
     def _follow(self, token_id: int) -> None:
         if self._grammar is None:
@@ -180,7 +185,7 @@ class Constraint:
             assert thinking is not None
             if thinking.budget is not None and self._num_thought >= thinking.budget:
                 self.forced.extend(thinking.end[_num_matched(self._tail, thinking.end) :])
-        elif self._grammar is not None and not self.has_ended:
+        elif self._phase is Phase.AFTER and self._grammar is not None and not self.has_ended:
             if self._grammar.is_finished():
                 self.forced.append(self._eos[0])
             else:

@@ -19,6 +19,7 @@ def check_request(request: Request, info: EngineInfo) -> None:
         ("eos_token_ids", request.eos_token_ids),
         ("thinking.begin", thinking.begin if thinking else ()),
         ("thinking.end", thinking.end if thinking else ()),
+        ("thinking.space", thinking.space if thinking else ()),
     ):
         _check_token_ids(param, token_ids, info.vocab_size)
     _check_count("logprobs", request.logprobs, info.vocab_size)

@@ -21,6 +21,7 @@ class Qwen3ReasoningParser(ReasoningParser):
 
     opening: ClassVar[str] = "<think>"
     closing: ClassVar[str] = "</think>"
+    spaces = ("\n", "\n\n")
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)

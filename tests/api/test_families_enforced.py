@@ -19,10 +19,12 @@ from llmfw.api.grammar_check import GrammarChecker
 from llmfw.core.plugins import load_plugins
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families import deepseek, harmony, mistral
+from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.json_calls import JsonCallsToolParser
+from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 
 from ..doubles.echo_engine import VOCAB_SIZE
-from ..doubles.serving import Served, byte_tokenizer, serving
+from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 from ..doubles.walk_engine import WalkEngine
 
 HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>")
@@ -55,7 +57,9 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 def special_tokenizer(folder: Path, special: Sequence[str], ends: Sequence[str]) -> Tokenizer:
     """Return a tokenizer of bytes and special tokens, some of which end an output."""
     tokenizer = byte_tokenizer(folder, special)
-    added = [tokenizers.AddedToken(text, normalized=False, special=True) for text in special]
+    added = [
+        tokenizers.AddedToken(text, normalized=False, special=True) for text in special if text not in MARKERS
+    ]
     tokenizer._backend.add_special_tokens(added)
     tokenizer.eos_token_ids = tuple(tokenizer.added_tokens()[end] for end in ends)
     return tokenizer
@@ -79,6 +83,7 @@ def walking(
 
 
 FAMILIES: dict[str, Any] = {
+    "qwen3": (("<|im_end|>", *MARKERS), ("<|im_end|>",), Qwen3ReasoningParser, HermesToolParser),
     "gpt_oss": (
         HARMONY,
         ("<|return|>", "<|call|>"),
@@ -154,8 +159,9 @@ def test_a_stream_has_the_same_calls(family: Served) -> None:
 
 def test_strict_calls_under_auto_are_of_their_schemas(family: Served) -> None:
     added = family.tokenizer.added_tokens()
-    openings = ("<|channel|>", deepseek.CALLS, mistral.CALLS)
-    bias = {str(added[text]): 100 for text in openings if text in added}
+    openings = ("<tool_call>", "<|channel|>", deepseek.CALLS, mistral.CALLS)
+    likely = [added[text] for text in openings if text in added]
+    bias = {str(token): 100 for token in (*likely, *family.tokenizer.eos_token_ids)}
     reply = family.chat("Hi", tools=[STRICT], n=20, seed=3, max_tokens=200, logit_bias=bias).json()
     ended = [choice["message"] for choice in reply["choices"] if choice["finish_reason"] == "tool_calls"]
     assert ended

@@ -10,12 +10,13 @@ import pytest
 from llmfw.api.thinking import thinking_of
 from llmfw.core.errors import RequestError
 from llmfw.core.request import Thinking
+from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.harmony import GptOssReasoningParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 
 from ..doubles.serving import MARKERS, Served, byte_tokenizer
 
-OPEN, CLOSE = 996, 997  # as `byte_tokenizer` numbers them
+OPEN, CLOSE, BREAK = 996, 997, 198  # as `byte_tokenizer` numbers them
 
 
 def thinking(folder: Path, prompt: str, *, markers: Any = MARKERS, **fields: Any) -> Thinking | None:
@@ -25,12 +26,12 @@ def thinking(folder: Path, prompt: str, *, markers: Any = MARKERS, **fields: Any
 
 
 def test_the_markers_are_tokens(tmp_path: Path) -> None:
-    assert thinking(tmp_path, "Hi") == Thinking(begin=(OPEN,), end=(CLOSE,))
+    assert thinking(tmp_path, "Hi") == Thinking(begin=(OPEN,), end=(CLOSE,), space=(BREAK,))
 
 
 def test_a_prompt_that_ends_with_the_opening_is_in_the_thinking(tmp_path: Path) -> None:
     found = thinking(tmp_path, "Hi<think>\n", budget=7)
-    assert found == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=7)
+    assert found == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=7, space=(BREAK,))
 
 
 def test_a_model_that_always_thinks_first_is_in_the_thinking_from_the_start(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_a_model_that_always_thinks_first_is_in_the_thinking_from_the_start(tmp_
 
     for parser, begin in ((Always, (OPEN,)), (Unopened, ())):
         found = thinking(tmp_path, "Hi", parser=parser)
-        assert found == Thinking(begin=begin, end=(CLOSE,), is_open=True)
+        assert found == Thinking(begin=begin, end=(CLOSE,), is_open=True, space=(BREAK,))
     assert thinking(tmp_path, "<think></think>", parser=Always) is None
 
 
@@ -77,7 +78,7 @@ def test_what_cannot_be_held_to_is_refused(tmp_path: Path, fields: Any, param: s
 def test_the_engine_is_told_of_budget_and_grammar(server: Served) -> None:
     server.chat("Hi", thinking_budget=9, chat_template_kwargs={"enable_thinking": True}, regex="a")
     request = server.engine.requests[-1]
-    assert request.thinking == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=9)
+    assert request.thinking == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=9, space=(BREAK,))
     assert request.grammar is not None
 
 
@@ -109,3 +110,13 @@ def test_where_calls_may_follow_the_marks_are_those_of_messages(tmp_path: Path) 
     opened = thinking(tmp_path, f"{prompt}<|channel|>analysis<|message|>", may_call=True, **options)
     assert opened is not None
     assert opened.is_open
+
+
+def test_white_space_that_is_one_token_after_the_mark_may_follow_it(demo: Tokenizer) -> None:
+    found = thinking_of(Qwen3ReasoningParser, demo, "Hi", budget=None, grammar_param="regex")
+    assert found is not None
+    assert found.space
+    for token in found.space:
+        assert demo.decode([token]) in ("\n", "\n\n")
+    for text in ("</think>\n", "</think>\n\n"):
+        assert demo.encode(text)[-1] in found.space

@@ -132,3 +132,26 @@ def test_a_token_that_the_grammar_does_not_allow_and_one_without_a_mask_raise() 
     state.fail("no mask")
     with pytest.raises(ValueError, match="no mask"):
         state.accept(tokens_of("a")[0])
+
+
+SPACED = Thinking(begin=(BEGIN,), end=(END,), space=(LAST, 7))
+
+
+def test_one_token_of_white_space_may_stand_between_the_thinking_and_the_grammar() -> None:
+    for space in ((), (LAST,), (7,)):
+        state = constraint("abc", "abd", thinking=SPACED)
+        follow(state, [BEGIN, 99, END])
+        assert allowed(state) == {LAST, 7, *tokens_of("a")}
+        follow(state, [*space, *tokens_of("ab")])
+        assert allowed(state) == set(tokens_of("cd"))
+        follow(state, [*tokens_of("c"), EOS])
+        assert state.has_ended
+
+
+def test_the_space_is_there_after_a_spent_budget_and_not_without_thinking_or_a_grammar() -> None:
+    state = constraint("ab", thinking=Thinking(end=(END,), is_open=True, budget=0, space=(7,)))
+    follow(state, [END, 7, *tokens_of("ab"), EOS])
+    assert 7 not in allowed(constraint("ab", thinking=SPACED))
+    free = constraint(thinking=Thinking(end=(END,), is_open=True, budget=0, space=(7,)))
+    follow(free, [END])
+    assert not free.has_mask

@@ -133,6 +133,22 @@ def test_a_model_may_think_before_it_answers(engine: Engine) -> None:
     assert text_of(direct.token_ids[:-1]) in CHOICES
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("bias", [-100.0, 0.0, 100.0])
+def test_white_space_after_the_thinking_is_none_of_the_grammar_s_in_both_loops(
+    llama: Path, seed: int, bias: float
+) -> None:
+    thinking = Thinking(end=(3, 4), is_open=True, budget=3, space=(5, 6))
+    request = asked("a", sampling=seeded(seed, logit_bias={5: bias, 6: bias}), thinking=thinking)
+    loops = [
+        generate(build_engine(llama, overlap=overlap), [request])[0].token_ids for overlap in (False, True)
+    ]
+    assert loops[0] == loops[1]
+    after = loops[0][loops[0].index(3) + 2 : -1]
+    assert after[0] in (5, 6) if bias > 0 else bias == 0 or after[0] not in (5, 6)
+    assert text_of(after[after[0] in (5, 6) :]) in CHOICES
+
+
 def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine) -> None:
     broken = asked("bad", grammar=one_of("red", "blue", breaks_at=1))
     outcomes = generate(engine, [asked("a"), broken, asked("b")])
@@ -234,6 +250,7 @@ def test_auto_takes_the_backend_of_the_highest_rank_that_lacks_nothing() -> None
         ({"eos_token_ids": ()}, "eos_token_ids"),
         ({"thinking": Thinking(end=())}, "thinking.end"),
         ({"thinking": Thinking(end=(300,))}, "thinking.end"),
+        ({"thinking": Thinking(end=(3,), space=(300,))}, "thinking.space"),
         ({"thinking": Thinking(begin=(-1,), end=(3,))}, "thinking.begin"),
         ({"thinking": Thinking(end=(3,), budget=-1)}, "thinking.budget"),
     ],
