@@ -15,7 +15,14 @@ from .chat import ChatService
 from .completion_prompts import MAX_PROMPTS
 from .generation import Generator
 from .schemas.chat import ChatRequest
-from .schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest, Tokens
+from .schemas.tokenize import (
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+    TokenizerInfo,
+    Tokens,
+)
 
 MAX_NAMED = 5  # wrong token ids that an error names
 
@@ -32,6 +39,12 @@ class TokenizationService:
         self._generator = generator
         self._tokenizer = generator.tokenizer
         self._chat = chat
+
+    def info(self) -> TokenizerInfo:
+        """Return the tokenizer's special tokens and its own chat template."""
+        names = TokenizerInfo.__struct_fields__
+        tokens = {name: text for name, text in self._tokenizer.special_tokens.items() if name in names}
+        return TokenizerInfo(**tokens, chat_template=self._tokenizer.chat_template or None)
 
     async def tokenize(self, body: TokenizeRequest) -> Tokenized:
         """Return the token ids of a body's prompt, prompts or messages.

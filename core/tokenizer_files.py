@@ -67,7 +67,8 @@ def model_files(model: str) -> Path:
     except Exception as error:  # the library has a dozen classes for it, of three other libraries
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(
-            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason}"
+            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason};"
+            " models that have a name are listed by `llmfw plugins`"
         ) from error
 
 

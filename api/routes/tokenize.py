@@ -1,16 +1,16 @@
-"""POST /v1/tokenize and /v1/detokenize; also without /v1, as vLLM and SGLang have them."""
+"""POST /v1/tokenize and /v1/detokenize, GET /v1/tokenizer_info; also without /v1, as vLLM and SGLang have them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, post
+from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..body import decode_checked, report_ignored
 from ..operation import describe
-from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest, TokenizerInfo
 from ..tokenization import TokenizationService
 from .respond import json_response, read_json
 
@@ -40,4 +40,11 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
         body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
         return json_response(await service.detokenize(body), report_ignored(ignored, strict))
 
-    return [tokenize, detokenize]
+    @get(
+        ["/v1/tokenizer_info", "/tokenizer_info"],
+        opt=describe("Say which special tokens the tokenizer has.", reply=TokenizerInfo),
+    )
+    async def tokenizer_info() -> ASGIApp:
+        return json_response(service.info())
+
+    return [tokenize, detokenize, tokenizer_info]

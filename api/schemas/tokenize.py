@@ -47,6 +47,16 @@ class DetokenizeRequest(Body, kw_only=True):
     skip_special_tokens: bool | None = None
 
 
+class TokenizerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the tokenizer's files say, by the names of tokenizer_config.json; what they do not say is left out."""
+
+    bos_token: str | None = None
+    eos_token: str | None = None
+    pad_token: str | None = None
+    unk_token: str | None = None
+    chat_template: str | None = None
+
+
 class Detokenized(msgspec.Struct):
     """The reply: the text as vLLM calls it, and as SGLang does. Of several lists of tokens, lists."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,18 @@ def test_a_prompt_becomes_the_tokens_a_completion_has(server: Served, path: str)
     server.post("/v1/completions", {"prompt": "Hello"})
     tokens = list(server.engine.requests[-1].prompt)
     assert reply == {"tokens": tokens, "count": len(tokens), "max_model_len": 512}
+
+
+@pytest.mark.parametrize("path", ["/v1/tokenizer_info", "/tokenizer_info"])
+def test_the_tokenizers_special_tokens_and_template_can_be_asked_for(demo: Served, path: str) -> None:
+    tokenizer = load_tokenizer(resolve_model("demo", load_plugins().registry).path)
+    info = httpx.get(demo.url + path).json()
+    assert info.pop("chat_template") == tokenizer.chat_template
+    assert info.items() <= tokenizer.special_tokens.items()
+    [eos] = demo.post("/tokenize", {"prompt": info["eos_token"], "add_special_tokens": False}).json()[
+        "tokens"
+    ]
+    assert eos in tokenizer.eos_token_ids
 
 
 def test_prompts_become_lists(server: Served) -> None:
