@@ -156,7 +156,10 @@ def test_a_grammar_that_breaks_where_it_could_end_does_not_pass_for_finished(eng
     # A broken one allows the end only, which is then what is sampled.
     broken = asked("bad", grammar=one_of("red", "redder", "blue", breaks_at=3), sampling=seeded(1))
     outcomes = generate(engine, [broken])
-    assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == ("error", "the grammar failed: the grammar broke")
+    assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == (
+        "error",
+        "the grammar failed: the grammar broke",
+    )
 
 
 def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -> None:

@@ -170,6 +170,24 @@ SUPPORTED: dict[str, Any] = {
         "then": {"properties": {"v": {"type": "string"}}},
         "else": {"properties": {"v": {"type": "integer"}}},
     },
+    "ifs about one property": {
+        **record({"kind": {"enum": list("abcdefghij")}, "v": {"anyOf": [STRING, INTEGER]}}),
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                "then": {"properties": {"v": {"type": "string" if kind < "e" else "integer"}}},
+            }
+            for kind in "abcdefgh"
+        ],
+    },
+    "ifs about one property that may be absent or anything": {
+        **record({"kind": {}, "v": {"anyOf": [STRING, INTEGER]}}),
+        "required": [],
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["v"]}},
+            {"if": {"properties": {"kind": {"enum": ["b", True]}}}, "else": {"properties": {"v": False}}},
+        ],
+    },
     "recursion": {
         "$ref": "#/$defs/n",
         "$defs": {"n": record({"next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}})},
@@ -193,6 +211,19 @@ SUPPORTED: dict[str, Any] = {
         "examples": [1],
         "nullable": True,
         "x-guidance": {},
+    },
+    "no anchor": {
+        "anyOf": [{"$ref": "#a"}],
+        "$defs": {
+            "enum": {"enum": [{"$anchor": "a", "type": "null"}]},
+            "schema": {"$anchor": "a", "type": "boolean"},
+            "const": {"const": {"$anchor": "a", "type": "null"}},
+        },
+    },
+    "unevaluatedProperties beside additional ones": {
+        **record({"a": INTEGER}),
+        "additionalProperties": {"type": "integer"},
+        "unevaluatedProperties": False,
     },
     "another draft's keyword": {"$schema": D4, "type": "integer", "const": 3, "maximum": 9, "minimum": 0},
 }
