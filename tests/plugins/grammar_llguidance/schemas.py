@@ -230,6 +230,25 @@ SUPPORTED: dict[str, Any] = {
 """By what they are about."""
 
 REFUSED: dict[str, tuple[Any, str]] = {
+    "circle beside others": (
+        {"additionalProperties": {"minProperties": 1, "anyOf": [STRING, {"$ref": "#"}]}},
+        r"a '\$ref' that leads back",
+    ),
+    "combinations": (
+        {
+            **record({key: {"enum": ["1", "2", "3"]} for key in "abcdefghijkl"}),
+            "allOf": [
+                {
+                    "anyOf": [
+                        {"properties": {k: {"const": "1"}}},
+                        {"properties": {k: {"const": "2"}}, "required": ["x" + k]},
+                    ]
+                }
+                for k in "abcdefghijkl"
+            ],
+        },
+        "'if' have too many combinations",
+    ),
     "uniqueItems": ({"type": "array", "items": STRING, "uniqueItems": True}, "'uniqueItems' at '#'"),
     "place": (record({"a": {"type": "array", "uniqueItems": True}}), "'uniqueItems' at '#/properties/a'"),
     "minContains": ({"type": "array", "contains": INTEGER, "minContains": 2}, "'minContains'"),
