@@ -100,11 +100,16 @@ def _response_format(given: Mapping[str, Any], param: str) -> Iterator[Structure
         yield Structure(param, _structural_tag(given, param))
     elif kind == "regex":
         key = "pattern" if "pattern" in given else "regex"
-        yield Structure(param, _regex(given.get(key), f"{param}.{key}"))
+        where = f"{param}.{key}"
+        yield Structure(where, _regex(given.get(key), where))
     elif kind == "json_object":
-        yield Structure(param, _json_schema(given.get("schema", ANY_OBJECT), f"{param}.schema"))
+        where = f"{param}.schema"
+        yield Structure(
+            where if "schema" in given else param, _json_schema(given.get("schema", ANY_OBJECT), where)
+        )
     else:
-        yield Structure(param, _named_schema(given.get("json_schema"), f"{param}.json_schema"))
+        where = f"{param}.json_schema"
+        yield Structure(f"{where}.schema", _named_schema(given.get("json_schema"), where))
 
 
 _RESPONSE_FORMATS = {

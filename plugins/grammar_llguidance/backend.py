@@ -107,7 +107,7 @@ class LlguidanceBackend(GrammarBackend):
             raise RequestError(f"the grammar has {len(spec.source)} characters; the limit is {MAX_BYTES}")
         matcher = LLMatcher(self._tokenizer, self._grammar(spec), log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise RequestError(f"the {_SPOKEN[spec.kind]} cannot be used: {_shortened(matcher.get_error())}")
+            raise RequestError(f"the {_SPOKEN[spec.kind]} cannot be used: {_explained(matcher.get_error())}")
         return LlguidanceGrammar(matcher, frozenset(self._eos))
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
@@ -161,6 +161,19 @@ def lark_of(grammar: str) -> str:
         return gbnf_to_lark(grammar)
     except Exception as error:  # the translator raises what its pieces raise
         raise RequestError(f"the grammar is not GBNF: {error}") from error
+
+
+# What llguidance says of a schema names parts that the client has not written.
+_EXPLAINED = {
+    "circular references with sibling keys": "a '$ref' that leads back to itself stands beside other keywords, or in "
+    "an 'allOf' or 'anyOf' beside them",
+    "schema too large": "its 'allOf', 'anyOf', 'oneOf' and 'if' have too many combinations",
+    "Schema intersection stack level exceeded": "its 'allOf' and '$ref' are combined too deeply",
+}
+
+
+def _explained(message: str) -> str:
+    return next((text for said, text in _EXPLAINED.items() if said in message), _shortened(message))
 
 
 def _shortened(message: str) -> str:

@@ -18,6 +18,9 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and what is written anew may be a little deeper
 
 
+_MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"}
+
+
 def refused(place: str, keyword: str, reason: str) -> RequestError:
     """Return the error that names a keyword of a schema which cannot be held to.
 
@@ -114,12 +117,16 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _anchors(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield (place, name) of all anchors."""
+def _anchors(value: Any, place: str, *, are_names: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield (place, name) of all anchors.
+
+    Args:
+        are_names: the keys of this object are no keywords but names, of properties or definitions.
+    """
     if isinstance(value, dict):
         for keyword in ("$anchor", "$id", "id"):
             name = value.get(keyword)
-            if isinstance(name, str) and (keyword == "$anchor" or name.startswith("#")):
+            if not are_names and isinstance(name, str) and (keyword == "$anchor" or name.startswith("#")):
                 yield place, name.removeprefix("#")
         items: Any = value.items()
     elif isinstance(value, list):
@@ -127,4 +134,5 @@ def _anchors(value: Any, place: str) -> Iterator[tuple[str, str]]:
     else:
         return
     for key, child in items:
-        yield from _anchors(child, step(place, key))
+        if are_names or key not in ("enum", "const"):  # these are values and no schemas
+            yield from _anchors(child, step(place, key), are_names=not are_names and key in _MAPS)

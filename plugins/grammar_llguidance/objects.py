@@ -43,6 +43,11 @@ def object_keywords(own: dict[str, Any], place: str, rewrite: Rewrite) -> tuple[
         out["additionalProperties"] = rewrite(
             own["additionalProperties"], step(place, "additionalProperties")
         )
+        if "unevaluatedProperties" in own and out["additionalProperties"] not in (True, False, {}):
+            # Whether additional ones count as evaluated then is not the same for all validators.
+            out["additionalProperties"] = {
+                "allOf": [out["additionalProperties"], _unevaluated(own, place, rewrite)]
+            }
     elif "unevaluatedProperties" in own:
         out["additionalProperties"] = _unevaluated(own, place, rewrite)
     if required := names(own, "required", place):

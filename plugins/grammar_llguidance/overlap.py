@@ -46,6 +46,15 @@ class Disjointness:
                 return values
         return None
 
+    def member(self, schema: Any, key: str) -> Any:
+        """Return a schema that the member of a key certainly fits; one that lists its values, if there is one."""
+        found = [_member(part, key) for part in self._parts(schema)]
+        return next((inner for inner in found if self.values(inner) is not None), True)
+
+    def is_only(self, schema: dict[str, Any], keywords: set[str]) -> bool:
+        """Return whether a schema has no other keywords than these, annotations apart."""
+        return not (schema.keys() & self._document.dialect.keywords) - keywords
+
     def _parts(self, schema: Any, depth: int = 0) -> list[dict[str, Any]]:
         """Return schemas that all have to be true: this one, what it refers to, and its `allOf`."""
         if schema is False:
@@ -104,6 +113,11 @@ def type_of(value: Any) -> str:
         return "boolean"
     names: dict[Any, str] = {str: "string", list: "array", dict: "object"}
     return names.get(type(value), "number")
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Return whether two values are the same JSON: 1 is 1.0, and not true."""
+    return bool(a == b) and type_of(a) == type_of(b)
 
 
 def _types_of(part: dict[str, Any]) -> frozenset[str]:

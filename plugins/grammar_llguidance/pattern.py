@@ -9,7 +9,10 @@ Knows nothing of schemas.
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
+import sys
+from functools import cache
 from typing import Any
 
 # The standard library's own parser; there is no public one.
@@ -20,12 +23,22 @@ MAX_LENGTH = 20_000  # characters
 ANYTHING = "(?s:.*)"
 
 _NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r\x20"}  # by ECMA-262 and by Python
-_WIDE = {  # by Python: str.isalnum is true of letters and of all that has a numeric value
-    "d": r"\p{Nd}",
-    "w": r"\p{L}\p{N}_",
-    "s": r"\t-\r\x{1C}-\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}",
-}
 _SURROGATES = (0xD800, 0xDFFF)
+
+
+@cache
+def _wide(letter: str) -> str:
+    """Return what Python takes for `\\d`, `\\w` or `\\s`, as the inside of a class.
+
+    Asked of Python itself: the two know different versions of Unicode.
+    """
+    fits = {"d": str.isdecimal, "w": lambda char: char == "_" or char.isalnum(), "s": str.isspace}[letter]
+    parts: list[str] = []
+    codes = (code for code in range(sys.maxunicode + 1) if fits(chr(code)))
+    for _, run in itertools.groupby(enumerate(codes), lambda numbered: numbered[1] - numbered[0]):
+        members = [code for _, code in run]
+        parts.append(f"{_char(members[0])}-{_char(members[-1])}")
+    return "".join(parts)
 
 
 class PatternError(ValueError):
@@ -85,7 +98,7 @@ class _Writer:
     """
 
     def __init__(self, exact: bool) -> None:
-        self._inner = _WIDE if exact else _NARROW
+        self._inner = _wide if exact else _NARROW.__getitem__
         # Python's `$` also matches before a line's end that ends the string.
         self._end = r"\n?" if exact else ""
 
@@ -165,8 +178,8 @@ class _Writer:
         letter = {"digit": "d", "word": "w", "space": "s"}[name.rpartition("_")[2]]
         # A class must not grow: what is taken out is the larger reading, what is put in the smaller.
         if "_not_" in name:
-            return f"[^{(self._inner if negated else _WIDE)[letter]}]"
-        return (_WIDE if negated else self._inner)[letter]
+            return f"[^{(self._inner if negated else _wide)(letter)}]"
+        return (_wide if negated else self._inner)(letter)
 
 
 def _is_anchor(item: tuple[Any, Any], *kinds: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from llmfw.core.errors import RequestError
 
 from .arrays import array_keywords, contains, count, distinct
+from .cases import Case, cases_of
 from .dialect import dialect_of
 from .document import Document, refused, step
 from .endings import close
@@ -222,7 +223,14 @@ class Rewriter:
                 continue
             if not isinstance(own[keyword], list):
                 raise refused(place, keyword, "it must be an array of schemas")
-            parts = [self.rewrite(part, step(place, keyword, i)) for i, part in enumerate(own[keyword])]
+            cases, done = cases_of(own, self._proofs) if keyword == "allOf" else ([], set())
+            if cases:
+                also.append(self._cases(own, cases, place))
+            parts = [
+                self.rewrite(part, step(place, keyword, i))
+                for i, part in enumerate(own[keyword])
+                if i not in done
+            ]
             if keyword == "allOf":
                 also += parts
             elif keyword == "anyOf":
@@ -236,6 +244,17 @@ class Rewriter:
         if "if" in own and ("then" in own or "else" in own):
             also.append(self._condition(own, place))
         return also
+
+    def _cases(self, own: dict[str, Any], cases: list[Case], place: str) -> Any:
+        """Return the schema of conditions on one property."""
+        branches = []
+        for case in cases:
+            outcomes = [
+                self.rewrite(own["allOf"][i][keyword], step(place, "allOf", i, keyword))
+                for i, keyword in case.outcomes
+            ]
+            branches.append({"allOf": [self.rewrite(case.guard, step(place, "allOf")), *outcomes]})
+        return {"anyOf": branches}
 
     def _condition(self, own: dict[str, Any], place: str) -> Any:
         """Return the schema of `if`: it holds, and `then` does; or it does not, and `else` does."""

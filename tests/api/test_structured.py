@@ -248,3 +248,18 @@ def test_what_the_backend_cannot_hold_to_is_a_400_before_anything_runs(
             reply = served.post(path, body)
             assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
         assert served.engine.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        (named(SCHEMA), "response_format.json_schema.schema"),
+        ({"type": "json_object"}, "response_format"),
+        ({"type": "json_object", "schema": SCHEMA}, "response_format.schema"),
+        ({"type": "regex", "pattern": "a"}, "response_format.pattern"),
+    ],
+)
+def test_what_cannot_be_compiled_will_be_named_by_its_full_path(given: dict[str, Any], param: str) -> None:
+    found = structure_of(GenerationRequest(response_format=given))
+    assert found is not None
+    assert found.param == param

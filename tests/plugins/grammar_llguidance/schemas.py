@@ -170,6 +170,24 @@ SUPPORTED: dict[str, Any] = {
         "then": {"properties": {"v": {"type": "string"}}},
         "else": {"properties": {"v": {"type": "integer"}}},
     },
+    "ifs about one property": {
+        **record({"kind": {"enum": list("abcdefghij")}, "v": {"anyOf": [STRING, INTEGER]}}),
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                "then": {"properties": {"v": {"type": "string" if kind < "e" else "integer"}}},
+            }
+            for kind in "abcdefgh"
+        ],
+    },
+    "ifs about one property that may be absent or anything": {
+        **record({"kind": {}, "v": {"anyOf": [STRING, INTEGER]}}),
+        "required": [],
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["v"]}},
+            {"if": {"properties": {"kind": {"enum": ["b", True]}}}, "else": {"properties": {"v": False}}},
+        ],
+    },
     "recursion": {
         "$ref": "#/$defs/n",
         "$defs": {"n": record({"next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}})},
@@ -194,11 +212,43 @@ SUPPORTED: dict[str, Any] = {
         "nullable": True,
         "x-guidance": {},
     },
+    "no anchor": {
+        "anyOf": [{"$ref": "#a"}],
+        "$defs": {
+            "enum": {"enum": [{"$anchor": "a", "type": "null"}]},
+            "schema": {"$anchor": "a", "type": "boolean"},
+            "const": {"const": {"$anchor": "a", "type": "null"}},
+        },
+    },
+    "unevaluatedProperties beside additional ones": {
+        **record({"a": INTEGER}),
+        "additionalProperties": {"type": "integer"},
+        "unevaluatedProperties": False,
+    },
     "another draft's keyword": {"$schema": D4, "type": "integer", "const": 3, "maximum": 9, "minimum": 0},
 }
 """By what they are about."""
 
 REFUSED: dict[str, tuple[Any, str]] = {
+    "circle beside others": (
+        {"additionalProperties": {"minProperties": 1, "anyOf": [STRING, {"$ref": "#"}]}},
+        r"a '\$ref' that leads back",
+    ),
+    "combinations": (
+        {
+            **record({key: {"enum": ["1", "2", "3"]} for key in "abcdefghijkl"}),
+            "allOf": [
+                {
+                    "anyOf": [
+                        {"properties": {k: {"const": "1"}}},
+                        {"properties": {k: {"const": "2"}}, "required": ["x" + k]},
+                    ]
+                }
+                for k in "abcdefghijkl"
+            ],
+        },
+        "'if' have too many combinations",
+    ),
     "uniqueItems": ({"type": "array", "items": STRING, "uniqueItems": True}, "'uniqueItems' at '#'"),
     "place": (record({"a": {"type": "array", "uniqueItems": True}}), "'uniqueItems' at '#/properties/a'"),
     "minContains": ({"type": "array", "contains": INTEGER, "minContains": 2}, "'minContains'"),

@@ -51,3 +51,10 @@ def test_the_same_strings_match_where_there_are_no_classes(text: str, pattern: s
 def test_what_an_automaton_cannot_do_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         translate(pattern)
+
+
+def test_digits_are_those_of_this_python_whatever_unicode_the_library_knows() -> None:
+    grammar = compiled("regex", translate(r"^\d\Z", exact=True).strip("^$"))
+    texts = [walk(grammar, seed, limit=20) for seed in range(40)]
+    assert any(text and not text.isascii() for text in texts)
+    assert all(re.fullmatch(r"\d", text) for text in texts if text is not None)
