@@ -90,3 +90,14 @@ class GrammarBackend(ABC):
             masks: one row for each grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
                 allowed. The end-of-sequence tokens are allowed where the output may end.
         """
+
+    def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
+        """Leave only such tokens in a mask as bring its output nearer to its end; return whether any was taken away.
+
+        Called shortly before `max_tokens`, so that an output ends whole where it would be cut. One that was hastened
+        says "length" all the same.
+
+        Args:
+            mask: [ceil(vocab / 32)], of `fill_masks`. Changed in place; at least one token stays.
+        """
+        return False

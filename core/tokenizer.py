@@ -45,6 +45,11 @@ class Tokenizer:
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
 
+    @property
+    def num_ids(self) -> int:
+        """The largest token id and one."""
+        return max(self._backend.get_vocab().values(), default=-1) + 1
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text.
 

@@ -3,10 +3,10 @@
     before ──begin──► inside ──end──► space ──► after
       └────────────any other token───────────────┘
 
-A grammar holds from "after" on; in "space", where there is one, a token of white space may come first. Where only one way leads on (the end of a thinking whose budget is spent, the rest
-of a mark that has begun, what the grammar leaves no choice about), the tokens of that way are queued and taken in
-order, so that the output does not depend on whether they are sampled one by one or jumped over. This module knows
-token ids and bits; it does not know logits, steps and sequences.
+A grammar holds from "after" on; in "space", where there is one, a token of white space may come first. Where only one
+way leads on (the end of a thinking whose budget is spent, the rest of a mark that has begun, what the grammar leaves no
+choice about), the tokens of that way are queued and taken in order, so that the output does not depend on whether they
+are sampled one by one or jumped over. This module knows token ids and bits; it does not know logits, steps and sequences.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Words = npt.NDArray[np.int32]
+
+
+KEPT_FOR_ANSWER = 1024
+"""Tokens that thinking leaves to an answer that has a grammar, at most a quarter of `max_tokens`."""
 
 
 class Phase(enum.Enum):
@@ -45,9 +49,11 @@ class Constraint:
     Attributes:
         forced: tokens that come next, in this order, whatever the model says.
         has_ended: the output has ended with its grammar; the end holds even before `min_tokens`.
+        is_hastened: tokens were taken from its masks, so that it ends before `max_tokens` do.
     """
 
     __slots__ = (
+        "_budget",
         "_eos",
         "_failure",
         "_grammar",
@@ -59,6 +65,7 @@ class Constraint:
         "_thinking",
         "forced",
         "has_ended",
+        "is_hastened",
     )
 
     def __init__(self, request: Request, grammar: Grammar | None) -> None:
@@ -66,8 +73,10 @@ class Constraint:
         assert grammar is None or request.eos_token_ids
         self.forced: deque[int] = deque()
         self.has_ended = False
+        self.is_hastened = False
         self._grammar = grammar
         self._thinking = thinking
+        self._budget = _budget_of(request, grammar)
         self._space = thinking.space if thinking and grammar else ()
         self._eos = request.eos_token_ids
         self._failure: str | None = None
@@ -90,6 +99,11 @@ class Constraint:
         return None if self.forced or self._phase is Phase.INSIDE else self._grammar
 
     @property
+    def is_held(self) -> bool:
+        """Whether the next token is the grammar's to allow, and not forced."""
+        return self._phase is Phase.AFTER and not self.has_ended and self.grammar_to_ask is not None
+
+    @property
     def needs_next_token(self) -> bool:
         """Whether the next token must be known before the one after it is sampled."""
         if self.forced or self._grammar is not None:
@@ -97,9 +111,8 @@ class Constraint:
         if self._phase is Phase.AFTER:
             return False
         assert self._thinking is not None
-        budget = self._thinking.budget
         num_thought = self._num_thought + (self._phase is Phase.INSIDE)
-        return budget is not None and num_thought >= budget
+        return self._budget is not None and num_thought >= self._budget
 
     def edit_mask(self, words: Words) -> None:
         """Complete the mask of the next token.
@@ -183,7 +196,7 @@ class Constraint:
                 self.forced.extend(thinking.begin[self._num_begun :])
         elif self._phase is Phase.INSIDE:
             assert thinking is not None
-            if thinking.budget is not None and self._num_thought >= thinking.budget:
+            if self._budget is not None and self._num_thought >= self._budget:
                 self.forced.extend(thinking.end[_num_matched(self._tail, thinking.end) :])
         elif self._phase is Phase.AFTER and self._grammar is not None and not self.has_ended:
             if self._grammar.is_finished():
@@ -196,6 +209,17 @@ def constraint_of(request: Request, grammar: Grammar | None) -> Constraint | Non
     """Return a request's constraint, or None if its output is free."""
     has_budget = request.thinking is not None and request.thinking.budget is not None
     return Constraint(request, grammar) if grammar is not None or has_budget else None
+
+
+def _budget_of(request: Request, grammar: Grammar | None) -> int | None:
+    """Return most tokens of thinking: where a grammar waits for its end, some of `max_tokens` are kept for the answer."""
+    if request.thinking is None:
+        return None
+    budget, most = request.thinking.budget, request.sampling.max_tokens
+    if grammar is None or most is None:
+        return budget
+    left = most - min(KEPT_FOR_ANSWER, most // 4)
+    return left if budget is None else min(budget, left)
 
 
 def allow(words: Words, token_id: int) -> None:

@@ -79,7 +79,7 @@ class Engine:
         self._pages = pages
         self._runner = runner
         self._grammars = grammars
-        self._masks = MaskFiller(info.vocab_size, grammars.fill_masks)
+        self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
         self._step_log = step_log
         self._overlap = overlap
         self._random_seed = random_seed

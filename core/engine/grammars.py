@@ -122,6 +122,11 @@ class Grammars:
         assert self._backend is not None
         self._backend.fill_masks(grammars, masks)
 
+    def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
+        """As `GrammarBackend.hasten`."""
+        assert self._backend is not None
+        return self._backend.hasten(mask)
+
     def _start(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._threads is None:
             size = min(MAX_THREADS, os.cpu_count() or 1)

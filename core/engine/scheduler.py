@@ -147,6 +147,9 @@ class Scheduler:
             event.error, event.error_kind = f"the grammar failed: {error}", type(error).__name__
         else:
             event.finish_reason = seq.finish_reason_now()
+            if event.finish_reason is FinishReason.LENGTH and seq.constraint and seq.constraint.has_ended:
+                event.token_ids.pop()  # the end, which an output that was too long does not tell of
+                event.logprobs = event.logprobs and event.logprobs[: len(event.token_ids)]
 
     def _finish(self, seq: SequenceState, reason: FinishReason) -> None:
         if seq.status is Status.RUNNING:

@@ -165,7 +165,8 @@ class SequenceState:
         has_ended = self.constraint is not None and self.constraint.has_ended
         may_end = has_ended or self.num_output >= self.request.sampling.min_tokens
         if last_token in self.stop_token_ids and may_end:
-            return FinishReason.STOP
+            was_hastened = self.constraint is not None and has_ended and self.constraint.is_hastened
+            return FinishReason.LENGTH if was_hastened else FinishReason.STOP
         if self.num_output >= self.max_tokens:
             return FinishReason.LENGTH
         return None

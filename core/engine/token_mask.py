@@ -17,6 +17,9 @@ from .plan import BatchPlan, PlannedSequence
 
 logger = logging.getLogger(__name__)
 
+MAX_CLOSING = 128
+"""So many tokens before `max_tokens`, or an eighth of these, a grammar's output begins to be brought to its end."""
+
 Words = npt.NDArray[np.int32]
 FillMasks = Callable[[Sequence[Grammar], Words], None]
 
@@ -51,12 +54,15 @@ class MaskFiller:
 
     Args:
         vocab_size: width of the logits.
-        fill_masks: of the grammar backend.
+        fill_masks, hasten: of the grammar backend.
     """
 
-    def __init__(self, vocab_size: int, fill_masks: FillMasks) -> None:
+    def __init__(
+        self, vocab_size: int, fill_masks: FillMasks, hasten: Callable[[Words], bool] = lambda _: False
+    ) -> None:
         self._num_words = -(-vocab_size // 32)
         self._fill_masks = fill_masks
+        self._hasten = hasten
         self._thread: ThreadPoolExecutor | None = None
 
     def start(self, plan: BatchPlan) -> Callable[[], TokenMasks | None]:
@@ -78,6 +84,8 @@ class MaskFiller:
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([p for _, p in constrained], words)
         for (_, p), row in zip(constrained, words, strict=True):
+            if _is_late(p) and self._hasten(row):
+                p.seq.constraint.is_hastened = True  # type: ignore[union-attr]
             _complete(p, row)
         kept = np.flatnonzero(words.any(axis=1))
         return TokenMasks([constrained[i][0] for i in kept], words[kept]) if len(kept) else None
@@ -115,6 +123,14 @@ def _constrained(plan: BatchPlan) -> list[tuple[int, PlannedSequence]]:
         for place, p in enumerate(sampling)
         if p.seq.constraint is not None and p.seq.constraint.has_mask
     ]
+
+
+def _is_late(planned: PlannedSequence) -> bool:
+    """Return whether a grammar's output has to come to its end now, not to be cut by `max_tokens`."""
+    seq = planned.seq
+    assert seq.constraint is not None
+    num_left = seq.max_tokens - (planned.end - seq.prompt_len)
+    return num_left <= min(MAX_CLOSING, seq.max_tokens // 8) and seq.constraint.is_held
 
 
 def _complete(planned: PlannedSequence, words: Words) -> None:

@@ -17,6 +17,7 @@ from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_pa
 from llmfw.core.errors import PartError, RequestError
 from llmfw.core.grammar import Grammar, GrammarBackend
 
+from .closing import Closing
 from .document import MAX_BYTES
 from .json_text import OPTIONS
 from .schema_check import prepare
@@ -92,6 +93,7 @@ class LlguidanceBackend(GrammarBackend):
             for text, token in tokenizer.added_tokens().items()
             if self._tokenizer.is_special_token(token)
         }
+        self._closing = Closing(tokenizer, vocab_size, self._eos)
         self._executor = LLExecutor()
         # A grammar that hits a limit is refused; these are met in well under a second.
         self._limits = LLParserLimits(
@@ -122,6 +124,9 @@ class LlguidanceBackend(GrammarBackend):
             if grammar.is_finished() or grammar.matcher.is_error():
                 masks[row] = 0
                 self._allow(masks[row], self._eos)
+
+    def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
+        return self._closing.narrow(mask)
 
     def _allow(self, row: npt.NDArray[np.int32], token_ids: Sequence[int]) -> None:
         words = row.view(np.uint32)

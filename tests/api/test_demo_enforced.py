@@ -106,7 +106,7 @@ def test_a_thinking_budget_ends_the_thinking(demo_server: Served) -> None:
         ({"regex": "("}, "regex"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": 5}}}},
-            "response_format",
+            "response_format.json_schema.schema",
         ),
         ({"ebnf": "root ::= ("}, "ebnf"),
     ],
@@ -124,4 +124,20 @@ def test_a_response_format_that_no_grammar_can_be_is_refused_beside_calls_that_m
     broken = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
     reply = demo_server.chat("Hi", tools=[CLOCK], tool_choice="required", response_format=broken)
     assert reply.status_code == 400
-    assert reply.json()["error"]["param"] == "response_format"
+    assert reply.json()["error"]["param"] == "response_format.json_schema.schema"
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string", "minLength": 200}, {"type": "array", "minItems": 3}, {}]
+)
+@pytest.mark.parametrize("more", [{}, {"logprobs": True}, {"stop": ["}}}}}"]}])
+def test_json_is_whole_even_where_max_tokens_ends_it(demo_server: Served, schema: Any, more: Any) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    limits: dict[str, Any] = {"max_tokens": 150, "temperature": 2.0, "logit_bias": {"2": -100, "0": -100}}
+    reply = demo_server.chat("Go on for ever.", response_format=form, seed=5, **limits, **more).json()
+    choice = reply["choices"][0]
+    jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+    assert choice["finish_reason"] in ("stop", "length")
+    assert reply["usage"]["completion_tokens"] <= 150
+    if reply["usage"]["completion_tokens"] > 132:
+        assert choice["finish_reason"] == "length"

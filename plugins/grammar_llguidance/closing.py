@@ -1,0 +1,60 @@
+"""Brings JSON to its end: of the tokens that a grammar allows, those that close what is open.
+
+It looks at masks only, and knows nothing of grammars: where a letter is allowed beside a quote, the output is inside a
+string; where a bracket is allowed, outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from llmfw.core.tokenizer import Tokenizer
+
+Words = npt.NDArray[np.int32]
+
+_LETTERS = (b"a", b"i", b"o", b"x")  # not in a number, and at the beginning of no literal
+_COMMAS = (b",", b", ", b',"', b', "')
+
+
+class Closing:
+    """The closing tokens of a vocabulary.
+
+    Args:
+        tokenizer: has them.
+        vocab_size: tokens in a mask.
+        eos_token_ids: tokens that end an output.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]) -> None:
+        texts = {token: tokenizer.token_bytes(token) for token in range(min(tokenizer.num_ids, vocab_size))}
+        closers = {token for token, text in texts.items() if text and not text.strip(b'"}]')}
+        self._num_words = -(-vocab_size // 32)
+        self._ends = self._words(eos_token_ids)
+        self._letters = self._words(token for token, text in texts.items() if text in _LETTERS)
+        self._quotes = self._words(token for token in closers if texts[token].startswith(b'"'))
+        self._brackets = self._words(token for token in closers if not texts[token].startswith(b'"'))
+        self._commas = self._words(token for token, text in texts.items() if text in _COMMAS)
+
+    def narrow(self, mask: Words) -> bool:
+        """Leave only what brings the output nearer to its end, in place; return whether anything was taken away.
+
+        Args:
+            mask: [ceil(vocab / 32)], at least one token. It keeps at least one.
+        """
+        in_string = bool((mask & self._letters).any())
+        order = (self._quotes,) if in_string else (self._brackets, self._quotes, self._commas)
+        for tokens in (self._ends, *order):
+            left = mask & tokens
+            if left.any():
+                narrowed = not np.array_equal(left, mask)
+                mask[:] = left
+                return narrowed
+        return False
+
+    def _words(self, token_ids: Iterable[int]) -> Words:
+        bits = np.zeros(self._num_words * 32, dtype=np.uint8)
+        bits[list(token_ids)] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
