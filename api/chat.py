@@ -175,7 +175,8 @@ class ChatService:
                     prompt if body.continue_final_message else (),
                     skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
                 ),
-                stop=sampling.stop,
+                # Calls that have to come are not content: a stop string would but break them.
+                stop=() if form.use.must_call else sampling.stop,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(form.use.callable) if tool_parser else None,

@@ -66,7 +66,7 @@ def test_usage_counts_a_prompt_once_and_each_of_its_choices(server: Served) -> N
     assert usage["prompt_tokens_details"] == {"cached_tokens": 3 + 1}
 
 
-def test_any_number_of_stop_strings_is_taken(server: Served) -> None:
+def test_more_stop_strings_than_openai_s_four_are_taken(server: Served) -> None:
     stops = [f"no {i}" for i in range(50)] + ["c"]
     assert complete(server, prompt="abcd", stop=stops)["choices"][0]["text"] == "ab"
 

@@ -17,41 +17,192 @@ import httpx
 import pytest
 
 from ..doubles import serve_echo
-from ..doubles.serving import byte_tokenizer
+from ..doubles.serving import SERVED_NAME, byte_tokenizer
 from .test_errors import error_of
 
 NUM_BODIES = 10_000
 NUM_LARGE = 8  # 10 MB each
 MEMORY_MB = 64  # that the server may keep: allocators do not give all back
 
-MESSAGES = [{"role": "user", "content": "Hi"}]
-CHAT: dict[str, Any] = {
-    "model": "tiny",
-    "messages": MESSAGES,
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TEXTS = [{"type": "text", "text": "Hi"}]
+MESSAGES = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": TEXTS, "name": "u"},
+    {"role": "assistant", "content": None, "reasoning_content": "Hm", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "1"},
+    {"role": "user", "content": "Hi"},
+]
+CONSTRAINTS: dict[str, Any] = {
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "strict": True, "schema": SCHEMA},
+    },
+    "json_schema": SCHEMA,
+    "regex": "a+",
+    "ebnf": 'root ::= "a"',
+    "structural_tag": {"structures": [{"begin": "<", "schema": SCHEMA, "end": ">"}], "triggers": ["<"]},
+    "guided_json": SCHEMA,
+    "guided_choice": ["a", "b"],
+    "structured_outputs": {"choice": ["a", "b"]},
+}
+SAMPLING: dict[str, Any] = {
     "temperature": 0.5,
     "top_p": 0.9,
-    "max_tokens": 3,
-    "n": 2,
-    "seed": 7,
-    "stop": ["x"],
+    "top_k": 3,
+    "min_p": 0.1,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "repetition_penalty": 1.1,
     "logit_bias": {"5": 1},
+    "stop": ["x"],
+    "stop_token_ids": [7],
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+}
+GENERATION: dict[str, Any] = {
+    **SAMPLING,
+    "model": "tiny",
+    "max_tokens": 3,
+    "min_tokens": 1,
+    "seed": 7,
+    "n": 2,
     "stream": False,
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
-    "tool_choice": "auto",
-    "chat_template_kwargs": {"a": 1},
+    "stream_options": None,
+    "priority": 1,
+    "user": "u",
     "metadata": {"k": "v"},
 }
-COMPLETION: dict[str, Any] = {
-    "model": "tiny",
-    "prompt": "Hi",
-    "max_tokens": 3,
-    "echo": True,
-    "n": 1,
-    "stop": "x",
-    "logit_bias": {"5": 1},
-    "stream_options": None,
+CHAT: dict[str, Any] = {
+    **GENERATION,
+    "messages": MESSAGES,
+    "max_completion_tokens": 3,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "reasoning_effort": "low",
+    "separate_reasoning": True,
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    "chat_template_kwargs": {"a": 1},
 }
-BODIES = {"/v1/chat/completions": CHAT, "/v1/completions": COMPLETION}
+CHAT_TOOLS: dict[str, Any] = {
+    "messages": MESSAGES,
+    "max_tokens": 3,
+    "tools": [TOOL],
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
+    },
+    "parallel_tool_calls": False,
+}
+COMPLETION: dict[str, Any] = {
+    **GENERATION,
+    "prompt": ["Hi", "Ho"],
+    "echo": True,
+    "best_of": 2,
+    "logprobs": 1,
+}
+RESPONSE: dict[str, Any] = {
+    "model": "tiny",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "1"}]},
+        {"role": "user", "content": "Hi", "status": "completed"},
+    ],
+    "instructions": "Be kind.",
+    "previous_response_id": None,
+    "tools": [{"type": "function", **FUNCTION}],
+    "tool_choice": "auto",
+    "parallel_tool_calls": False,
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low"},
+    "chat_template_kwargs": {"a": 1},
+}
+NEW_RESPONSE: dict[str, Any] = {
+    **{key: SAMPLING[key] for key in ("temperature", "top_p", "logit_bias", "stop", "presence_penalty")},
+    **RESPONSE,
+    "background": False,
+    "include": ["reasoning.encrypted_content"],
+    "max_output_tokens": 3,
+    "metadata": {"k": "v"},
+    "store": True,
+    "stream": False,
+    "user": "u",
+}
+MESSAGE: dict[str, Any] = {
+    "model": "tiny",
+    "system": TEXTS,
+    "messages": [
+        {"role": "user", "content": TEXTS},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm", "signature": ""},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": TEXTS}]},
+    ],
+    "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "thinking": {"type": "disabled"},
+    "output_config": {"effort": "low"},
+}
+NEW_MESSAGE: dict[str, Any] = {
+    **MESSAGE,
+    "max_tokens": 3,
+    "stop_sequences": ["x"],
+    "stream": False,
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.9,
+}
+NATIVE: dict[str, Any] = {
+    "text": ["Hi", "Ho"],
+    "sampling_params": {**SAMPLING, "max_new_tokens": 3, "min_new_tokens": 1, "sampling_seed": 7},
+    "stream": False,
+    "return_logprob": True,
+    "top_logprobs_num": 2,
+    "logprob_start_len": 0,
+    "return_text_in_logprobs": True,
+}
+TOKENIZE: dict[str, Any] = {
+    "messages": MESSAGES,
+    "tools": [TOOL],
+    "chat_template_kwargs": {"a": 1},
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    "add_special_tokens": True,
+    "return_token_strs": True,
+}
+EMBEDDING: dict[str, Any] = {"model": "tiny", "input": ["a"], "dimensions": 3, "encoding_format": "float"}
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/chat/completions", CHAT_TOOLS),
+    *(
+        ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 3, name: value})
+        for name, value in CONSTRAINTS.items()
+    ),
+    ("/v1/completions", COMPLETION),
+    ("/v1/completions", {"prompt": [[5, 6], [7]], "suffix": "s"}),
+    ("/v1/responses", NEW_RESPONSE),
+    ("/v1/responses/input_tokens", RESPONSE),
+    ("/v1/messages", NEW_MESSAGE),
+    ("/v1/messages/count_tokens", MESSAGE),
+    ("/generate", NATIVE),
+    ("/generate", {"input_ids": [5, 6], "sampling_params": {"regex": "a+"}}),
+    ("/v1/tokenize", TOKENIZE),
+    ("/v1/tokenize", {"prompt": ["Hi", "Ho"]}),
+    ("/v1/detokenize", {"tokens": [[5, 6], [7]], "skip_special_tokens": True}),
+    ("/tokenize", {"prompt": "Hi", "return_token_strs": True}),
+    ("/detokenize", {"tokens": [5, 6]}),
+    ("/v1/embeddings", EMBEDDING),
+]
 WRONG: list[Any] = [
     None,
     True,
@@ -159,7 +310,7 @@ BYTES: list[Callable[[bytes, random.Random], bytes]] = [cut, flipped, nested, do
 
 def mutated(rng: random.Random) -> tuple[str, bytes]:
     """Return a path, and a body for it that is wrong in one to three ways (or, now and then, is not)."""
-    path, body = rng.choice(list(BODIES.items()))
+    path, body = rng.choice(BODIES)
     for _ in range(rng.randint(1, 3)):
         body = changed(body, rng.choice(list(places(body))), rng.choice(WRONG))
     raw = encoded(body)
@@ -171,8 +322,30 @@ def answered(reply: httpx.Response) -> bool:
     if reply.status_code == 200:
         return False
     assert 400 <= reply.status_code < 500, (reply.status_code, reply.text, reply.request.content[:500])
-    error_of(reply, reply.status_code)
+    if reply.url.path.startswith("/v1/messages"):
+        assert reply.json()["type"] == "error"
+        assert reply.json()["error"]["message"]
+    else:
+        error_of(reply, reply.status_code)
     return True
+
+
+def test_the_bodies_are_of_every_route_that_takes_one(server):
+    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    assert {path for path, _ in BODIES} == {
+        path for path, entry in paths.items() if "requestBody" in entry.get("post", ())
+    }
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_bodies_are_right_before_they_are_changed(server, path, body):
+    """Else every change of them would be refused for the same reason."""
+    reply = server.post(path, {**body, "model": SERVED_NAME} if "model" in body else body)
+    if path == "/v1/embeddings" or "suffix" in body:
+        assert answered(reply)
+        assert reply.json()["error"]["code"] in ("unsupported_operation", "unsupported_parameter")
+    else:
+        assert reply.status_code == 200, reply.text
 
 
 @pytest.mark.slow
@@ -181,7 +354,8 @@ def test_hostile_bodies_are_refused_and_leave_no_memory_behind(process):
     rng = random.Random(0)
     with httpx.Client(base_url=process.url, timeout=60, headers={"content-type": "application/json"}) as http:
         for _ in range(NUM_BODIES // 10):
-            answered(http.post(mutated(rng)[0], content=mutated(rng)[1]))
+            path, raw = mutated(rng)
+            answered(http.post(path, content=raw))
         _send_large(http, rng, num=2)
         before = process.megabytes()
         refused = [answered(http.post(path, content=raw)) for path, raw in map(mutated, [rng] * NUM_BODIES)]
@@ -194,6 +368,6 @@ def test_hostile_bodies_are_refused_and_leave_no_memory_behind(process):
 def _send_large(http: httpx.Client, rng: random.Random, num: int) -> None:
     """Send strings of 10 MB at any place of a body; they do not fit the context."""
     for _ in range(num):
-        path, body = rng.choice(list(BODIES.items()))
+        path, body = rng.choice(BODIES)
         place = rng.choice([p for p in places(body) if p and isinstance(p[-1], str)])
         answered(http.post(path, content=encoded(changed(body, place, "ab" * 5_000_000))))

@@ -18,4 +18,6 @@ if __name__ == "__main__":
     command = (sys.executable, str(Path(__file__).parent / "echo_engine.py"))
     llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=command)  # type: ignore
     engine_config = EngineConfig(model=sys.argv[1], load_format="dummy")
-    llmfw.api.serve.serve(engine_config, ServerConfig(served_model_name="tiny", port=0), load_plugins())
+    llmfw.api.serve.serve(
+        engine_config, ServerConfig(served_model_name="tiny", port=0, tool_parser="hermes"), load_plugins()
+    )
