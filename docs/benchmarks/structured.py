@@ -36,6 +36,7 @@ from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
 VALID, REFUSED, CUT = "valid", "refused", "cut by length"
+CLOSED = "valid, brought to its end before max_tokens"
 
 
 def read_schemas(path: Path) -> Iterator[tuple[str, Any]]:
@@ -167,9 +168,10 @@ async def _ask_one(
     if response.status_code != 200:
         return name, f"failed: status {response.status_code}"
     choice = reply["choices"][0]
+    found = verdict(schema, choice["message"]["content"] or "")
     if choice["finish_reason"] == "length":
-        return name, CUT
-    return name, verdict(schema, choice["message"]["content"] or "")
+        return name, CLOSED if found == VALID else CUT
+    return name, found
 
 
 def _print_times(seconds: list[float]) -> None:
@@ -199,10 +201,10 @@ def main() -> None:
     reasons: collections.Counter[str] = collections.Counter()
     for name, outcome in ask(args) if args.url else walk(args):
         kind = outcome.partition(":")[0]
-        counts[kind if kind in (VALID, REFUSED, CUT) else "anything else"] += 1
+        counts[kind if kind in (VALID, CLOSED, REFUSED, CUT) else "anything else"] += 1
         if kind == REFUSED:
             reasons[re.sub(r"'#[^']*'", "'#…'", outcome.removeprefix(f"{REFUSED}: "))[:100]] += 1
-        elif kind not in (VALID, CUT):
+        elif kind not in (VALID, CLOSED, CUT):
             print(f"{name}: {outcome}")
     print("\n".join(f"{count:6d}  {kind}" for kind, count in counts.most_common()))
     print("\n".join(f"{count:6d}  {reason}" for reason, count in reasons.most_common()))
