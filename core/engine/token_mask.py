@@ -17,7 +17,7 @@ from .plan import BatchPlan, PlannedSequence
 
 logger = logging.getLogger(__name__)
 
-MAX_CLOSING = 128
+MAX_CLOSING = 256
 """So many tokens before `max_tokens`, or an eighth of these, a grammar's output begins to be brought to its end."""
 
 Words = npt.NDArray[np.int32]
