@@ -45,6 +45,8 @@ class Closing:
             mask: [ceil(vocab / 32)], at least one token. It keeps at least one.
         """
         in_string = bool((mask & self._letters).any())
+        if in_string and (mask & self._ends).any():
+            return False  # free text: it may be cut anywhere
         order = (self._quotes,) if in_string else (self._brackets, self._quotes, self._commas)
         for tokens in (self._ends, *order):
             left = mask & tokens

@@ -48,3 +48,13 @@ def test_json_that_is_hastened_ends_whole(schema, seed):
         tokens += [token] if token not in tokenizer.eos_token_ids else []
         assert len(tokens) < 60 + 128
     jsonschema.validate(json.loads(tokenizer.decode(tokens)), schema)
+
+
+@pytest.mark.parametrize("regex", ["[a-z]*", "(.|\n)*"])
+def test_text_that_may_end_anywhere_is_left_alone(regex):
+    backend = demo_backend()
+    masks = np.zeros((1, (VOCAB_SIZE + 31) // 32), np.int32)
+    backend.fill_masks([backend.compile(GrammarSpec("regex", regex))], masks)
+    before = masks.copy()
+    assert not backend.hasten(masks[0])
+    assert (masks == before).all()
