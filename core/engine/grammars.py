@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 MAX_COMPILED = 256
 MAX_THREADS = 4
+COMPILING_NICENESS = 15
 
 MakeBackend = Callable[[], GrammarBackend]
 
@@ -130,7 +132,9 @@ class Grammars:
     def _start(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._threads is None:
             size = min(MAX_THREADS, os.cpu_count() or 1)
-            self._threads = ThreadPoolExecutor(size, thread_name_prefix="llmfw-grammar")
+            self._threads = ThreadPoolExecutor(
+                size, thread_name_prefix="llmfw-grammar", initializer=_give_way
+            )
         return self._threads.submit(self._compile, spec)
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
@@ -147,6 +151,12 @@ class Grammars:
     def _forget_oldest(self) -> None:
         while len(self._compiled) > self._max_compiled:
             self._compiled.popitem(last=False)
+
+
+def _give_way() -> None:
+    """Let the engine's own threads go first where there are not cores enough for all: a compilation may take seconds."""
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILING_NICENESS)
 
 
 def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -> Grammars:
