@@ -31,7 +31,8 @@ KINDS: list[dict[str, Any]] = [
     completion(echo=True, logprobs=2),
     completion(n=4, best_of=4, logit_bias={"300": 5}, min_tokens=4),
 ]
-BODIES = [{**body, "seed": seed} for seed in (1, 2) for body in KINDS]
+# Not 2: there a draw falls 6e-7 beside the border of two tokens, nearer than float32's sums over batches of other sizes.
+BODIES = [{**body, "seed": seed} for seed in (1, 3) for body in KINDS]
 
 
 def ask(url: str, body: dict[str, Any]) -> Any:
