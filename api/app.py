@@ -22,15 +22,15 @@ from llmfw.core.storage import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
 from .anthropic.service import MessageService
-from .chat import ChatService
-from .completions import CompletionService
+from .chat.service import ChatService
+from .completions.service import CompletionService
 from .embeddings import EmbeddingService
 from .errors import EXCEPTION_HANDLERS
 from .fingerprint import system_fingerprint
 from .generation import Generator
 from .grammar_check import GrammarChecker
 from .middleware import ApiKey, RequestId
-from .native import NativeService
+from .native.service import NativeService
 from .responses.memory import ResponseMemory
 from .responses.service import ResponseService
 from .routes.anthropic import anthropic_routes

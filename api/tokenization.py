@@ -11,8 +11,8 @@ from msgspec import UNSET
 from llmfw.core.errors import RequestError
 from llmfw.core.tokenizer import LONG_TEXT
 
-from .chat import ChatService
-from .completion_prompts import MAX_PROMPTS
+from .chat.service import ChatService
+from .completions.prompts import MAX_PROMPTS
 from .generation import Generator
 from .schemas.chat import ChatRequest
 from .schemas.tokenize import (

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from llmfw.core.errors import RequestError
 
-from ..chat import ChatService
+from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation, Generator
 from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount, ToolUseBlock

@@ -12,7 +12,7 @@ from typing import Any
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 
-from ..chat_chunks import new_call_id
+from ..chat.chunks import new_call_id
 from ..logprobs import chat_logprobs
 from ..schemas.logprobs import TokenEntry
 from ..schemas.responses import (

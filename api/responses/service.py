@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from llmfw.core.errors import EngineError, RequestError
 
-from ..chat import ChatService
+from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation
 from ..schemas.responses import InputRequest, ItemList, Response, ResponsesRequest

@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..body import decode_generation, report_ignored
-from ..chat import ChatService
+from ..chat.service import ChatService
 from ..operation import describe
 from ..schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from ..sse import EventStreamResponse

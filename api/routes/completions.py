@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..body import decode_generation, report_ignored
-from ..completions import CompletionService
+from ..completions.service import CompletionService
 from ..operation import describe
 from ..schemas.completions import Completion, CompletionRequest
 from ..sse import EventStreamResponse

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 
 from ..body import decode_native, report_ignored
 from ..generation import Generator
-from ..native import NativeService
+from ..native.service import NativeService
 from ..operation import describe
 from ..schemas.native import GenerateReply, GenerateRequest, ModelInfo
 from ..sse import EventStreamResponse

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from llmfw.api.fill_in import LAYOUTS, end_ids, find_layout, lay_out
+from llmfw.api.completions.fill_in import LAYOUTS, end_ids, find_layout, lay_out
 from llmfw.core.errors import RequestError
 from llmfw.core.request import Request, TokenEvent
 from llmfw.core.tokenizer import Tokenizer

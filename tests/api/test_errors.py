@@ -282,7 +282,7 @@ def test_a_failure_in_mid_stream_raises_in_the_sdk(sdk: openai.OpenAI) -> None:
 def test_a_defect_in_a_handler_is_a_500_without_details(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("llmfw.api.chat_prompt.check_messages", lambda *_: 1 / 0)
+    monkeypatch.setattr("llmfw.api.chat.prompt.check_messages", lambda *_: 1 / 0)
     reply = server.chat("Hi")
     assert error_of(reply, 500)["code"] == "internal_error"
     assert "ZeroDivision" not in reply.text

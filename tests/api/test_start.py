@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from llmfw.api.chat.messages import check_messages
 from llmfw.api.fingerprint import system_fingerprint
 from llmfw.api.listen import bind, url_of
-from llmfw.api.messages import check_messages
 from llmfw.api.parts import build_chat_template
 from llmfw.core.errors import ConfigError, RequestError
 from llmfw.core.plugins import load_plugins

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.api.thinking import thinking_of
+from llmfw.api.chat.thinking import thinking_of
 from llmfw.core.errors import RequestError
 from llmfw.core.request import Thinking
 from llmfw.core.tokenizer import Tokenizer

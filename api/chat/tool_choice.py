@@ -15,7 +15,7 @@ import msgspec
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import CallFormat
 
-from .structured import ANY_OBJECT, Format
+from ..structured import ANY_OBJECT, Format
 
 Tool = Mapping[str, Any]
 Mode = Literal["none", "auto", "required", "named"]

@@ -13,7 +13,7 @@ from llmfw.core.errors import RequestError
 from llmfw.core.parsers import CallFormat, MessageMarks, ToolParser
 from llmfw.core.request import GrammarSpec
 
-from .structured import Format, Structure, format_of, tag_spec
+from ..structured import Format, Structure, format_of, tag_spec
 from .tool_choice import Tool, ToolUse, after, calls_only, text_and_calls
 
 ParserClass = type[ToolParser]

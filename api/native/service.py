@@ -11,14 +11,14 @@ import msgspec
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta
 
-from .completion_prompts import MAX_PROMPTS
-from .generation import Choice, Generation, Generator, Output
-from .native_logprobs import LogprobForm, num_prompt_top, num_top
-from .sampling import to_sampling
-from .schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
-from .sse import DONE, frame
-from .structured import structure_of
-from .text_stream import Delta, TextStream
+from ..completions.prompts import MAX_PROMPTS
+from ..generation import Choice, Generation, Generator, Output
+from ..sampling import to_sampling
+from ..schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
+from ..sse import DONE, frame
+from ..structured import structure_of
+from ..text_stream import Delta, TextStream
+from .logprobs import LogprobForm, num_prompt_top, num_top
 
 DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
 

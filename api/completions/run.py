@@ -8,13 +8,13 @@ from llmfw.core.errors import EngineError
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.tokenizer import Tokenizer
 
-from .completion_prompts import Prompt
-from .generation import Choice, Generation
-from .logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
-from .schemas.common import Usage
-from .schemas.logprobs import CompletionLogprobs
-from .text_stream import Delta
-from .usage import usage_of
+from ..generation import Choice, Generation
+from ..logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
+from ..schemas.common import Usage
+from ..schemas.logprobs import CompletionLogprobs
+from ..text_stream import Delta
+from ..usage import usage_of
+from .prompts import Prompt
 
 
 class CompletionGeneration:

@@ -8,9 +8,9 @@ from llmfw.core.errors import EngineError, RequestError
 from llmfw.core.request import TokenLogprob
 from llmfw.core.tokenizer import Tokenizer
 
-from .generation import Choice
-from .schemas.native import GenerateRequest, MetaInfo, Scored
-from .scored_tokens import ScoredToken, score
+from ..generation import Choice
+from ..schemas.native import GenerateRequest, MetaInfo, Scored
+from ..scored_tokens import ScoredToken, score
 
 
 def num_top(body: GenerateRequest) -> int | None:

@@ -10,13 +10,13 @@ from msgspec import UNSET
 
 from llmfw.core.parsers import ContentDelta, ToolCallDelta
 
-from .generation import Generation
-from .logprobs import chat_logprobs
-from .schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
-from .schemas.common import Usage
-from .scored_tokens import ScoredContent
-from .sse import frame
-from .text_stream import Delta
+from ..generation import Generation
+from ..logprobs import chat_logprobs
+from ..schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
+from ..schemas.common import Usage
+from ..scored_tokens import ScoredContent
+from ..sse import frame
+from ..text_stream import Delta
 
 _MARK = "\x00text\x00"
 

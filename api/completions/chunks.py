@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from .schemas.common import Usage
-from .schemas.completions import Completion, CompletionChoice
-from .schemas.logprobs import CompletionLogprobs
-from .sse import frame
+from ..schemas.common import Usage
+from ..schemas.completions import Completion, CompletionChoice
+from ..schemas.logprobs import CompletionLogprobs
+from ..sse import frame
 
 _MARK = "\x00text\x00"
 _encode = msgspec.json.Encoder().encode

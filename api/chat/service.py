@@ -13,19 +13,19 @@ from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
 from llmfw.core.request import SamplingParams
 
+from ..generation import Generation, Generator, MakeText, Output
+from ..logprobs import chat_logprobs
+from ..sampling import to_sampling
+from ..schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
+from ..sse import DONE
+from ..structured import structure_of
+from ..text_stream import Delta, TextStream
+from ..usage import usage_of
 from .answer_form import AnswerForm, answer_form
-from .chat_chunks import ChatChunks, new_call_id
-from .chat_prompt import render_prompt
-from .generation import Generation, Generator, MakeText, Output
-from .logprobs import chat_logprobs
-from .sampling import to_sampling
-from .schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
-from .sse import DONE
-from .structured import structure_of
-from .text_stream import Delta, TextStream
+from .chunks import ChatChunks, new_call_id
+from .prompt import render_prompt
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
-from .usage import usage_of
 
 REASONING_FIELDS = {
     "reasoning_content": ("reasoning_content",),

@@ -11,8 +11,8 @@ from typing import Any
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.errors import RequestError
 
+from ..schemas.chat import ChatRequest
 from .messages import check_messages
-from .schemas.chat import ChatRequest
 
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 

@@ -14,15 +14,15 @@ from msgspec import UNSET
 from llmfw.core.errors import RequestError
 from llmfw.core.request import SamplingParams
 
-from .completion_chunks import CompletionChunks
-from .completion_prompts import encode_fill_in, encode_prompts
-from .completion_run import CompletionGeneration
-from .generation import Generator, Output
-from .sampling import to_sampling
-from .schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
-from .sse import DONE
-from .structured import structure_of
-from .text_stream import TextStream
+from ..generation import Generator, Output
+from ..sampling import to_sampling
+from ..schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
+from ..sse import DONE
+from ..structured import structure_of
+from ..text_stream import TextStream
+from .chunks import CompletionChunks
+from .prompts import encode_fill_in, encode_prompts
+from .run import CompletionGeneration
 
 MAX_TOGETHER = 4096  # choices of all prompts of a request
 

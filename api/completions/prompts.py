@@ -8,8 +8,8 @@ import msgspec
 
 from llmfw.core.errors import RequestError
 
+from ..generation import Generator
 from .fill_in import end_ids, find_layout, lay_out
-from .generation import Generator
 
 MAX_PROMPTS = 2048
 

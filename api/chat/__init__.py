@@ -1,0 +1,1 @@
+"""Chat completions: messages become a prompt, and what is generated an answer, calls and thinking."""
