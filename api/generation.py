@@ -214,6 +214,20 @@ class Generator:
         checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
         await checker.check(spec, param)
 
+    def plain_text(self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool) -> MakeText:
+        """Return what makes texts that go on with their prompts, without thinking and calls."""
+        token_bytes = self.tokenizer.token_bytes if logprobs else None
+
+        def make_text(prompt: Sequence[int]) -> TextStream:
+            return TextStream(
+                self.tokenizer.detokenizer(prompt, skip_special_tokens=skip_special_tokens),
+                stop=sampling.stop,
+                min_tokens=sampling.min_tokens,
+                token_bytes=token_bytes,
+            )
+
+        return make_text
+
     def start(
         self,
         prefix: str,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from llmfw.core.errors import PartError, RequestError
+from llmfw.core.errors import RequestError
 from llmfw.core.grammar import GrammarBackend
-from llmfw.core.registry import Entry, Registry
+from llmfw.core.grammar_choice import build_grammar_backend
+from llmfw.core.registry import Entry
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
 
@@ -64,7 +65,7 @@ class GrammarChecker:
         async with self._making:
             if self._backend is None:
                 self._backend = await asyncio.to_thread(
-                    build_backend, self._entry, self._tokenizer, self._vocab_size
+                    build_grammar_backend, self._entry, self._tokenizer, self._vocab_size
                 )
         return self._backend
 
@@ -73,39 +74,6 @@ class GrammarChecker:
             self._verdicts[spec] = reason
             if len(self._verdicts) > CACHE_SIZE:
                 self._verdicts.popitem(last=False)
-
-
-def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
-    """Return the grammar backend of a name.
-
-    Args:
-        name: of a backend; "auto": the best one whose libraries are installed, None if there is none; "none": None.
-
-    Raises:
-        UnknownPartError: no plugin registers the name.
-        ConfigError: several plugins do.
-    """
-    if name == "none":
-        return None
-    if name != "auto":
-        return registry.find("grammar", name)
-    return next((entry for entry in registry.entries("grammar") if not entry.missing()), None)
-
-
-def build_backend(entry: Entry, tokenizer: Tokenizer, vocab_size: int) -> GrammarBackend:
-    """Return a grammar backend.
-
-    Raises:
-        PartError: it cannot be imported, or not be built for this tokenizer; with the reason.
-    """
-    made = entry.load()
-    try:
-        backend: GrammarBackend = made(tokenizer, vocab_size)
-    except PartError:
-        raise
-    except Exception as error:  # whatever a foreign library raises is the cause to report
-        raise PartError(f"{entry} cannot be built: {type(error).__name__}: {error}") from error
-    return backend
 
 
 def _reason_against(backend: GrammarBackend, spec: GrammarSpec) -> str | None:

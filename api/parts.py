@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from llmfw.core.chat_template import ChatTemplate
-from llmfw.core.config import ServerConfig
+from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
+from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.registry import Registry
-from llmfw.core.storage import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.tokenizer_files import load_tokenizer
+
+from .generation_config import load_sampling_defaults
+from .grammar_check import GrammarChecker
+from .services import ModelParts, Stores
 
 logger = logging.getLogger(__name__)
+
+JSON_CALLS = "json_calls"
+"""Tool parser for calls that models do not write by themselves, but grammars make them."""
 
 
 def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokenizer) -> ChatTemplate:
@@ -36,25 +48,72 @@ def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokeniz
     return template
 
 
-def open_response_store(config: ServerConfig, registry: Registry) -> ResponseStore:
-    """Return the response store that a user's settings stand for. May wait for the disk.
+def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
+    """Return the parts that a user's settings stand for. The grammar checker waits for the engine's figures.
 
     Raises:
-        ConfigError: there is none of that name, or it cannot use the folder.
+        ConfigError: a part or the model's files cannot be had; with the reason.
+    """
+    tokenizer = load_tokenizer(model.model, model.load_format)
+    return ModelParts(
+        tokenizer=tokenizer,
+        chat_template=build_chat_template(config.chat_template, registry, tokenizer),
+        reasoning_parser=_load(registry, "reasoning_parser", config.reasoning_parser),
+        tool_parser=_load(registry, "tool_parser", config.tool_parser),
+        json_tool_parser=(
+            _load(registry, "tool_parser", JSON_CALLS)
+            if JSON_CALLS in registry.names("tool_parser")
+            else None
+        ),
+        sampling_defaults=(
+            load_sampling_defaults(model.model) if config.sampling_defaults == "model" else {}
+        ),
+    )
+
+
+def with_grammar_checker(parts: ModelParts, name: str, registry: Registry, vocab_size: int) -> ModelParts:
+    """Return the parts with a checker of the grammar backend of a name.
+
+    Args:
+        vocab_size: width of the model's logits.
+
+    Raises:
+        ConfigError: as `choose_grammar_backend`.
+    """
+    checker = GrammarChecker(choose_grammar_backend(name, registry), parts.tokenizer, vocab_size)
+    return msgspec.structs.replace(parts, grammar_checker=checker)
+
+
+def _load(registry: Registry, kind: str, name: str | None) -> Any:
+    return registry.find(kind, name).load() if name else None
+
+
+async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
+    """Return the stores that a user's settings stand for.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot use the folder. None is open then.
     """
     folder = Path(config.storage).expanduser() if config.storage is not None else None
-    name = config.response_store
-    if name == "auto":
-        name = "memory" if folder is None else "sqlite"
-    kind = registry.find("response_store", name).load()
-    store: ResponseStore = kind(folder, config.response_store_mb * 2**20)
+    args = {"response_store": (config.response_store_mb * 2**20,)}
+    opened: list[Any] = []
+    try:
+        for kind in ("file_store", "batch_store", "response_store"):
+            name = getattr(config, kind)
+            if name == "auto":
+                name = "memory" if folder is None else "sqlite"
+            made = registry.find(kind, name).load()
+            opened.append(await asyncio.to_thread(made, folder, *args.get(kind, ())))
+    except BaseException:
+        for store in opened:
+            await store.close()
+        raise
+    files, batches, responses = opened
     if folder is None:
-        logger.info(
-            "Responses are kept in memory and end with the server; --storage DIR keeps them in a folder"
-        )
+        logger.info("Files, batches and responses end with the server; --storage DIR keeps them in a folder")
     else:
-        logger.info("Responses are kept by the store %r, folder %s", name, folder)
-    return store
+        logger.info("Files, batches and responses are kept in the folder %s", folder)
+    return Stores(files=files, batches=batches, responses=responses)
 
 
 def _read_template(path: str, unknown: str) -> str:

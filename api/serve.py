@@ -22,22 +22,14 @@ from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
 from llmfw.core.plugins import Plugins
-from llmfw.core.registry import Registry
-from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 
 from .app import create_app
-from .generation_config import load_sampling_defaults
-from .grammar_check import GrammarChecker, choose_grammar_backend
 from .listen import bind, url_of
-from .parts import build_chat_template, open_response_store
+from .parts import load_model_parts, open_stores, with_grammar_checker
 
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
-JSON_CALLS = (
-    "json_calls"  # tool parser for calls that models do not write by themselves, but grammars make them
-)
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
 
@@ -129,43 +121,18 @@ class _Serving:
 
     async def _start(self, client: ProcessEngineClient, url: str) -> Server:
         """Start the engine; read the tokenizer and what else is needed meanwhile."""
+        registry = self._plugins.registry
         engine = asyncio.create_task(client.start())
         try:
-            tokenizer = await asyncio.to_thread(
-                load_tokenizer, self._engine_config.model, self._engine_config.load_format
-            )
-            parts = _load_parts(self._config, self._plugins.registry, tokenizer)
-            store = await asyncio.to_thread(open_response_store, self._config, self._plugins.registry)
-            if self._config.sampling_defaults == "model":
-                parts["sampling_defaults"] = await asyncio.to_thread(
-                    load_sampling_defaults, self._engine_config.model
-                )
-
-            grammar = choose_grammar_backend(self._config.grammar, self._plugins.registry)
+            parts = await asyncio.to_thread(load_model_parts, self._engine_config, self._config, registry)
+            stores = await open_stores(self._config, registry)
             await engine
         finally:
             engine.cancel()
-        parts["grammar_checker"] = GrammarChecker(grammar, tokenizer, client.info.vocab_size)
-        app = create_app(
-            client,
-            tokenizer,
-            config=self._config,
-            response_store=store,
-            plugin_routes=self._plugins.routes,
-            **parts,
-        )
+        parts = with_grammar_checker(parts, self._config.grammar, registry, client.info.vocab_size)
+        app = create_app(client, parts, stores, self._config, plugin_routes=self._plugins.routes)
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)
-
-
-def _load_parts(config: ServerConfig, registry: Registry, tokenizer: Tokenizer) -> dict[str, Any]:
-    parts: dict[str, Any] = {"chat_template": build_chat_template(config.chat_template, registry, tokenizer)}
-    for kind in ("reasoning_parser", "tool_parser"):
-        name = getattr(config, kind)
-        parts[kind] = registry.find(kind, name).load() if name else None
-    if JSON_CALLS in registry.names("tool_parser"):
-        parts["json_tool_parser"] = registry.find("tool_parser", JSON_CALLS).load()
-    return parts
 
 
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:

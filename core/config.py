@@ -31,6 +31,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         schedule_conservativeness: scales the estimate of tokens still to come; higher means fewer retractions.
         overlap: schedule the next step while one runs; None: by device.
         stream_interval: tokens of a request in one event, but for its first and its last.
+        batch_share: of a step's sequences and prompt tokens, what deferrable requests may take beside others; 0: they
+            run in steps of their own, while no other request runs or waits.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -55,6 +57,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     disable_radix_cache: bool = False
     overlap: bool | None = None
     stream_interval: int = 1
+    batch_share: float = 0.0
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40
@@ -67,7 +70,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         storage: folder for what has to survive a restart; None: nothing does.
-        response_store: name of the part that keeps responses; "auto": in the folder if there is one, else in memory.
+        file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
+            responses; "auto": in the folder if there is one, else in memory.
         response_ttl_days: a stored conversation goes so long after its last response.
         response_store_mb: room for stored responses.
         sampling_defaults: "model": what its generation_config.json says; "openai": temperature 1, top_p 1.
@@ -83,6 +87,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     storage: str | None = None
+    file_store: str = "auto"
+    batch_store: str = "auto"
     response_store: str = "auto"
     response_ttl_days: float = 30.0
     response_store_mb: int = 256

@@ -10,6 +10,8 @@
     │   ├── ContextLengthError more tokens than the model or the pool can hold
     │   ├── ModelNotFoundError a model name that this server does not serve
     │   └── NotFoundError      an id of something that is not, or no longer, stored here
+    ├── StorageError           a store cannot do now what was asked of it; later it may
+    │   └── StorageFullError   there is no room left
     └── EngineError            the engine could not finish what it had accepted
         └── EngineDeadError    the engine process has ended
 
@@ -74,6 +76,14 @@ class ModelNotFoundError(RequestError):
 
 class NotFoundError(RequestError):
     """The request names something that is not stored here: never, or no longer."""
+
+
+class StorageError(LLMFWError):
+    """A store cannot do now what was asked of it, and nothing has changed; the message says what stands in its way."""
+
+
+class StorageFullError(StorageError):
+    """A store has no room for what it was given."""
 
 
 class EngineError(LLMFWError):

@@ -60,15 +60,15 @@ class HookSpecs:
 
     @hookspec
     def register_file_stores(self, register: Register) -> None:
-        """Register classes that implement `llmfw.core.storage.FileStore`."""
+        """Register classes that implement `llmfw.core.file_store.FileStore`."""
 
     @hookspec
     def register_batch_stores(self, register: Register) -> None:
-        """Register classes that implement `llmfw.core.storage.BatchStore`."""
+        """Register classes that implement `llmfw.core.batch_store.BatchStore`."""
 
     @hookspec
     def register_response_stores(self, register: Register) -> None:
-        """Register classes that implement `llmfw.core.storage.ResponseStore` (`--response-store NAME`)."""
+        """Register classes that implement `llmfw.core.response_store.ResponseStore` (`--response-store NAME`)."""
 
     @hookspec
     def register_grammar_backends(self, register: Register) -> None:

@@ -145,6 +145,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
             takes nothing from the prefix cache.
         grammar: what the output has to be; None: anything.
         thinking: how thinking is marked, where a grammar has to wait for its end or it has a budget.
+        deferrable: it runs in what requests that are not leave, and gives its place to them at any time.
+        stream_interval: tokens in one event, but for its first and its last; None: the engine's own.
     """
 
     id: str
@@ -156,6 +158,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     prompt_logprobs: int | None = None
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
+    deferrable: bool = False
+    stream_interval: int | None = None
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -165,11 +169,13 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
         id: unique among the requests in the engine.
         prompts: token ids of each, at least one.
         dimensions: of the vectors, cut to so many; None: all.
+        deferrable: it runs in what requests that are not leave.
     """
 
     id: str
     prompts: list[list[int]]
     dimensions: int | None = None
+    deferrable: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

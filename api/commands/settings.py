@@ -96,8 +96,20 @@ _SETTINGS = (
         field="storage",
         type=Text(),
         metavar="DIR",
-        help="Folder for what has to survive a restart, such as responses; made if it is not there.",
-        unset="they are kept in memory only",
+        help="Folder for what has to survive a restart: files, batches, responses; made if it is not there.",
+        unset="they end with the server",
+    ),
+    setting(
+        "--file-store",
+        field="file_store",
+        type=Name("file_store", also=("auto",)),
+        help="What keeps uploaded files; auto takes sqlite with --storage, else memory.",
+    ),
+    setting(
+        "--batch-store",
+        field="batch_store",
+        type=Name("batch_store", also=("auto",)),
+        help="What keeps batch jobs; auto takes sqlite with --storage, else memory.",
     ),
     setting(
         "--response-store",
@@ -242,6 +254,13 @@ _SETTINGS = (
         field="stream_interval",
         type=_positive(),
         help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
+    ),
+    setting(
+        "--batch-share",
+        field="batch_share",
+        type=FiniteRange(0, 1),
+        metavar="SHARE",
+        help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
     ),
     click.option(
         "--random-seed",

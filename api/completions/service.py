@@ -6,7 +6,7 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 from msgspec import UNSET
@@ -19,7 +19,6 @@ from ..sampling import to_sampling
 from ..schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from ..sse import DONE
 from ..structured import structure_of
-from ..text_stream import TextStream
 from .chunks import CompletionChunks
 from .prompts import encode_fill_in, encode_prompts
 from .run import CompletionGeneration
@@ -66,14 +65,9 @@ class CompletionService:
             prompt_logprobs=num_top if body.echo else None,
             grammar=structure.spec if structure else None,
         )
-
-        def make_text(prompt: Sequence[int]) -> TextStream:
-            return TextStream(
-                tokenizer.detokenizer(prompt, skip_special_tokens=skip),
-                stop=sampling.stop,
-                min_tokens=sampling.min_tokens,
-                token_bytes=None if output.logprobs is None else tokenizer.token_bytes,
-            )
+        make_text = self._generator.plain_text(
+            sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None
+        )
 
         generation = self._generator.start(
             "cmpl-",

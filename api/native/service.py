@@ -17,7 +17,7 @@ from ..sampling import to_sampling
 from ..schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
 from ..sse import DONE, frame
 from ..structured import structure_of
-from ..text_stream import Delta, TextStream
+from ..text_stream import Delta
 from .logprobs import LogprobForm, num_prompt_top, num_top
 
 DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
@@ -69,14 +69,9 @@ class NativeService:
             prompt_logprobs=num_prompt_top(body),
             grammar=structure.spec if structure else None,
         )
-
-        def make_text(prompt: Sequence[int]) -> TextStream:
-            return TextStream(
-                tokenizer.detokenizer(prompt, skip_special_tokens=skip),
-                stop=sampling.stop,
-                min_tokens=sampling.min_tokens,
-                token_bytes=None if output.logprobs is None else tokenizer.token_bytes,
-            )
+        make_text = self._generator.plain_text(
+            sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None
+        )
 
         generation = self._generator.start(
             "gen-", prompts, sampling, make_text, output=output, max_tokens_param="max_new_tokens"

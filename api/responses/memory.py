@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llmfw.core.errors import EngineError, NotFoundError, RequestError
-from llmfw.core.storage import ResponseRecord, ResponseStore
+from llmfw.core.response_store import ResponseRecord, ResponseStore
 
 from ..schemas.responses import ItemList, Response
 from .ids import response_of
@@ -34,7 +34,6 @@ class ResponseMemory:
     """Stored responses.
 
     Args:
-        store: is closed with it.
         ttl_s: a conversation is removed so many seconds after its last response.
     """
 
@@ -54,11 +53,10 @@ class ResponseMemory:
         self._purging = asyncio.create_task(self._purge())
 
     async def close(self) -> None:
-        """Close the store."""
+        """Stop removing what is too old."""
         if self._purging is not None:
             self._purging.cancel()
             await asyncio.gather(self._purging, return_exceptions=True)
-        await self._store.close()
 
     async def keep(self, job: Job) -> None:
         """Store a response as it is now, unless the client does not want it stored."""

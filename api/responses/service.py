@@ -35,7 +35,7 @@ class ResponseService:
 
     Args:
         chat: generates.
-        memory: is started and closed with it.
+        memory: started.
         model: its served name.
     """
 
@@ -46,17 +46,12 @@ class ResponseService:
         self._background = Background()
         self._logs = EventLogs()
 
-    async def start(self) -> None:
-        """Settle what an earlier server left."""
-        await self._memory.start()
-
     async def close(self) -> None:
         """Stop what runs in the background: it has failed."""
         for job in await self._background.close():
             if job.response.status in RUNNING:
                 await self._fail(job, EngineError(SERVER_ENDED))
             self._end_events(job)
-        await self._memory.close()
 
     async def prepare(self, body: ResponsesRequest) -> Job:
         """Return the job that answers a body. Nothing runs yet.

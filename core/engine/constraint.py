@@ -186,6 +186,10 @@ class Constraint:
             self._grammar.accept(token_id)
         self.has_ended = is_end
 
+    def hasten(self) -> None:
+        """Note that tokens were taken from a mask, so that the end comes before `max_tokens` do."""
+        self.is_hastened = True
+
     def _force(self) -> None:
         """Queue what has to come next, if only one way leads on."""
         thinking = self._thinking

@@ -16,9 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..config import EngineConfig
-from ..errors import PartError, RequestError
+from ..errors import RequestError
 from ..grammar import Grammar, GrammarBackend
-from ..registry import Entry, Registry
+from ..grammar_choice import build_grammar_backend, choose_grammar_backend
+from ..registry import Registry
 from ..request import GrammarSpec, Request
 from ..tokenizer_files import load_tokenizer
 
@@ -167,22 +168,14 @@ def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -
     """
     if config.grammar == "none":
         return Grammars(None, "structured output is off: the server runs with --grammar none")
-    entry = _choose(config.grammar, registry)
+    entry = choose_grammar_backend(config.grammar, registry)
     if entry is None:
         return Grammars(None, "structured output needs a grammar backend; no installed plugin brings one")
 
     def make() -> GrammarBackend:
-        backend: GrammarBackend = entry.load()(load_tokenizer(config.model, config.load_format), vocab_size)
+        tokenizer = load_tokenizer(config.model, config.load_format)
+        backend = build_grammar_backend(entry, tokenizer, vocab_size)
         logger.info("Grammar backend: %s", entry.name)
         return backend
 
     return Grammars(make)
-
-
-def _choose(name: str, registry: Registry) -> Entry | None:
-    if name == "auto":
-        return next((entry for entry in registry.entries("grammar") if not entry.missing()), None)
-    entry = registry.find("grammar", name)
-    if missing := entry.missing():
-        raise PartError(f"{entry} needs {', '.join(missing)}, which is not installed")
-    return entry

@@ -84,8 +84,9 @@ class MaskFiller:
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([p for _, p in constrained], words)
         for (_, p), row in zip(constrained, words, strict=True):
+            assert p.seq.constraint is not None
             if _is_late(p) and self._hasten(row):
-                p.seq.constraint.is_hastened = True  # type: ignore[union-attr]
+                p.seq.constraint.hasten()
             _complete(p, row)
         kept = np.flatnonzero(words.any(axis=1))
         return TokenMasks([constrained[i][0] for i in kept], words[kept]) if len(kept) else None

@@ -7,6 +7,24 @@ from llmfw.core.hookspecs import Register
 
 
 @hookimpl
+def register_file_stores(register: Register) -> None:
+    register(
+        "memory",
+        "llmfw.plugins.store_memory.files:MemoryFiles",
+        summary="files in unnamed temporary files, gone after a restart",
+    )
+
+
+@hookimpl
+def register_batch_stores(register: Register) -> None:
+    register(
+        "memory",
+        "llmfw.plugins.store_memory.batches:MemoryBatches",
+        summary="batch jobs in memory, gone after a restart",
+    )
+
+
+@hookimpl
 def register_response_stores(register: Register) -> None:
     register(
         "memory",

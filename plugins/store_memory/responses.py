@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from pathlib import Path
 
-from llmfw.core.storage import ResponseRecord, ResponseStore
+from llmfw.core.response_store import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):

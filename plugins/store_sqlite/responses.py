@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import sqlite_utils
 
 from llmfw.core.errors import ConfigError
-from llmfw.core.storage import ResponseRecord, ResponseStore
+from llmfw.core.response_store import ResponseRecord, ResponseStore
 
 from .database import Database
 

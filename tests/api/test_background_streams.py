@@ -120,12 +120,12 @@ def test_what_was_not_made_in_the_background_has_no_events(slow: Served) -> None
 def test_after_a_restart_the_response_is_there_and_its_events_are_not(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     with (
-        serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served,
+        serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served,
         served.openai() as sdk,
     ):
         response_id = list(begin(sdk))[-1].response.id
     with (
-        serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served,
+        serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served,
         served.openai() as sdk,
     ):
         assert sdk.responses.retrieve(response_id).output_text == TEXT

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmfw.api.body import decode_generation, decode_native, ignored_header
@@ -23,6 +23,7 @@ values = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw of a text reads Unicode's tables
 @given(st.dictionaries(names, values), st.integers(0, 500), st.binary(max_size=2))
 def test_any_bytes_are_decoded_or_refused(fields: dict[str, object], at: int, noise: bytes) -> None:
     raw = json.dumps(fields).encode()

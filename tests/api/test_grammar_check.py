@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from llmfw.api.generation import Generator
-from llmfw.api.grammar_check import GrammarChecker, choose_grammar_backend
+from llmfw.api.grammar_check import GrammarChecker
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.errors import PartError, RequestError, UnknownPartError
 from llmfw.core.grammar import Grammar, GrammarBackend
+from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer

@@ -45,7 +45,7 @@ def test_a_response_is_stored_until_it_is_deleted(sdk: openai.OpenAI) -> None:
 @pytest.mark.parametrize("response_id", ["%ff", "%00", "%ed%a0%80", "'", "x" * 5000, "a%2Fb"])
 def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> None:
     store = SqliteResponses(tmp_path, 2**20)
-    with serving(EchoEngine(), byte_tokenizer(tmp_path), response_store=store) as served:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"responses": store}) as served:
         assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
         reply = served.post("/v1/responses", {"input": "x", "previous_response_id": response_id})
         assert reply.json()["error"]["code"] == "previous_response_not_found"
@@ -167,11 +167,11 @@ def test_a_failure_in_mid_stream_is_an_event(odd: Served) -> None:
 def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     with serving(
-        EchoEngine(), tokenizer, TRANSCRIPT, response_store=SqliteResponses(tmp_path, 2**20)
+        EchoEngine(), tokenizer, TRANSCRIPT, stores={"responses": SqliteResponses(tmp_path, 2**20)}
     ) as served:
         first = create(served.openai(), "a")
     with serving(
-        EchoEngine(), tokenizer, TRANSCRIPT, response_store=SqliteResponses(tmp_path, 2**20)
+        EchoEngine(), tokenizer, TRANSCRIPT, stores={"responses": SqliteResponses(tmp_path, 2**20)}
     ) as served:
         second = create(served.openai(), "b", previous_response_id=first.id)
     assert second.output_text == "user:a|assistant:user:a||user:b|"
@@ -181,7 +181,7 @@ def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> N
     tokenizer = byte_tokenizer(tmp_path)
     store = SqliteResponses(tmp_path, 2**20)
     engine = EchoEngine(delay=0.2)
-    with serving(engine, tokenizer, response_store=store) as served:
+    with serving(engine, tokenizer, stores={"responses": store}) as served:
         made = create(served.openai(), "a long answer", background=True)
         wait_for(served.openai(), made.id, "in_progress")
     [request] = engine.requests
@@ -194,11 +194,11 @@ def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> N
 
 def test_what_ran_when_the_server_crashed_is_failed_after_a_restart(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
-    with serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served:
+    with serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served:
         made = create(served.openai(), "a")
     with sqlite3.connect(tmp_path / "responses.db") as file:  # as a crash leaves it
         file.execute("UPDATE responses SET status = 'in_progress'")
-    with serving(EchoEngine(), tokenizer, response_store=SqliteResponses(tmp_path, 2**20)) as served:
+    with serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served:
         found = served.openai().responses.retrieve(made.id)
     assert found.status == "failed"
     assert found.error is not None
@@ -220,7 +220,7 @@ def stored(folder: Path, response_id: str) -> Any:
 
 def test_old_conversations_are_removed(tmp_path: Path) -> None:
     with serving(
-        EchoEngine(), byte_tokenizer(tmp_path), response_store=SqliteResponses(tmp_path, 2**20)
+        EchoEngine(), byte_tokenizer(tmp_path), stores={"responses": SqliteResponses(tmp_path, 2**20)}
     ) as served:
         made = create(served.openai(), "a")
     options: Any = {"response_store": SqliteResponses(tmp_path, 2**20), "response_ttl_days": 1e-9}

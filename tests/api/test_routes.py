@@ -12,13 +12,13 @@ import pytest
 from litestar import get
 
 from llmfw.api.app import create_app
+from llmfw.api.services import ModelParts, Stores
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
-from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from ..doubles.echo_engine import EchoEngine
-from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
+from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, memory_stores, serving
 
 
 @get("/plugin/hello")
@@ -153,9 +153,8 @@ def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
     with pytest.raises(PartError, match=r"nothing:here.*plugin 'broken'"):
         create_app(
             server.client,
-            byte_tokenizer(tmp_path),
-            JinjaChatTemplate("", {}),
+            ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
-            response_store=MemoryResponses(None, 1),
             plugin_routes=[("broken", "nothing:here")],
         )

@@ -19,6 +19,7 @@ import uvicorn
 
 from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
+from llmfw.api.services import ModelParts, Stores
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.request import GrammarSpec
@@ -27,6 +28,8 @@ from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.store_memory.batches import MemoryBatches
+from llmfw.plugins.store_memory.files import MemoryFiles
 from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from .echo_engine import EOS, VOCAB_SIZE
@@ -42,10 +45,8 @@ PARTS = (
     "json_tool_parser",
     "grammar_checker",
     "sampling_defaults",
-    "plugin_routes",
-    "response_store",
 )
-"""What a test may give `create_app` in place of the parts that `serving` gives it."""
+"""What a test may give in place of the parts that `serving` gives the application."""
 SERVED_NAME = "org/echo"
 
 
@@ -90,6 +91,15 @@ def byte_tokenizer(folder: Path, markers: Sequence[str] = ()) -> Tokenizer:
     return tokenizer
 
 
+def memory_stores() -> dict[str, Any]:
+    """Return stores that are empty, by their names in `Stores`."""
+    return {
+        "files": MemoryFiles(None),
+        "batches": MemoryBatches(None),
+        "responses": MemoryResponses(None, 2**20),
+    }
+
+
 @contextmanager
 def serving(
     engine: Any,
@@ -103,7 +113,8 @@ def serving(
 
     Args:
         name: of the model, for clients.
-        options: of the server's config; those of `create_app` go to the application.
+        options: of the server's config; PARTS, plugin_routes and stores (by their names in `Stores`) go to the
+            application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -116,13 +127,17 @@ def serving(
         "grammar_checker": AnyGrammar(),
     }
     parts |= {name: options.pop(name) for name in PARTS if name in options}
-    parts.setdefault("response_store", MemoryResponses(None, 2**20))
+    plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
     app = create_app(
         client,
-        tokenizer,
-        JinjaChatTemplate(template, tokenizer.special_tokens),
+        ModelParts(
+            tokenizer=tokenizer,
+            chat_template=JinjaChatTemplate(template, tokenizer.special_tokens),
+            **parts,
+        ),
+        Stores(**(memory_stores() | stores)),
         ServerConfig(served_model_name=name, **options),
-        **parts,
+        plugin_routes=plugin_routes,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
     sock = bind("127.0.0.1", 0)
