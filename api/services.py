@@ -19,6 +19,8 @@ from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
 from .anthropic.service import MessageService
+from .batches.deferring import DeferringClient
+from .batches.service import open_batches
 from .chat.service import ChatService
 from .completions.service import CompletionService
 from .embeddings import EmbeddingService
@@ -108,13 +110,19 @@ class Services:
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
+        deferred = Answering(DeferringClient(client), parts, config, self._memory)
+        self.batches = open_batches(
+            client, deferred, stores.files, stores.batches, strict=config.strict_params
+        )
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
         await self._memory.start()
+        await self.batches.start()
 
     async def close(self) -> None:
         """Stop what runs by itself, and close the stores."""
+        await self.batches.close()
         await self.live.responses.close()
         await self._memory.close()
         await self._stores.responses.close()
