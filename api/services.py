@@ -118,7 +118,12 @@ class Services:
         self._file_expiry = FileExpiry(self.files)
         deferred = Answering(DeferringClient(client), parts, config, self._memory)
         self.batches = open_batches(
-            client, deferred, stores.files, stores.batches, strict=config.strict_params
+            client,
+            deferred,
+            stores.files,
+            stores.batches,
+            strict=config.strict_params,
+            deleting=self.files.deleting,
         )
 
     async def start(self) -> None:
