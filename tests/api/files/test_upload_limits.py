@@ -20,7 +20,7 @@ import httpx
 import openai
 import pytest
 
-from llmfw.plugins.store_memory.files import MemoryFiles
+from llmfw.plugins.store_sqlite.files import SqliteFiles
 
 from ...doubles import serve_echo
 from ...doubles.echo_engine import EchoEngine
@@ -112,8 +112,10 @@ def test_a_connection_is_used_again_after_an_upload(server):
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path, chunked):
-    store = MemoryFiles(None)
-    with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"files": store}) as server:
+    store = SqliteFiles(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    tokenizer = byte_tokenizer(tmp_path)
+    with serving(EchoEngine(), tokenizer, stores={"files": store}) as server:
         begun, ended = watch(store)
         with connect(server) as connection:
             piece = upload_form(bytes(MIB))[:-30]
@@ -122,9 +124,10 @@ def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path, chunked):
             assert begun.wait(5)
         assert ended.wait(5)
         assert httpx.get(f"{server.url}/v1/files").json()["data"] == []
+        assert [path for path in set(tmp_path.rglob("*")) - before if path.parent.name == "files"] == []
 
 
-def watch(store: MemoryFiles) -> tuple[threading.Event, threading.Event]:
+def watch(store: SqliteFiles) -> tuple[threading.Event, threading.Event]:
     """Return what is set when the store has begun to store a file, and when that is over."""
     begun, ended = threading.Event(), threading.Event()
     put = store.put
