@@ -24,6 +24,9 @@ from .batches.service import open_batches
 from .chat.service import ChatService
 from .completions.service import CompletionService
 from .embeddings import EmbeddingService
+from .files.expiry import FileExpiry
+from .files.service import FileService
+from .files.uploads import UploadService
 from .fingerprint import system_fingerprint
 from .generation import Generator
 from .grammar_check import GrammarChecker
@@ -110,14 +113,23 @@ class Services:
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
+        self.files = FileService(stores.files, stores.batches)
+        self.uploads = UploadService(stores.files)
+        self._file_expiry = FileExpiry(self.files)
         deferred = Answering(DeferringClient(client), parts, config, self._memory)
         self.batches = open_batches(
-            client, deferred, stores.files, stores.batches, strict=config.strict_params
+            client,
+            deferred,
+            stores.files,
+            stores.batches,
+            strict=config.strict_params,
+            deleting=self.files.deleting,
         )
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
         await self._memory.start()
+        self._file_expiry.start()
         await self.batches.start()
 
     async def close(self) -> None:
@@ -125,6 +137,7 @@ class Services:
         await self.batches.close()
         await self.live.responses.close()
         await self._memory.close()
+        await self._file_expiry.close()
         await self._stores.responses.close()
         await self._stores.batches.close()
         await self._stores.files.close()
