@@ -44,6 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     # On a GPU the demo model would be through with a batch before a notebook cancels it.
     with ServerProcess(tmp_path_factory.mktemp("server"), "--device", "cpu") as server:
         yield server
+        assert "Traceback" not in server.log.read_text()
 
 
 @pytest.fixture
