@@ -84,6 +84,7 @@ class ProcessEngineClient(EngineClient):
         self._loop.add_reader(self._socket.fileno(), self._receive)
         self._send(Hello())
         self._info = await self._ready
+        self._endpoint.remove()  # nobody else connects; what is not there no kill can leave behind
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)

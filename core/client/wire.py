@@ -32,7 +32,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         address: in ZeroMQ's form.
-        directory: private to the user, holds the socket; removed by whichever process lives longest. None for tcp.
+        directory: private to the user, holds the socket; removed once the two have met, else by whichever process
+            lives longest. None for tcp.
     """
 
     address: str

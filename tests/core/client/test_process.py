@@ -71,14 +71,19 @@ async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngi
     await asyncio.to_thread(wait_for_end, client.pid)
 
 
-async def test_closing_ends_the_process_and_removes_its_socket(client: ProcessEngineClient) -> None:
+async def test_a_started_engine_answers_and_has_left_nothing_in_the_file_system(
+    client: ProcessEngineClient,
+) -> None:
     directory = client._endpoint.directory
     assert directory is not None
-    assert Path(directory).is_dir()
+    assert not Path(directory).exists()
+    assert (await client.stats()).num_running == 0
+
+
+async def test_closing_ends_the_process(client: ProcessEngineClient) -> None:
     assert client.pid is not None
     await client.close()
     assert not is_alive(client.pid)
-    assert not Path(directory).exists()
 
 
 async def test_an_idle_engine_uses_no_processor_time(client: ProcessEngineClient) -> None:
@@ -113,8 +118,8 @@ async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_co
     await client.close()
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_engine_ends_when_its_parent_is_killed(busy: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["starting", "idle", "busy"])
+def test_the_engine_ends_when_its_parent_is_killed(moment: str, tmp_path: Path) -> None:
     code = f"""
     import asyncio, sys
     from llmfw.core.client.process import ProcessEngineClient
@@ -122,8 +127,9 @@ def test_the_engine_ends_when_its_parent_is_killed(busy: bool, tmp_path: Path) -
     from llmfw.core.request import Request, SamplingParams
     async def main():
         client = ProcessEngineClient(EngineConfig(model="echo"), {COMMAND!r})
-        await client.start()
-        if {busy}:
+        start = asyncio.create_task(client.start())
+        await asyncio.wait([start], timeout=0 if {moment!r} == "starting" else None)
+        if {moment!r} == "busy":
             events = client.generate(Request(id="a", prompt=[{WAIT}], sampling=SamplingParams(max_tokens=9)))
             task = asyncio.create_task(anext(events))
             await asyncio.sleep(0.1)

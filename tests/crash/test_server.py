@@ -1,0 +1,94 @@
+"""What crash tests stand on: a server that is killed is gone, and one that is started again is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from .server import ServerProcess, can_listen, echo_server, free_port, members
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def stored(server: ServerProcess, text: str) -> str:
+    """Store a response, and return its id."""
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="None", max_retries=0) as sdk:
+        return sdk.responses.create(model="demo", input=text, max_output_tokens=16).id
+
+
+def test_api_and_engine_are_both_in_the_group(server: ServerProcess) -> None:
+    assert len(server.pids) == 2
+    assert not can_listen(server.port)
+
+
+def test_a_kill_leaves_no_process_and_a_free_port_and_the_next_start_has_the_same_folder(
+    server: ServerProcess,
+) -> None:
+    kept = stored(server, "Hello")
+    server.kill()
+    assert server.pids == []
+    assert can_listen(server.port)
+    assert list(server.tmp.glob("llmfw*")) == []
+    server.start()
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="None", max_retries=0) as sdk:
+        assert sdk.responses.retrieve(kept).id == kept
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 2.0])
+def test_it_can_be_killed_while_it_starts(server: ServerProcess, seconds: float) -> None:
+    server.kill()
+    server.launch()
+    time.sleep(seconds)
+    server.kill()
+    assert server.pids == []
+
+
+def test_an_end_by_a_signal_is_clean(server: ServerProcess) -> None:
+    server.kill()
+    server.start()
+    assert server.stop() == 0
+    assert server.pids == []
+
+
+def test_behind_the_echo_engine_all_else_is_the_real_server(tmp_path: Path) -> None:
+    with echo_server(tmp_path) as server:
+        server.kill()
+        server.start()
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="None", max_retries=0) as sdk:
+            chat = sdk.chat.completions.create(model="echo", messages=[{"role": "user", "content": "Say it"}])
+        assert chat.choices[0].message.content == "Say it"
+        assert (server.storage / "responses.db").exists()
+
+
+def test_a_server_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match="no-such-model"),
+        ServerProcess(tmp_path, "--model", "no-such-model"),
+    ):
+        pass
+
+
+def test_a_process_that_only_waits_to_be_reaped_has_ended() -> None:
+    sleeper = subprocess.Popen(("sleep", "60"), start_new_session=True)
+    assert members(sleeper.pid) == [sleeper.pid]
+    os.killpg(sleeper.pid, signal.SIGKILL)
+    time.sleep(0.2)
+    assert members(sleeper.pid) == []
+    sleeper.wait()
+
+
+def test_a_port_on_which_nobody_listens_can_be_had() -> None:
+    assert can_listen(free_port())
