@@ -90,7 +90,7 @@ class LatencyGuard:
             return self._whole
         allowed = FRACTION * statistics.median(self._first_tokens) / self._num_ahead
         size = max(2, self._times.largest_within(allowed))  # the least prompt has a place and a token
-        return Limits(min(size, self._whole.places), min(size, self._whole.tokens), tokens_per_place=1)
+        return Limits(min(size, self._whole.places), min(size, self._whole.tokens + 1), tokens_per_place=1)
 
     def end(self, begun: float, num_sequences: int, num_tokens: int) -> float:
         """Take note of a step's end.

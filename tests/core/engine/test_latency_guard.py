@@ -18,10 +18,12 @@ WHOLE = Limits(128, 512)
 class Machine:
     """A guard, and a machine whose steps take a time for themselves and one for each sequence and token."""
 
-    def __init__(self, base: float, each: float, num_ahead: int = 1, noise: float = 0.0) -> None:
+    def __init__(
+        self, base: float, each: float, num_ahead: int = 1, noise: float = 0.0, whole: Limits = WHOLE
+    ) -> None:
         self.now = 0.0
         self.base, self.each, self.noise = base, each, noise
-        self.guard = LatencyGuard(WHOLE, num_ahead=num_ahead, clock=lambda: self.now)
+        self.guard = LatencyGuard(whole, num_ahead=num_ahead, clock=lambda: self.now)
         self.rng = random.Random(0)
 
     def step(self, num_sequences: int, num_tokens: int) -> float:
@@ -69,6 +71,15 @@ def test_steps_take_a_fraction_of_a_first_token_on_any_machine(
     assert max(taken[150:]) < 1.4 * allowed
     largest = 1.2 * (base + each * WHOLE.places)
     assert min(taken[150:]) > 0.5 * min(allowed, largest)
+
+
+@pytest.mark.parametrize("whole", [Limits(1, 1), Limits(1, 512), Limits(128, 1)])
+def test_there_is_always_room_for_a_token_of_a_prompt(whole: Limits) -> None:
+    machine = Machine(0.1, 0.0001, whole=whole)
+    machine.live()
+    limits = machine.guard.limits()
+    assert limits.places >= 1
+    assert 1 <= limits.tokens - limits.tokens_per_place <= whole.tokens
 
 
 def test_a_step_that_was_disturbed_changes_little() -> None:
