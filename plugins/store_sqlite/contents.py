@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 logger = logging.getLogger(__name__)
 
+RESERVE = 2**18  # bytes: more than it takes to commit that a file is gone
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
@@ -28,7 +29,9 @@ class Contents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._reserve = folder.with_suffix(".reserve")
         folder.mkdir(mode=0o700, exist_ok=True)
+        self.reserve_room()
         _sync(folder.parent)
 
     def keep_only(self, names: Collection[str]) -> None:
@@ -40,6 +43,22 @@ class Contents:
             os.unlink(path)
         if left:
             logger.info("removed %d unfinished files from %s", len(left), self._folder)
+
+    def reserve_room(self) -> None:
+        """Keep room that `spend_reserve` gives back, that on a full disk files can still be deleted."""
+        with contextlib.suppress(OSError):
+            self._reserve.touch(0o600)
+            if self._reserve.stat().st_size < RESERVE:
+                self._reserve.write_bytes(bytes(RESERVE))
+
+    def spend_reserve(self) -> bool:
+        """Return whether there is room now that was reserved."""
+        try:
+            size = self._reserve.stat().st_size
+            self._reserve.unlink()
+        except OSError:
+            return False
+        return size > 0
 
     def incoming(self) -> Incoming:
         """Return a file to write."""

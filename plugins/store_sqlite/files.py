@@ -24,7 +24,7 @@ from llmfw.core.file_store import Describe, FileRecord, FileStore
 
 from .contents import Contents, Incoming
 from .database import Database, bindable
-from .failures import explained
+from .failures import code_of, explained
 from .statements import StatementThread, to_the_end
 
 ResultT = TypeVar("ResultT")
@@ -174,10 +174,20 @@ class SqliteFiles(FileStore):
             self._contents.remove(old["content"])
 
     def _delete(self, file_id: str) -> None:
-        with self._file.changes(synced=True) as db:
-            row = self._row(file_id)
-            db.execute("delete from files where id = ?", [file_id])
+        row = self._row(file_id)
+        try:
+            self._forget(file_id)
+        except sqlite3.Error as error:
+            if code_of(error) != sqlite3.SQLITE_FULL or not self._contents.spend_reserve():
+                raise
+            self._forget(file_id)
         self._contents.remove(row["content"])
+        self._contents.reserve_room()
+
+    def _forget(self, file_id: str) -> None:
+        """Commit that a file is gone."""
+        with self._file.changes(synced=True) as db:
+            db.execute("delete from files where id = ?", [file_id])
 
     def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
         """Open a file's bytes until the stack is left; return them and their number."""

@@ -41,6 +41,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "broken"), [("broken_files.py", FILES), ("broken_batches.py", BATCHES)])
 def test_each_broken_store_is_found_by_the_test_of_the_promise_that_it_breaks(
     name: str, broken: dict[str, str]
@@ -51,3 +52,26 @@ def test_each_broken_store_is_found_by_the_test_of_the_promise_that_it_breaks(
     assert set(re.findall(r"^FAILED .*::Test(\w+)::(test_\w+)", said, re.MULTILINE)) == set(broken.items())
     assert "ERROR" not in said
     assert re.search(r"^E +(AssertionError: )?assert .* == ", said, re.MULTILINE)  # not only that one failed
+
+
+EXAMPLES = re.findall(
+    r"^`tests/(test_\w+\.py)`\n\n```python\n(.*?)^```",
+    (HERE.parents[2] / "docs" / "hooks.md").read_text("utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
+STAND_INS = {
+    "llmfw_s3/files.py": "from llmfw.plugins.store_sqlite.files import SqliteFiles as S3Files\n",
+    "llmfw_pg/batches.py": "from llmfw.plugins.store_memory.batches import MemoryBatches as PostgresBatches\n",
+}
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_docs_run_by_pytest_and_hypothesis_alone(tmp_path: Path) -> None:
+    for name, text in (*EXAMPLES, *STAND_INS.items()):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:asyncio", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert len(EXAMPLES) == 2
+    assert "does not have the capability survives_reopening" in done.stdout
