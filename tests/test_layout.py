@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
-MAX_CORE = 8200  # half of it docstrings and signatures; past this, look for the missing room
+MAX_CORE = 8400  # half of it docstrings and signatures; past this, look for the missing room
 LIGHT_COMMANDS = (
     "--version",
     "--help",
