@@ -137,10 +137,10 @@ class Job:
     async def _finish(self, record: BatchRecord, errors: Sequence[BatchError] = ()) -> None:
         """Write the files, and end."""
         await self._buffer.flush()
-        named = states.named(await self._means.batches.get(self.id))
-        if await self._means.batches.update(named, expected=record.status):
-            usage = await write_files(named, self._results, self._means.files)
-            await self._move(named, states.ended(named, _now(), usage, errors))
+        counted = await self._means.batches.get(self.id)
+        if counted.status == record.status:
+            usage = await write_files(counted, self._results, self._means.files)
+            await self._move(counted, states.ended(counted, _now(), usage, errors))
 
     async def _judge(self, record: BatchRecord) -> Verdict:
         """Return what is to be said of the input. It is read once."""

@@ -16,15 +16,18 @@ PURPOSE = "batch_output"
 
 
 async def write_files(record: BatchRecord, results: BatchResults, files: FileStore) -> BatchUsage:
-    """Write the files that a job has ids for, in place of what may be there of them; return the job's tokens.
+    """Write a job's files, in place of what may be there of them, but for one that would be empty; return its tokens.
+
+    Args:
+        record: with the ids of its files and the counts of its results.
 
     Raises:
         StorageError: it cannot be done now.
     """
     usage = UsageSum()
-    if record.output_file_id is not None:
+    if record.num_completed and record.output_file_id is not None:
         await files.put(_chunks(results, False, usage), _Describe(record, record.output_file_id, "output"))
-    if record.error_file_id is not None:
+    if record.num_failed and record.error_file_id is not None:
         await files.put(_chunks(results, True, None), _Describe(record, record.error_file_id, "error"))
     return usage.total()
 

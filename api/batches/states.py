@@ -46,7 +46,7 @@ def rejected(record: BatchRecord, errors: Sequence[BatchError], now: int) -> Bat
 
 def cancelling(record: BatchRecord, now: int) -> BatchRecord:
     """Return a job that is to end now, with what it has."""
-    return _to(record, "cancelling", cancelling_at=now)
+    return _to(record, "cancelling", cancelling_at=now, **_file_ids(record))
 
 
 def counted(record: BatchRecord, num_total: int, model: str) -> BatchRecord:
@@ -63,30 +63,32 @@ def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[Bat
         errors: why it could not go on.
     """
     assert outcome in NEXT["finalizing"] & ENDED, outcome
-    return _to(record, "finalizing", finalizing_at=now, outcome=outcome, errors=tuple(errors))
-
-
-def named(record: BatchRecord) -> BatchRecord:
-    """Return a job with the ids of the files that it will have. Those that it has already stay."""
-    assert record.status in ("finalizing", "cancelling"), record.status
-    output_id, error_id = record.output_file_id, record.error_file_id
-    if record.num_completed and output_id is None:
-        output_id = sortable_id("file-")
-    if record.num_failed and error_id is None:
-        error_id = sortable_id("file-")
-    return msgspec.structs.replace(record, output_file_id=output_id, error_file_id=error_id)
+    changes = {"finalizing_at": now, "outcome": outcome, "errors": tuple(errors)}
+    return _to(record, "finalizing", **changes, **_file_ids(record))
 
 
 def ended(
     record: BatchRecord, now: int, usage: BatchUsage | None, errors: Sequence[BatchError] = ()
 ) -> BatchRecord:
-    """Return a job whose files are written.
+    """Return a job whose files are written. One that would be empty is none.
 
     Args:
+        record: with the counts of its results.
         errors: why lines have no results, where that came out only now.
     """
     outcome = "cancelled" if record.status == "cancelling" else record.outcome
-    return _to(record, outcome, usage=usage, errors=(*record.errors, *errors), **{f"{outcome}_at": now})
+    changes = {f"{outcome}_at": now, "usage": usage, "errors": (*record.errors, *errors)}
+    output_file_id = record.output_file_id if record.num_completed else None
+    error_file_id = record.error_file_id if record.num_failed else None
+    return _to(record, outcome, output_file_id=output_file_id, error_file_id=error_file_id, **changes)
+
+
+def _file_ids(record: BatchRecord) -> dict[str, str]:
+    """Return ids of the files that a job will have: they come with a state, so that no other change can lose them."""
+    return {
+        "output_file_id": record.output_file_id or sortable_id("file-"),
+        "error_file_id": record.error_file_id or sortable_id("file-"),
+    }
 
 
 def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:

@@ -81,7 +81,7 @@ class ServerProcess:
     Args:
         folder: is given `storage`, the server's storage, `tmp`, what it takes for temporary files, and `log`, what all
             runs have written.
-        options: further ones of the command line.
+        options: further ones of the command line; of several --storage the last one counts.
         command: what is run; it must take the options of `llmfw serve`.
     """
 

@@ -21,7 +21,6 @@ EVENTS = {
     "done": lambda r, now: states.finalizing(r, "completed", now),
     "expired": lambda r, now: states.finalizing(r, "expired", now),
     "lost": lambda r, now: states.finalizing(r, "failed", now, WRONG),
-    "named": lambda r, now: states.named(r),
     "ended": lambda r, now: states.ended(r, now, BatchUsage()),
 }
 
@@ -70,17 +69,25 @@ def test_what_has_not_ended_can_be_cancelled_once(status: str) -> None:
     assert states.may_be_cancelled(status) == (status not in ENDED | {"cancelling"})
 
 
-def test_files_get_their_names_once() -> None:
-    first = states.named(new_record(status="finalizing", num_completed=2, num_failed=0))
-    assert first.output_file_id is not None
-    assert first.output_file_id.startswith("file-")
-    assert first.error_file_id is None
-    assert states.named(first) == first
+def finished(end: str, **counts: int) -> BatchRecord:
+    """Return a job whose files are to be written."""
+    running = states.accepted(new_record(), 3, "demo", 11)
+    made = (
+        states.cancelling(running, 12) if end == "cancelled" else states.finalizing(running, "completed", 12)
+    )
+    return msgspec.structs.replace(made, **counts)
 
 
-@pytest.mark.parametrize("status", ["finalizing", "cancelling"])
-def test_clients_are_told_of_files_only_at_the_end(status: str) -> None:
-    record = states.named(new_record(status=status, num_completed=2, num_failed=1))
+def test_files_keep_the_ids_that_they_had_before_a_cancel() -> None:
+    first = finished("completed")
+    then = states.cancelling(first, 13)
+    assert first.output_file_id != first.error_file_id
+    assert (then.output_file_id, then.error_file_id) == (first.output_file_id, first.error_file_id)
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+def test_clients_are_told_of_files_at_the_end_and_of_none_that_is_empty(end: str) -> None:
+    record = finished(end, num_completed=2)
     assert (view(record).output_file_id, view(record).error_file_id) == (None, None)
     ended = view(states.ended(record, 30, BatchUsage()))
-    assert (ended.output_file_id, ended.error_file_id) == (record.output_file_id, record.error_file_id)
+    assert (ended.output_file_id, ended.error_file_id) == (record.output_file_id, None)
