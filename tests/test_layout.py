@@ -26,6 +26,8 @@ LIGHT_COMMANDS = (
     "serve --help",
     "chat --help",
     "complete --help",
+    "batch --help",
+    "batch submit --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
