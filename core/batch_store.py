@@ -43,6 +43,8 @@ class BatchUsage(msgspec.Struct, frozen=True, kw_only=True):
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A batch job and its state. Times are seconds since the epoch, None until they come.
 
+    A change of its fields needs a look at the stores: what an older llmfw has written is read by a newer one.
+
     Attributes:
         id: sorts by when it was made (`core.ids`).
         status: "validating", "in_progress", "finalizing", "cancelling", or one of ENDED.
@@ -167,7 +169,7 @@ class BatchStore(ABC):
 
     @abstractmethod
     def results(self, batch_id: str) -> BatchResults:
-        """Return the results of a job that has not ENDED."""
+        """Return the results of a job. Its methods raise KeyError, or this does, if it is not there or has ENDED."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -17,8 +17,8 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a stored file.
 
     Attributes:
-        id: sorts by when it was made (`core.ids`).
-        filename: as the client wrote it.
+        id: sorts by when it was made (`core.ids`); ASCII letters, digits, `-` and `_`.
+        filename: as the client wrote it: any text, also with a NUL, a slash or a lone surrogate.
         bytes: its size.
         created_at, expires_at: seconds since the epoch; expires_at is None for what stays.
         space: listings are of one space. What clients see is in "files"; what the server keeps for itself, such as

@@ -23,7 +23,7 @@ class MemoryBatches(BatchStore):
 
     async def create(self, record: BatchRecord) -> None:
         self._records[record.id] = record
-        self._results[record.id] = MemoryResults()
+        self._results[record.id] = MemoryResults(record.id)
 
     async def get(self, batch_id: str) -> BatchRecord:
         record, results = self._records[batch_id], self._results.get(batch_id)
@@ -45,8 +45,8 @@ class MemoryBatches(BatchStore):
             return False
         counts = {"num_completed": old.num_completed, "num_failed": old.num_failed}
         self._records[record.id] = msgspec.structs.replace(record, **counts)
-        if record.status in ENDED:
-            self._results.pop(record.id, None)
+        if record.status in ENDED and record.id in self._results:
+            self._results.pop(record.id).drop()
             self._leases.pop(record.id, None)
         return True
 
@@ -64,32 +64,46 @@ class MemoryBatches(BatchStore):
         return self._results[batch_id]
 
     async def close(self) -> None:
-        pass
+        self._records.clear()
+        self._results.clear()
 
 
 class MemoryResults(BatchResults):
     """The results of one job, by line."""
 
-    def __init__(self) -> None:
-        self._lines: dict[int, LineResult] = {}
+    def __init__(self, batch_id: str) -> None:
+        self._id = batch_id
+        self._lines: dict[int, LineResult] | None = {}
         self._num_failed = 0
 
     def counted(self, record: BatchRecord) -> BatchRecord:
         """Return a job with the counts of its results."""
         return msgspec.structs.replace(
-            record, num_completed=len(self._lines) - self._num_failed, num_failed=self._num_failed
+            record, num_completed=len(self._kept()) - self._num_failed, num_failed=self._num_failed
         )
 
+    def drop(self) -> None:
+        """Forget all: the job has ended."""
+        self._lines = None
+
     async def add(self, results: Sequence[LineResult]) -> None:
+        lines = self._kept()
         for result in results:
-            if result.line not in self._lines:
-                self._lines[result.line] = result
+            if result.line not in lines:
+                lines[result.line] = result
                 self._num_failed += result.failed
 
     async def done(self) -> Collection[int]:
-        return set(self._lines)
+        return set(self._kept())
 
     async def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        found = [line for line in sorted(self._lines) if self._lines[line].failed == failed]
+        lines = self._kept()
+        found = [line for line in sorted(lines) if lines[line].failed == failed]
         for start in range(0, len(found), PIECE):
-            yield [self._lines[line].data for line in found[start : start + PIECE]]
+            lines = self._kept()
+            yield [lines[line].data for line in found[start : start + PIECE]]
+
+    def _kept(self) -> dict[int, LineResult]:
+        if self._lines is None:
+            raise KeyError(self._id)
+        return self._lines

@@ -1,52 +1,55 @@
-"""Files in unnamed temporary files: they take no memory, and are gone with the process, however that ends."""
+"""Files whose bytes are in a temporary file without a name: they take no memory, and are gone with the process."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
-from llmfw.core.errors import StorageError, StorageFullError
+from llmfw.core.errors import ConfigError
 from llmfw.core.file_store import Describe, FileRecord, FileStore
 
-PIECE = 2**18
+from .arena import BLOCK, Arena, Content
 
 
 class MemoryFiles(FileStore):
-    """Keeps what is known of files in memory, and their bytes where the system keeps temporary files."""
+    """Keeps what is known of files in memory, and their bytes where the system keeps temporary files.
+
+    Raises:
+        ConfigError: from the constructor: there is no folder for temporary files.
+    """
 
     def __init__(self, folder: Path | None) -> None:
-        self._records: dict[str, FileRecord] = {}
-        self._contents: dict[str, BinaryIO] = {}
+        self._files: dict[str, tuple[FileRecord, Content]] = {}
+        try:
+            self._arena = Arena()
+        except OSError as error:
+            raise ConfigError(f"no temporary file can be made for uploaded files: {error}") from error
 
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
-        content = await asyncio.to_thread(tempfile.TemporaryFile)
-        size = 0
-        try:
-            async for chunk in chunks:
-                await asyncio.to_thread(_write, content, chunk)
-                size += len(chunk)
-            record = describe(size)
-        except BaseException:
-            content.close()
-            raise
-        self._records[record.id] = record
-        self._contents[record.id] = content
+        content = self._arena.content()
+        waiting: list[bytes] = []
+        size = written = 0
+        async for chunk in chunks:
+            waiting.append(chunk)
+            size += len(chunk)
+            if size - written >= BLOCK:  # small ones go together: each write is a turn of a thread
+                await _append(content, b"".join(waiting))
+                waiting.clear()
+                written = size
+        await _append(content, b"".join(waiting))
+        record = describe(size)
+        self._files[record.id] = record, content
         return record
 
     async def get(self, file_id: str) -> FileRecord:
-        return self._records[file_id]
+        return self._files[file_id][0]
 
     async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        content = self._contents[file_id]
-        end = self._records[file_id].bytes if end is None else end
-        while start < end and (
-            piece := await asyncio.to_thread(os.pread, content.fileno(), min(PIECE, end - start), start)
-        ):
+        content = self._files[file_id][1]
+        end = content.size if end is None else min(end, content.size)
+        while start < end:
+            piece = await asyncio.to_thread(content.piece, start, end)
             yield piece
             start += len(piece)
 
@@ -61,7 +64,7 @@ class MemoryFiles(FileStore):
     ) -> Sequence[FileRecord]:
         found = [
             record
-            for id, record in sorted(self._records.items(), reverse=newest_first)
+            for id, (record, _) in sorted(self._files.items(), reverse=newest_first)
             if record.space == space
             and purpose in (None, record.purpose)
             and (after is None or (id < after if newest_first else id > after))
@@ -69,22 +72,17 @@ class MemoryFiles(FileStore):
         return found[:limit]
 
     async def delete(self, file_id: str) -> None:
-        del self._records[file_id]
-        del self._contents[file_id]  # closed, and so gone, once no one reads it any more
+        del self._files[file_id]
 
     async def expired(self, now: float) -> Sequence[FileRecord]:
-        return [r for r in self._records.values() if r.expires_at is not None and r.expires_at <= now]
+        records = [record for record, _ in self._files.values()]
+        return [record for record in records if record.expires_at is not None and record.expires_at <= now]
 
     async def close(self) -> None:
-        self._contents.clear()
+        self._files.clear()
 
 
-def _write(content: BinaryIO, chunk: bytes) -> None:
-    try:
-        content.write(chunk)
-        content.flush()
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (StorageFullError if full else StorageError)(
-            f"a temporary file cannot be written: {error}"
-        ) from error
+async def _append(content: Content, data: bytes) -> None:
+    content.room(len(data))
+    # Where the task is cancelled, the thread holds the content, and with it its blocks, until it has written.
+    await asyncio.to_thread(content.append, data)

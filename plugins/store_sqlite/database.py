@@ -1,4 +1,4 @@
-"""A SQLite file of one schema, owned by one process: opened, brought up to date, locked.
+"""A SQLite file of one schema, owned by one process: opened, brought up to date, locked, changed.
 
 Knows nothing of what is in the tables.
 """
@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import sqlite_utils
@@ -18,6 +18,18 @@ from llmfw.core.errors import ConfigError
 
 Migration = Callable[[sqlite_utils.Database], None]
 """Brings a file of one version to the next."""
+
+BUSY_MS = 250
+"""For how long one attempt waits for a lock that another process holds. `StatementThread` makes many."""
+
+
+def bindable(text: str) -> str | bytes:
+    """Return what stands for a text in a query: bytes, which equal no text, for one that SQLite cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
 
 
 class Database:
@@ -36,10 +48,12 @@ class Database:
         ConfigError: another server has it, it is someone else's or of a newer version, or it cannot be opened.
 
     Attributes:
+        path: of the file.
         db: the tables. Any one thread at a time may use it.
     """
 
     def __init__(self, path: Path, application_id: int, migrations: Sequence[Migration]) -> None:
+        self.path = path
         with contextlib.ExitStack() as stack:
             try:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,6 +67,7 @@ class Database:
                 self.db = sqlite_utils.Database(connection, strict=True, execute_plugins=False)
                 self._check(path, application_id, len(migrations))
                 self._migrate(application_id, migrations)
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
             except (OSError, sqlite3.Error) as error:
                 raise ConfigError(f"{str(path)!r} cannot be used as storage: {error}") from error
             stack.pop_all()
@@ -62,12 +77,39 @@ class Database:
         self.db.conn.close()
         os.close(self._lock)
 
-    def _pragma(self, name: str) -> int:
-        return int(self.db.conn.execute(f"PRAGMA {name}").fetchone()[0])
+    @contextlib.contextmanager
+    def changes(self, *, synced: bool = False) -> Iterator[sqlite_utils.Database]:
+        """Make changes together: after the block all of them are there, or (with an exception) none.
+
+        They survive a crash of the process.
+
+        Args:
+            synced: they, and all before them, survive a loss of power, too; it waits for the disk.
+        """
+        connection = self.db.conn
+        connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+        connection.execute(
+            "BEGIN IMMEDIATE"
+        )  # a lock of another process is met here, before anything is done
+        try:
+            yield self.db
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.rollback()  # nothing, where SQLite has done it already
+            raise
+
+    def count(self, pragma: str) -> int:
+        """Return the number that a pragma tells."""
+        return int(self.db.conn.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+    def shrink(self, num_pages: int = 0) -> None:
+        """Give free pages back to the file system: so many, or all; not within changes."""
+        # execute() would stop after the first page
+        self.db.conn.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 
     def _check(self, path: Path, application_id: int, version: int) -> None:
-        found = self._pragma("user_version")
-        if self._pragma("application_id") != application_id and (found or self.db.table_names()):
+        found = self.count("user_version")
+        if self.count("application_id") != application_id and (found or self.db.table_names()):
             raise ConfigError(f"{str(path)!r} is a database, but not one of this kind: name another folder")
         if found > version:
             raise ConfigError(
@@ -79,8 +121,7 @@ class Database:
         """Set what is the file's for ever, and run the migrations that it lacks: all of them, or none."""
         self.db.conn.execute("PRAGMA auto_vacuum = INCREMENTAL")  # holds only if the file is still empty
         self.db.enable_wal()
-        self.db.conn.execute("PRAGMA synchronous = NORMAL")  # in WAL: a crash of the process loses nothing
-        done = self._pragma("user_version")
+        done = self.count("user_version")
         if done == len(migrations):
             return
         with self.db.atomic():

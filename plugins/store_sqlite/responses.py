@@ -1,15 +1,10 @@
-"""Responses in a SQLite file. Knows nothing of what they hold.
-
-All statements run in one thread of the store's own: they are in order, and the event loop never waits for the disk.
-"""
+"""Responses in a SQLite file. Knows nothing of what they hold."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlite_utils
 
@@ -17,8 +12,7 @@ from llmfw.core.errors import ConfigError
 from llmfw.core.response_store import ResponseRecord, ResponseStore
 
 from .database import Database
-
-ResultT = TypeVar("ResultT")
+from .statements import StatementThread
 
 APPLICATION_ID = 0x6C6C6D72  # "llmr"
 
@@ -70,35 +64,31 @@ class SqliteResponses(ResponseStore):
         self._file = Database(folder / "responses.db", APPLICATION_ID, MIGRATIONS)
         self._db = self._file.db
         self._bytes = int(next(self._db.query("select total(size) as size from conversations"))["size"])
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="responses")
+        self._statements = StatementThread(self._file)
 
     async def put(self, record: ResponseRecord) -> None:
-        await self._aside(self._put, record)
+        await self._statements.run(self._put, record)
 
     async def get(self, response_id: str) -> ResponseRecord:
-        return await self._aside(self._get, response_id)
+        return await self._statements.run(self._get, response_id)
 
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
-        return await self._aside(self._conversation, response_id)
+        return await self._statements.run(self._conversation, response_id)
 
     async def delete(self, response_id: str) -> None:
-        await self._aside(self._delete, response_id)
+        await self._statements.run(self._delete, response_id)
 
     async def unfinished(self) -> Sequence[ResponseRecord]:
-        return await self._aside(self._unfinished)
+        return await self._statements.run(self._unfinished)
 
     async def purge(self, before: float) -> int:
-        return await self._aside(self._purge, before)
+        return await self._statements.run(self._purge, before)
 
     async def close(self) -> None:
-        await self._aside(self._file.close)
-        self._thread.shutdown()
-
-    async def _aside(self, work: Callable[..., ResultT], *args: Any) -> ResultT:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+        await self._statements.close()
 
     def _put(self, record: ResponseRecord) -> None:
-        with self._db.atomic():
+        with self._file.changes():
             old = self._row(record.id)
             before = old or self._row(record.previous)
             root = before["root"] if before else record.id
@@ -150,7 +140,7 @@ class SqliteResponses(ResponseStore):
         row = self._row(response_id)
         if row is None:
             raise KeyError(response_id)
-        with self._db.atomic():
+        with self._file.changes():
             self._db.table("responses").delete(response_id)
             self._db.execute(
                 "update conversations set size = size - ? where root = ?", [row["size"], row["root"]]
@@ -161,7 +151,7 @@ class SqliteResponses(ResponseStore):
                 {"root": row["root"]},
             )
         self._bytes -= row["size"]
-        self._shrink()
+        self._file.shrink()
 
     def _unfinished(self) -> list[ResponseRecord]:
         rows = self._db.table("responses").rows_where("status in ('queued', 'in_progress')")
@@ -169,10 +159,10 @@ class SqliteResponses(ResponseStore):
 
     def _purge(self, before: float) -> int:
         old = list(self._db.table("conversations").rows_where("last_at < ?", [before]))
-        with self._db.atomic():
+        with self._file.changes():
             removed = sum(self._forget(row["root"]) for row in old)
         self._bytes -= sum(row["size"] for row in old)
-        self._shrink()
+        self._file.shrink()
         return removed
 
     def _forget(self, root: str) -> int:
@@ -180,10 +170,6 @@ class SqliteResponses(ResponseStore):
         removed = self._db.execute("delete from responses where root = ?", [root]).rowcount
         self._db.execute("delete from conversations where root = ?", [root])
         return int(removed)
-
-    def _shrink(self) -> None:
-        """Give the file's free pages back to the file system."""
-        self._db.conn.executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page
 
     def _row(self, response_id: str | None) -> dict[str, Any] | None:
         rows = self._db.query("select * from responses where id = ?", [response_id])

@@ -1,0 +1,282 @@
+"""The promises of `BatchStore`, as tests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..batch_store import ENDED, BatchRecord, BatchStore
+from .batch_model import HOUR, OPERATIONS, BatchModel, Driven, counts, job, line, lines
+from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
+
+OpenBatches = Callable[[Path], BatchStore]
+
+UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+STRANGE_IDS = ("", "batch_2", "batch_1\0", "../batch_1", "\udcff", "%")
+COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # the store counts them
+
+
+async def lease_soon(store: BatchStore, owner: str) -> bool:
+    """Return whether an owner has a job's lease in a few seconds."""
+    for _ in range(500):
+        if await store.lease("batch_1", owner, HOUR):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+class BatchStoreTests(StoreTests[BatchStore]):
+    """Derive from it, and override the fixture `open_store` (and `survives_reopening`)."""
+
+    @given(record=structs(BatchRecord, status=st.sampled_from(UNFINISHED), **COUNTED))
+    @drawn
+    @on_a_loop
+    async def test_a_job_comes_back_with_every_field(
+        self, open_store: OpenBatches, tmp_path: Path, record: BatchRecord
+    ) -> None:
+        async with fresh(open_store, tmp_path) as store:
+            await store.create(record)
+            assert await store.get(record.id) == record
+            assert [*await store.list(limit=5)] == [record]
+
+    @given(record=structs(BatchRecord, id=st.just("batch_1"), **COUNTED))
+    @drawn
+    @on_a_loop
+    async def test_an_updated_job_comes_back_with_every_field(
+        self, open_store: OpenBatches, tmp_path: Path, record: BatchRecord
+    ) -> None:
+        async with fresh(open_store, tmp_path) as store:
+            await store.create(job())
+            assert await store.update(record, expected="in_progress") is True
+            assert await store.get("batch_1") == record
+
+    @on_a_loop
+    async def test_a_job_that_another_has_changed_stays(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job(status="cancelling"))
+            assert await store.update(job(status="completed"), expected="in_progress") is False
+            assert await store.get("batch_1") == job(status="cancelling")
+            await store.results("batch_1").add([line(1)])
+
+    @on_a_loop
+    async def test_of_many_that_change_a_job_at_once_one_succeeds(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            changed = [job(status=f"state {number}") for number in range(20)]
+            done = await asyncio.gather(*(store.update(record, expected="in_progress") for record in changed))
+            assert done.count(True) == 1
+            assert await store.get("batch_1") == changed[done.index(True)]
+
+    @pytest.mark.parametrize("id", STRANGE_IDS)
+    @on_a_loop
+    async def test_an_id_that_is_not_there_is_a_key_error(
+        self, open_store: OpenBatches, tmp_path: Path, id: str
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            driven = Driven(store)
+            for call in (
+                driven.get(id),
+                store.update(job(id), expected="in_progress"),
+                driven.lease(id, "a", HOUR),
+                driven.add(id, [line(1)]),
+                driven.done(id),
+                driven.lines(id, failed=False),
+            ):
+                assert await outcome(call) is KeyError
+            assert [*await store.list(limit=9)] == [job()]
+
+    @on_a_loop
+    async def test_a_line_keeps_its_first_result_and_is_counted_once(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            results = store.results("batch_1")
+            await results.add([line(1), line(2, failed=True), line(1, failed=True, data=b"2nd")])
+            await results.add([line(3), line(2, data=b"2nd"), line(1, data=b"2nd")])
+            await results.add([line(3)])
+            await results.add([])
+            assert await counts(store) == (2, 1)
+            assert [*await lines(store)] == [line(1).data, line(3).data]
+            assert [*await lines(store, failed=True)] == [line(2).data]
+            assert sorted(await results.done()) == [1, 2, 3]
+
+    @on_a_loop
+    async def test_lines_come_by_ascending_number_however_they_were_added(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        numbers = random.Random(1).sample(range(1, 100_000), 3000)
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            for start in range(0, len(numbers), 70):
+                group = numbers[start : start + 70]
+                await store.results("batch_1").add([line(n, failed=n % 3 == 0) for n in group])
+            for failed in (False, True):
+                expected = [line(n).data for n in sorted(numbers) if (n % 3 == 0) == failed]
+                assert [*await lines(store, failed=failed)] == expected
+            assert sorted(await store.results("batch_1").done()) == sorted(numbers)
+
+    @on_a_loop
+    async def test_large_lines_come_back_whole(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        data = [bytes([number]) * 700_000 for number in range(1, 8)]
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            await store.results("batch_1").add([line(n, data=d) for n, d in enumerate(data, 1)])
+            assert [*await lines(store)] == data
+
+    @on_a_loop
+    async def test_many_add_results_at_once(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+
+            async def work(owner: int) -> None:
+                for start in range(1, 200, 10):  # all have the same lines
+                    group = [line(n, failed=n % 10 == 0) for n in range(start, start + 10)]
+                    await store.results("batch_1").add(group)
+                    await store.get("batch_1")
+
+            await asyncio.gather(*map(work, range(6)))
+            assert await counts(store) == (180, 20)
+            assert [*await lines(store)] == [line(n).data for n in range(1, 201) if n % 10]
+
+    @on_a_loop
+    async def test_each_job_has_its_own_results(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in (1, 2):
+                await store.create(job(f"batch_{number}"))
+                await store.results(f"batch_{number}").add([line(n) for n in range(number, 2 * number + 2)])
+            assert await counts(store, "batch_1") == (3, 0)
+            assert [*await lines(store, "batch_2")] == [line(n).data for n in range(2, 6)]
+            await store.update(job("batch_1", "completed"), expected="in_progress")
+            assert [*await lines(store, "batch_2")] == [line(n).data for n in range(2, 6)]
+
+    @on_a_loop
+    async def test_an_update_leaves_the_counts(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            await store.results("batch_1").add([line(1), line(2), line(3, failed=True)])
+            old = job(status="finalizing", num_total=9, num_completed=1)
+            await store.update(old, expected="in_progress")
+            expected = msgspec.structs.replace(old, num_completed=2, num_failed=1)
+            assert await store.get("batch_1") == expected
+            assert [*await store.list(limit=1)] == [expected]
+
+    @pytest.mark.parametrize("status", sorted(ENDED))
+    @on_a_loop
+    async def test_a_job_that_has_ended_keeps_its_counts_but_no_results(
+        self, open_store: OpenBatches, tmp_path: Path, status: str
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            results = store.results("batch_1")
+            await results.add([line(1), line(2, failed=True)])
+            await store.update(job(status=status), expected="in_progress")
+            driven = Driven(store)
+            for call in (
+                results.add([line(3)]),
+                results.done(),
+                driven.add("batch_1", []),
+                driven.done("batch_1"),
+                driven.lines("batch_1", failed=False),
+            ):
+                assert await outcome(call) is KeyError
+            assert await store.get("batch_1") == job(status=status, num_completed=1, num_failed=1)
+
+    @on_a_loop
+    async def test_listings_are_newest_first(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in (3, 1, 5, 2):
+                await store.create(job(f"batch_{number}"))
+            await store.update(job("batch_3", "failed"), expected="in_progress")
+            listed = Driven(store).list
+            assert await listed(limit=9) == ["batch_5", "batch_3", "batch_2", "batch_1"]
+            assert await listed(limit=2) == ["batch_5", "batch_3"]
+            assert await listed(limit=2, after="batch_3") == ["batch_2", "batch_1"]
+            assert await listed(limit=2, after="batch_4") == ["batch_3", "batch_2"]  # which is not there
+            assert await listed(limit=2, after="batch_1") == []
+            assert await listed(limit=9, unfinished=True) == ["batch_5", "batch_2", "batch_1"]
+            assert await listed(limit=1, after="batch_5", unfinished=True) == ["batch_2"]
+
+    @on_a_loop
+    async def test_a_job_has_one_owner_who_may_renew_and_give_up(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in (1, 2):
+                await store.create(job(f"batch_{number}"))
+            assert await store.lease("batch_1", "a", HOUR)
+            assert not await store.lease("batch_1", "b", HOUR)
+            assert not await store.lease("batch_1", "b", 0)  # takes nothing from "a"
+            assert not await store.lease("batch_1", "c", HOUR)
+            assert await store.lease("batch_2", "b", HOUR)
+            assert await store.lease("batch_1", "a", HOUR)
+            assert await store.lease("batch_1", "a", 0)
+            assert await store.lease("batch_1", "b", HOUR)
+            assert not await store.lease("batch_1", "a", HOUR)
+
+    @on_a_loop
+    async def test_of_many_that_want_a_job_at_once_one_has_it(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            owners = [f"owner {number}" for number in range(20)]
+            got = await asyncio.gather(*(store.lease("batch_1", owner, HOUR) for owner in owners))
+            assert got.count(True) == 1
+
+    @on_a_loop
+    async def test_a_lease_ends_when_its_time_is_over_unless_it_is_renewed(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            await store.lease("batch_1", "a", 0.02)
+            assert await lease_soon(store, "b")
+            await store.lease("batch_1", "b", 0)
+            if await store.lease("batch_1", "a", 0.02) and await store.lease("batch_1", "a", HOUR):
+                await asyncio.sleep(0.1)
+            assert not await store.lease("batch_1", "b", HOUR)
+            await store.lease("batch_1", "a", 0.02)  # from now, not from when it would have ended
+            assert await lease_soon(store, "b")
+
+    @pytest.mark.usefixtures("lasting")
+    @on_a_loop
+    async def test_jobs_and_results_are_there_when_the_store_is_opened_again(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in (1, 2):
+                await store.create(job(f"batch_{number}", metadata={"a": "ü"}))
+            await store.update(job("batch_2", "failed"), expected="in_progress")
+            await store.results("batch_1").add([line(n, failed=n == 7) for n in range(1, 1001)])
+        async with opened(open_store, tmp_path) as store:
+            expected = job(metadata={"a": "ü"}, num_completed=999, num_failed=1)
+            assert [*await store.list(limit=9)] == [job("batch_2", "failed"), expected]
+            await store.results("batch_1").add([line(1), line(1001)])
+            assert await counts(store) == (1000, 1)
+            assert [*await lines(store)] == [line(n).data for n in range(1, 1002) if n != 7]
+
+    @given(operations=OPERATIONS)
+    @drawn
+    @on_a_loop
+    async def test_it_does_as_dictionaries_do(
+        self,
+        open_store: OpenBatches,
+        survives_reopening: bool,
+        tmp_path: Path,
+        operations: Sequence[Operation],
+    ) -> None:
+        model = BatchModel()
+        await hold_together(open_store, tmp_path, Driven, model, operations, reopening=survives_reopening)

@@ -1,0 +1,293 @@
+"""The promises of `FileStore`, as tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..file_store import FileRecord, FileStore
+from .file_model import OPERATIONS, Driven, FileModel, ids, put, read, stream
+from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
+
+MIB = 2**20
+LARGE = bytes(range(256)) * (3 * MIB // 256) + b"and a bit"
+STRANGE_IDS = ("", "file-2", "../file-1", "/etc/passwd", "file-1\0", "file-1/", "\udcff", "%", "é" * 500)
+
+OpenFiles = Callable[[Path], FileStore]
+
+
+class BrokenError(Exception):
+    """What an upload may end with."""
+
+
+async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
+    """Yield chunks, then raise."""
+    for chunk in chunks:
+        yield chunk
+    raise BrokenError
+
+
+def undescribed(size: int) -> FileRecord:
+    """Raise, as a form without the fields that it needs does."""
+    raise BrokenError
+
+
+class FileStoreTests(StoreTests[FileStore]):
+    """Derive from it, and override the fixture `open_store` (and `survives_reopening`)."""
+
+    @given(
+        chunks=st.lists(st.binary(max_size=200), max_size=5), record=structs(FileRecord, id=st.just("file-1"))
+    )
+    @drawn
+    @on_a_loop
+    async def test_a_file_comes_back_with_all_that_is_known_of_it(
+        self, open_store: OpenFiles, tmp_path: Path, chunks: Sequence[bytes], record: FileRecord
+    ) -> None:
+        data = b"".join(chunks)
+        sizes = []
+
+        def describe(size: int) -> FileRecord:
+            sizes.append(size)
+            fields = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
+            return FileRecord(**fields | {"bytes": size})
+
+        async with fresh(open_store, tmp_path) as store:
+            kept = await store.put(stream(*chunks), describe)
+            assert sizes == [len(data)]
+            assert kept == describe(len(data)) == await store.get("file-1")
+            assert await read(store, "file-1") == data
+
+    @given(name=st.text(st.characters(), max_size=30))
+    @drawn
+    @on_a_loop
+    async def test_a_name_comes_back_as_the_client_wrote_it(
+        self, open_store: OpenFiles, tmp_path: Path, name: str
+    ) -> None:
+        async with fresh(open_store, tmp_path) as store:
+            await put(store, "file-1", filename=name)
+            assert (await store.get("file-1")).filename == name
+
+    @pytest.mark.parametrize("size", [1000, 64 * 1024, len(LARGE)])
+    @on_a_loop
+    async def test_a_large_file_comes_back_in_pieces_of_at_most_a_mebibyte(
+        self, open_store: OpenFiles, tmp_path: Path, size: int
+    ) -> None:
+        chunks = [LARGE[start : start + size] for start in range(0, len(LARGE), size)]
+        async with opened(open_store, tmp_path) as store:
+            await store.put(stream(*chunks), lambda size: record_of("file-1", size))
+            pieces = [piece async for piece in store.read("file-1")]
+            assert max(map(len, pieces)) <= MIB
+            assert min(map(len, pieces)) > 0
+            assert b"".join(pieces) == LARGE
+
+    @given(data=st.binary(max_size=40), start=st.integers(0, 50), end=st.none() | st.integers(0, 50))
+    @drawn
+    @on_a_loop
+    async def test_a_range_is_that_of_the_bytes(
+        self, open_store: OpenFiles, tmp_path: Path, data: bytes, start: int, end: int | None
+    ) -> None:
+        async with fresh(open_store, tmp_path) as store:
+            await put(store, "file-1", data)
+            assert await read(store, "file-1", start, end) == data[start:end]
+
+    @pytest.mark.parametrize("border", [MIB, MIB // 4, len(LARGE)])
+    @on_a_loop
+    async def test_a_range_may_begin_and_end_beside_any_border(
+        self, open_store: OpenFiles, tmp_path: Path, border: int
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-1", LARGE)
+            for start in (border - 1, border, border + 1):
+                for end in (start, start + 1, border + 1, 2 * border, None):
+                    assert await read(store, "file-1", start, end) == LARGE[start:end]
+
+    @pytest.mark.parametrize("before", [None, b"older"])
+    @on_a_loop
+    async def test_of_a_file_that_breaks_off_nothing_remains(
+        self, open_store: OpenFiles, tmp_path: Path, before: bytes | None
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            if before is not None:
+                await put(store, "file-1", before)
+            for chunks in (breaking(b"half"), breaking(LARGE), breaking()):
+                with pytest.raises(BrokenError):
+                    await store.put(chunks, lambda size: record_of("file-1", size))
+            with pytest.raises(BrokenError):
+                await store.put(stream(LARGE), undescribed)
+            assert ids(await store.list(limit=10)) == ([] if before is None else ["file-1"])
+            expected = KeyError if before is None else before
+            assert await outcome(read(store, "file-1")) == expected
+
+    @pytest.mark.parametrize("rounds", [0, 1, 2, 5, 10, 20, 50])
+    @on_a_loop
+    async def test_a_file_whose_task_is_cancelled_is_whole_or_not_there(
+        self, open_store: OpenFiles, tmp_path: Path, rounds: int
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            task = asyncio.create_task(put(store, "file-1", LARGE))
+            for _ in range(rounds):
+                await asyncio.sleep(0.0005)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            listed = ids(await store.list(limit=10))
+            assert await outcome(read(store, "file-1")) == (LARGE if listed else KeyError)
+            await put(store, "file-1", b"another")
+            assert await read(store, "file-1") == b"another"
+
+    @pytest.mark.parametrize("id", STRANGE_IDS)
+    @on_a_loop
+    async def test_an_id_that_is_not_there_is_a_key_error(
+        self, open_store: OpenFiles, tmp_path: Path, id: str
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-1")
+            for call in (store.get(id), store.delete(id), read(store, id)):
+                assert await outcome(call) is KeyError
+            assert await read(store, "file-1") == b"data"
+
+    @on_a_loop
+    async def test_a_file_replaces_the_one_of_its_id(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-1", b"a long old one")
+            for data in (b"new", b"newer and longer"):
+                record = await put(store, "file-1", data, filename="new", purpose="user_data", space="parts")
+                assert await store.get("file-1") == record
+                assert await read(store, "file-1") == data
+                assert await store.list(limit=10) == []
+                assert ids(await store.list(space="parts", limit=10)) == ["file-1"]
+
+    @pytest.mark.parametrize("change", ["delete", "replace"])
+    @on_a_loop
+    async def test_who_has_begun_to_read_goes_on(
+        self, open_store: OpenFiles, tmp_path: Path, change: str
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-1", LARGE)
+            reading = aiter(store.read("file-1"))
+            found = await anext(reading)
+            if change == "delete":
+                await store.delete("file-1")
+                assert await outcome(read(store, "file-1")) is KeyError
+            else:
+                await put(store, "file-1", b"\0" * len(LARGE))
+            await put(store, "file-2", b"\1" * len(LARGE))  # where there is room again, perhaps
+            async for piece in reading:
+                found += piece
+            assert found == LARGE
+
+    @on_a_loop
+    async def test_listings_are_in_the_order_of_ids(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in (3, 1, 4, 5, 2):
+                await put(store, f"file-{number}")
+            newest = [f"file-{number}" for number in (5, 4, 3, 2, 1)]
+            assert ids(await store.list(limit=10)) == newest
+            assert ids(await store.list(limit=5)) == newest
+            assert ids(await store.list(limit=2, newest_first=False)) == newest[:-3:-1]
+            assert ids(await store.list(limit=2, after="file-4")) == newest[2:4]
+            assert ids(await store.list(limit=9, after="file-4", newest_first=False)) == ["file-5"]
+            assert ids(await store.list(limit=9, after="file-1")) == []
+
+    @on_a_loop
+    async def test_a_cursor_goes_on_where_it_was_while_files_come_and_go(
+        self, open_store: OpenFiles, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in range(10, 20):
+                await put(store, f"file-{number}")
+            seen = [*ids(await store.list(limit=4))]
+            for gone in (seen[-1], seen[0], "file-14"):
+                await store.delete(gone)
+            await put(store, "file-20")
+            while page := ids(await store.list(limit=4, after=seen[-1])):
+                seen += page
+            assert seen == [f"file-{number}" for number in range(19, 9, -1) if number != 14]
+
+    @on_a_loop
+    async def test_a_listing_is_of_one_space_and_purpose(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number, (space, purpose) in enumerate(
+                [("files", "batch"), ("files", "user_data"), ("parts", "batch"), ("files", "batch")]
+            ):
+                await put(store, f"file-{number}", space=space, purpose=purpose)
+            assert ids(await store.list(limit=9)) == ["file-3", "file-1", "file-0"]
+            assert ids(await store.list(limit=9, purpose="batch")) == ["file-3", "file-0"]
+            assert ids(await store.list(limit=1, purpose="batch", after="file-3")) == ["file-0"]
+            assert ids(await store.list(limit=9, space="parts")) == ["file-2"]
+            assert ids(await store.list(limit=9, space="parts", purpose="user_data")) == []
+            assert ids(await store.list(limit=9, space="elsewhere")) == []
+
+    @on_a_loop
+    async def test_files_are_expired_from_their_second_on_and_stay(
+        self, open_store: OpenFiles, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-1", expires_at=100)
+            await put(store, "file-2", expires_at=200, space="parts")
+            await put(store, "file-3")
+            found = [sorted(ids(await store.expired(now))) for now in (99.9, 100, 199.9, 200.5, 1e12)]
+            assert found == [[], ["file-1"], ["file-1"], ["file-1", "file-2"], ["file-1", "file-2"]]
+            assert len(await store.list(limit=9)) == 2
+
+    @on_a_loop
+    async def test_many_work_at_once_and_see_whole_files(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        versions = [bytes([number]) * (MIB + number) for number in range(8)]
+        async with opened(open_store, tmp_path) as store:
+            await put(store, "file-x", versions[0])
+
+            async def work(number: int) -> None:
+                await put(store, f"file-{number}", versions[number])
+                await put(store, "file-x", versions[number])
+                assert await read(store, "file-x") in versions
+                assert await read(store, f"file-{number}") == versions[number]
+                await store.delete(f"file-{number}")
+
+            await asyncio.gather(*map(work, range(8)))
+            assert ids(await store.list(limit=99)) == ["file-x"]
+            data = await read(store, "file-x")
+            assert data in versions
+            assert (await store.get("file-x")).bytes == len(data)
+
+    @pytest.mark.usefixtures("lasting")
+    @on_a_loop
+    async def test_files_are_there_when_the_store_is_opened_again(
+        self, open_store: OpenFiles, tmp_path: Path
+    ) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number in range(4):
+                await put(store, f"file-{number}", b"old")
+            record = await put(store, "file-1", LARGE, filename="\ud800 \0 ü", expires_at=5)
+            await store.delete("file-2")
+            with pytest.raises(BrokenError):
+                await store.put(breaking(LARGE), lambda size: record_of("file-3", size))
+        async with opened(open_store, tmp_path) as store:
+            assert ids(await store.list(limit=9)) == ["file-3", "file-1", "file-0"]
+            assert await store.get("file-1") == record
+            assert await read(store, "file-1") == LARGE
+            assert await read(store, "file-3") == b"old"
+            assert await outcome(read(store, "file-2")) is KeyError
+
+    @given(operations=OPERATIONS)
+    @drawn
+    @on_a_loop
+    async def test_it_does_as_a_dictionary_does(
+        self,
+        open_store: OpenFiles,
+        survives_reopening: bool,
+        tmp_path: Path,
+        operations: Sequence[Operation],
+    ) -> None:
+        model = FileModel()
+        await hold_together(open_store, tmp_path, Driven, model, operations, reopening=survives_reopening)
+
+
+def record_of(id: str, size: int) -> FileRecord:
+    """Return a record of a file."""
+    return FileRecord(id=id, filename="name", purpose="batch", bytes=size, created_at=1)

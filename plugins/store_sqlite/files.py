@@ -1,0 +1,203 @@
+"""Files in a folder, and what is known of them in a SQLite file.
+
+A record is never without its bytes, because of the order of the steps: the bytes are on the disk, under the name that
+the record has for them, before the record is committed; and they are removed after it is. A crash so leaves at most
+bytes without a record, which are removed when the folder is opened again. One that replaces another has a name of
+its own, so that the old bytes stay until the new record is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import sqlite_utils
+
+from llmfw.core.errors import ConfigError, StorageError
+from llmfw.core.file_store import Describe, FileRecord, FileStore
+
+from .contents import Contents, Incoming
+from .database import Database, bindable
+from .failures import explained
+from .statements import StatementThread, to_the_end
+
+ResultT = TypeVar("ResultT")
+
+APPLICATION_ID = 0x6C6C6D66  # "llmf"
+PIECE = 2**18  # bytes that are written or read at once
+DISK_THREADS = 4
+
+
+def _first_tables(db: sqlite_utils.Database) -> None:
+    """Files; `content` is the name of the bytes in the folder."""
+    db.table("files").create(
+        {
+            "id": str,
+            "space": str,
+            "purpose": str,
+            "filename": bytes,  # UTF-8 and, where there are any, lone surrogates: SQLite's text cannot hold those
+            "bytes": int,
+            "created_at": int,
+            "expires_at": int,
+            "content": str,
+        },
+        pk="id",
+    )
+    db.table("files").create_index(["space", "id"])
+    db.table("files").create_index(["space", "purpose", "id"])
+    db.table("files").create_index(["expires_at"])
+
+
+MIGRATIONS = (_first_tables,)
+
+
+class SqliteFiles(FileStore):
+    """Keeps files in the folder `files`, and what is known of them in `files.db`.
+
+    Raises:
+        ConfigError: from the constructor, as `Database`, or no folder was named.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        if folder is None:
+            raise ConfigError("file store 'sqlite' needs a folder: give --storage DIR")
+        self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
+        self._db = self._file.db
+        self._folder = folder / "files"
+        try:
+            self._contents = Contents(self._folder)
+            self._contents.keep_only({row[0] for row in self._db.execute("select content from files")})
+        except (OSError, sqlite3.Error) as error:
+            self._file.close()
+            raise ConfigError(f"{str(self._folder)!r} cannot be used as storage: {error}") from error
+        self._statements = StatementThread(self._file)
+        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
+
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        incoming = self._contents.incoming()
+        try:
+            size = await self._receive(incoming, chunks)
+            record = describe(size)
+            await self._on_disk(incoming.finish)
+            await self._statements.run(self._keep, record, incoming)
+        except BaseException:
+            await self._on_disk(incoming.discard)
+            raise
+        return record
+
+    async def get(self, file_id: str) -> FileRecord:
+        return _record(await self._statements.run(self._row, file_id))
+
+    async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        with contextlib.ExitStack() as stack:
+            content, size = await self._statements.run(self._open, file_id, stack)
+            end = size if end is None else min(end, size)
+            while start < end:
+                piece = await self._on_disk(os.pread, content.fileno(), min(PIECE, end - start), start)
+                if not piece:
+                    raise StorageError(f"{content.name!r} has been cut to {start} of its {size} bytes")
+                yield piece
+                start += len(piece)
+
+    async def list(
+        self,
+        *,
+        space: str = "files",
+        purpose: str | None = None,
+        after: str | None = None,
+        limit: int,
+        newest_first: bool = True,
+    ) -> Sequence[FileRecord]:
+        where = ["space = :space"]
+        if purpose is not None:
+            where.append("purpose = :purpose")
+        if after is not None:
+            where.append("id < :after" if newest_first else "id > :after")
+        order = "desc" if newest_first else "asc"
+        args = {"space": space, "purpose": purpose, "after": after, "limit": limit}
+        query = f"select * from files where {' and '.join(where)} order by id {order} limit :limit"
+        return await self._statements.run(self._records, query, args)
+
+    async def delete(self, file_id: str) -> None:
+        await self._statements.run(self._delete, file_id)
+
+    async def expired(self, now: float) -> Sequence[FileRecord]:
+        query = "select * from files where expires_at <= :now order by id"
+        return await self._statements.run(self._records, query, {"now": now})
+
+    async def close(self) -> None:
+        await self._statements.close()
+        self._disk.shutdown()
+
+    async def _on_disk(self, work: Callable[..., ResultT], *args: Any) -> ResultT:
+        try:
+            return await to_the_end(self._disk, work, *args)
+        except OSError as error:
+            raise explained(error, self._folder) from error
+
+    async def _receive(self, incoming: Incoming, chunks: AsyncIterator[bytes]) -> int:
+        """Write chunks, small ones together; return how many bytes they have."""
+        size, written = 0, 0
+        waiting: list[bytes] = []
+        async for chunk in chunks:
+            size += len(chunk)
+            waiting.append(chunk)
+            if size - written >= PIECE:
+                await self._on_disk(incoming.write, b"".join(waiting))
+                waiting.clear()
+                written = size
+        await self._on_disk(incoming.write, b"".join(waiting))
+        return size
+
+    def _keep(self, record: FileRecord, incoming: Incoming) -> None:
+        """Commit a record whose bytes are written; remove those that it replaces."""
+        try:
+            with self._file.changes(synced=True) as db:
+                old = self._found(record.id)
+                content = record.id if old is None else f"{record.id}.{secrets.token_hex(4)}"
+                row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
+                row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
+                db.table("files").insert(row, replace=True)
+                incoming.publish(content)
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_FSYNC:
+                incoming.release()  # after a crash the record may be there: who opens the folder then sees
+            raise
+        incoming.release()
+        if old is not None:
+            self._contents.remove(old["content"])
+
+    def _delete(self, file_id: str) -> None:
+        with self._file.changes(synced=True) as db:
+            row = self._row(file_id)
+            db.execute("delete from files where id = ?", [file_id])
+        self._contents.remove(row["content"])
+
+    def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+        """Open a file's bytes until the stack is left; return them and their number."""
+        row = self._row(file_id)
+        return stack.enter_context(self._contents.open(row["content"])), row["bytes"]
+
+    def _row(self, file_id: str) -> Mapping[str, Any]:
+        row = self._found(file_id)
+        if row is None:
+            raise KeyError(file_id)
+        return row
+
+    def _found(self, file_id: str) -> Mapping[str, Any] | None:
+        return next(self._db.query("select * from files where id = ?", [bindable(file_id)]), None)
+
+    def _records(self, query: str, args: Mapping[str, str | int | float | None]) -> Sequence[FileRecord]:
+        bound = {name: bindable(value) if isinstance(value, str) else value for name, value in args.items()}
+        return [_record(row) for row in self._db.query(query, bound)]
+
+
+def _record(row: Mapping[str, Any]) -> FileRecord:
+    fields = {name: row[name] for name in FileRecord.__struct_fields__}
+    return FileRecord(**fields | {"filename": row["filename"].decode("utf-8", "surrogatepass")})
