@@ -23,6 +23,7 @@ from .routes.anthropic import anthropic_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.embeddings import embedding_routes
+from .routes.files import file_routes
 from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
 from .routes.models import model_routes
@@ -30,6 +31,7 @@ from .routes.native import native_routes
 from .routes.openapi import openapi_routes
 from .routes.responses import response_routes
 from .routes.tokenize import tokenize_routes
+from .routes.uploads import upload_routes
 from .services import ModelParts, Services, Stores
 
 MAX_BODY_BYTES = 64 * 2**20
@@ -88,6 +90,8 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *completion_routes(live.completions, strict=strict),
         *embedding_routes(live.embeddings, strict=strict),
         *response_routes(live.responses, strict=strict),
+        *file_routes(services.files),
+        *upload_routes(services.uploads, strict=strict),
         *native_routes(services.native, live.generator, strict=strict),
         *tokenize_routes(services.tokenization, strict=strict),
         *model_routes(live.generator),

@@ -11,12 +11,16 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
 from llmfw.core.errors import (
+    ConflictError,
     EngineDeadError,
     EngineError,
     LLMFWError,
     ModelNotFoundError,
     NotFoundError,
     RequestError,
+    StorageError,
+    StorageFullError,
+    TooLargeError,
 )
 
 from .schemas.errors import ErrorBody, ErrorDetail
@@ -26,7 +30,11 @@ logger = logging.getLogger(__name__)
 STATUS: dict[type[LLMFWError], int] = {
     ModelNotFoundError: 404,
     NotFoundError: 404,
+    TooLargeError: 413,
+    ConflictError: 409,
     RequestError: 400,
+    StorageFullError: 507,
+    StorageError: 503,
     EngineDeadError: 503,
     EngineError: 500,
 }
@@ -35,7 +43,9 @@ STATUS: dict[type[LLMFWError], int] = {
 MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
 
 NO_RETRY = {"x-should-retry": "false"}
-"""SDKs repeat a request after any status from 500 up, unless told that it is of no use."""
+"""SDKs repeat a request after any status from 500 up, and after 409, unless told that it is of no use."""
+
+RETRY_SOON = {"retry-after": "1"}
 
 
 def status_of(error: Exception) -> int:
@@ -56,6 +66,9 @@ def body_of(error: Exception) -> ErrorBody:
         )
     elif isinstance(error, EngineDeadError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_dead")
+    elif isinstance(error, StorageError):
+        code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
+        detail = ErrorDetail(message=str(error), type="server_error", code=code)
     elif isinstance(error, LLMFWError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
     elif isinstance(error, HTTPException):
@@ -81,21 +94,29 @@ _HTTP_CODES = {
     405: "method_not_allowed",
     413: "request_too_large",
     415: "unsupported_media_type",
+    416: "range_not_satisfiable",
 }
 
 
 def error_response(error: Exception) -> Response[bytes]:
     """Return the reply for an exception."""
     status = status_of(error)
-    headers: dict[str, Any] = dict(getattr(error, "headers", None) or {})
-    if status >= 500:
-        headers |= NO_RETRY
+    headers: dict[str, Any] = dict(getattr(error, "headers", None) or {}) | retry_advice(error, status)
     return Response(
         msgspec.json.encode(body_of(error)),
         status_code=status,
         headers=headers,
         media_type="application/json",
     )
+
+
+def retry_advice(error: Exception, status: int) -> dict[str, str]:
+    """Return the headers that tell a client whether the same request may succeed later."""
+    if isinstance(error, StorageError) and not isinstance(error, StorageFullError):
+        return RETRY_SOON
+    if isinstance(error, ConflictError):
+        return RETRY_SOON if error.passing else NO_RETRY
+    return NO_RETRY if status >= 500 else {}
 
 
 def log_unexpected(error: Exception, where: str) -> None:

@@ -88,7 +88,7 @@ def _entry(path: str, operation: Operation, schema_of: dict[int, Any]) -> dict[s
         },
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": schema_of[id(operation.body)]}}
+        content = {operation.body_media_type: {"schema": schema_of[id(operation.body)]}}
         entry["requestBody"] = {"required": True, "content": content}
     if parameters := list(_parameters(path, operation, schema_of)):
         entry["parameters"] = parameters

@@ -15,6 +15,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         summary: one line.
         body: the Struct of the request's body, or None.
+        body_media_type: of the request's body.
         reply: the Struct of the reply's JSON body, or None.
         chunk: the Struct of one event's data, where the route can stream.
         query: parameters in the query: name → type.
@@ -24,6 +25,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: str
     body: Any = None
+    body_media_type: str = "application/json"
     reply: Any = None
     chunk: Any = None
     query: dict[str, Any] = {}

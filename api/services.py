@@ -22,6 +22,9 @@ from .anthropic.service import MessageService
 from .chat.service import ChatService
 from .completions.service import CompletionService
 from .embeddings import EmbeddingService
+from .files.expiry import FileExpiry
+from .files.service import FileService
+from .files.uploads import UploadService
 from .fingerprint import system_fingerprint
 from .generation import Generator
 from .grammar_check import GrammarChecker
@@ -108,15 +111,20 @@ class Services:
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
+        self.files = FileService(stores.files, stores.batches)
+        self.uploads = UploadService(stores.files)
+        self._file_expiry = FileExpiry(self.files)
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
         await self._memory.start()
+        self._file_expiry.start()
 
     async def close(self) -> None:
         """Stop what runs by itself, and close the stores."""
         await self.live.responses.close()
         await self._memory.close()
+        await self._file_expiry.close()
         await self._stores.responses.close()
         await self._stores.batches.close()
         await self._stores.files.close()

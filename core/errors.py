@@ -9,7 +9,9 @@
     ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
     │   ├── ContextLengthError more tokens than the model or the pool can hold
     │   ├── ModelNotFoundError a model name that this server does not serve
-    │   └── NotFoundError      an id of something that is not, or no longer, stored here
+    │   ├── NotFoundError      an id of something that is not, or no longer, stored here
+    │   ├── TooLargeError      more bytes than are taken
+    │   └── ConflictError      what is asked for is in the way of something that is going on
     ├── StorageError           a store cannot do now what was asked of it; later it may
     │   └── StorageFullError   there is no room left
     └── EngineError            the engine could not finish what it had accepted
@@ -76,6 +78,27 @@ class ModelNotFoundError(RequestError):
 
 class NotFoundError(RequestError):
     """The request names something that is not stored here: never, or no longer."""
+
+
+class TooLargeError(RequestError):
+    """The request brings more bytes than are taken; the message says how many are."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="request_too_large")
+
+
+class ConflictError(RequestError):
+    """What is asked for cannot be done beside something that is going on; the message names it.
+
+    Args:
+        passing: it will soon be over, so that the same request, sent again, may succeed.
+    """
+
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, passing: bool = False
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.passing = passing
 
 
 class StorageError(LLMFWError):

@@ -1,0 +1,53 @@
+"""File names in `content-disposition` headers, of forms that are read and of replies that are sent.
+
+What clients write differs: browsers escape quotes and line breaks with percent signs and leave backslashes alone,
+httpx and older clients double backslashes, curl puts one before quotes. All of them come out as they were given,
+but for names that have such an escape themselves; `filename*` (RFC 5987) has no such exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+_PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:\\.|[^"\\])*"(?=\s*(?:;|$))|"[^"]*"|[^;"]*)', re.DOTALL)
+_ESCAPED = re.compile(r'\\(["\\])')
+_PERCENT = re.compile(r"%(?:0[0-9A-Fa-f]|1[0-9A-Fa-f]|22)")
+_PLAIN = re.compile(r"[^A-Za-z0-9 ._()+,=@~-]")
+_CHARSETS = ("utf-8", "iso-8859-1")
+
+
+def read_parameters(disposition: str) -> dict[str, str]:
+    """Return `name` and `filename` of a form's part, those that it has.
+
+    Args:
+        disposition: the header's value.
+    """
+    found = {name.lower(): _unquoted(value) for name, value in _PARAMETER.findall(disposition)}
+    extended = _extended(found.pop("filename*", ""))
+    return found if extended is None else found | {"filename": extended}
+
+
+def write_disposition(filename: str) -> str:
+    """Return the header that tells a client to save a file by its name, for old clients by a plainer one."""
+    plain = _PLAIN.sub("_", filename)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    return _PERCENT.sub(lambda match: unquote(match[0]), value)
+
+
+def _extended(value: str) -> str | None:
+    """Return the text of a parameter of RFC 5987; None if it is none."""
+    charset, _, rest = value.partition("'")
+    _, mark, text = rest.partition("'")
+    if not mark or charset.lower() not in _CHARSETS:
+        return None
+    try:
+        return unquote(text, charset, errors="strict")
+    except UnicodeDecodeError:
+        return None

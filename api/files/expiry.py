@@ -1,0 +1,48 @@
+"""Removes files when their time has come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from llmfw.core.errors import StorageError
+
+from .service import FileService
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+
+
+class FileExpiry:
+    """Looks for expired files in the background, at the start and then every so often.
+
+    Args:
+        every_s: how often.
+    """
+
+    def __init__(self, files: FileService, every_s: float = EVERY_S) -> None:
+        self._files = files
+        self._every_s = every_s
+        self._removing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._removing = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._removing is not None:
+            self._removing.cancel()
+            await asyncio.gather(self._removing, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._files.remove_expired(time.time())
+            except StorageError as error:
+                logger.warning("Expired files cannot be removed now: %s", error)
+            except Exception:
+                logger.exception("Expired files cannot be removed now")
+            await asyncio.sleep(self._every_s)

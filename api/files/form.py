@@ -1,0 +1,197 @@
+"""A form with one file, read once, as it arrives: its file is never in memory as a whole.
+
+Knows multipart/form-data; nothing of what the fields mean, nor where the file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+
+from llmfw.core.errors import RequestError, TooLargeError
+
+from .disposition import read_parameters
+
+MEDIA_TYPE = "multipart/form-data"
+MAX_FIELD_BYTES = 4096
+MAX_OVERHEAD = 2**18
+"""Bytes of a form that are not its file's."""
+
+PIECE = 2**18
+"""At least so many bytes are handed on at once, but for the last ones."""
+
+_BROKEN = "invalid_multipart"
+_PLAIN_ENCODINGS = ("", "binary", "8bit", "7bit")
+
+
+def boundary_of(content_type: str) -> str:
+    """Return the boundary of a form.
+
+    Args:
+        content_type: header of a request with a form.
+
+    Raises:
+        RequestError: it names none.
+    """
+    boundary: str = parse_options_header(content_type)[1].get("boundary", "")
+    if not boundary:
+        raise RequestError(
+            f"content-type names no boundary; send '{MEDIA_TYPE}; boundary=…', as HTTP clients do by themselves",
+            code=_BROKEN,
+        )
+    return boundary
+
+
+class FileForm:
+    """One form, on its way.
+
+    Args:
+        chunks: the request's body.
+        boundary: of its parts.
+        file_field: name of the field with the file; the file is required.
+        fields: name → check, which is given the field's value as soon as it is there, and raises RequestError.
+        max_file_bytes: of the file.
+        needs_name: the file must come with a file name.
+
+    Attributes:
+        filename: the file's, as the client gave it; "" until it is known.
+        values: of the other fields so far.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        boundary: str,
+        *,
+        file_field: str,
+        fields: Mapping[str, Callable[[str], Any]],
+        max_file_bytes: int,
+        needs_name: bool = True,
+    ) -> None:
+        self.filename = ""
+        self.values: dict[str, str] = {}
+        self._chunks = chunks
+        self._boundary = boundary
+        self._file_field = file_field
+        self._checks = fields
+        self._max_file_bytes = max_file_bytes
+        self._needs_name = needs_name
+        self._seen: set[str] = set()
+        self._reading = ""  # name of the field that is being read
+        self._value = bytearray()
+        self._file_bytes = 0
+
+    async def content(self) -> AsyncIterator[bytes]:
+        """Yield the file's bytes. Once this ends the form was whole, and `values` has all of its fields.
+
+        Raises:
+            RequestError: the form is broken, or a field is missing, wrong, unknown or there twice.
+            TooLargeError: the file is.
+        """
+        parser = self._parser()
+        pending = bytearray()
+        received = 0
+        async for chunk in self._chunks:
+            received += len(chunk)
+            if received > self._max_file_bytes + MAX_OVERHEAD:
+                raise self.too_large()
+            for piece in self._pieces(parser, chunk):
+                pending += piece
+            if len(pending) >= PIECE:
+                yield bytes(pending)
+                pending.clear()
+        self._end(parser)
+        if pending:
+            yield bytes(pending)
+
+    def too_large(self) -> TooLargeError:
+        """Return the error that says how large the file may be."""
+        limit = self._max_file_bytes
+        return TooLargeError(
+            f"{self._file_field} may have at most {limit} bytes ({limit // 2**20} MiB)",
+            param=self._file_field,
+        )
+
+    def _parser(self) -> PushMultipartParser:
+        try:
+            return PushMultipartParser(self._boundary)
+        except MultipartError as error:
+            raise _broken(error) from error
+
+    def _pieces(self, parser: PushMultipartParser, chunk: bytes) -> Iterator[bytes]:
+        """Yield what a chunk has of the file; keep what it has of other fields."""
+        try:
+            for event in parser.parse(chunk) if chunk else ():
+                if isinstance(event, MultipartSegment):
+                    self._begin(event)
+                elif event is None:
+                    self._finish()
+                elif self._reading == self._file_field:
+                    self._file_bytes += len(event)
+                    if self._file_bytes > self._max_file_bytes:
+                        raise self.too_large()
+                    yield event
+                else:
+                    self._extend(event)
+        except MultipartError as error:
+            raise _broken(error) from error
+
+    def _begin(self, segment: MultipartSegment) -> None:
+        """Begin with a field; refuse one that must not be there."""
+        parameters = read_parameters(segment.header("Content-Disposition", ""))
+        name = parameters.get("name", "")
+        known = (self._file_field, *self._checks)
+        if name not in known:
+            raise RequestError(
+                f"the form has a field {name[:100]!r}; its fields are {', '.join(known)}", param=name or None
+            )
+        if name in self._seen:
+            raise RequestError(f"the form has the field {name!r} twice", param=name)
+        encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
+        if encoding not in _PLAIN_ENCODINGS:
+            raise RequestError(
+                f"{name} is sent with content-transfer-encoding {encoding[:100]!r}; send its bytes as they are",
+                param=name,
+            )
+        self._seen.add(name)
+        self._reading = name
+        if name == self._file_field:
+            self.filename = parameters.get("filename", "")
+            if self._needs_name and not self.filename:
+                raise RequestError(f"{name} has no filename; a file needs one, any will do", param=name)
+
+    def _extend(self, piece: bytes) -> None:
+        self._value += piece
+        if len(self._value) > MAX_FIELD_BYTES:
+            raise RequestError(f"{self._reading} has more than {MAX_FIELD_BYTES} bytes", param=self._reading)
+
+    def _finish(self) -> None:
+        """End with a field; refuse one whose value is wrong."""
+        name, self._reading = self._reading, ""
+        if name == self._file_field:
+            if not self._file_bytes:
+                raise RequestError(f"{name} is empty; a file has at least one byte", param=name)
+            return
+        try:
+            value = self._value.decode()
+        except UnicodeDecodeError as error:
+            raise RequestError(f"{name} is not a text in UTF-8", param=name) from error
+        self._value.clear()
+        self._checks[name](value)
+        self.values[name] = value
+
+    def _end(self, parser: PushMultipartParser) -> None:
+        """Refuse a form that is cut off, or has no file."""
+        try:
+            parser.close()
+        except MultipartError as error:
+            raise _broken(error) from error
+        if self._file_field not in self._seen:
+            raise RequestError(f"{self._file_field} is missing; it is required", param=self._file_field)
+
+
+def _broken(error: MultipartError) -> RequestError:
+    detail = str(error.args[0]) if error.args else type(error).__name__
+    return RequestError(f"the form is not what {MEDIA_TYPE} says: {detail[:200]}", code=_BROKEN)

@@ -1,0 +1,219 @@
+"""Files of clients: stored as they arrive, listed, read and removed.
+
+Knows neither HTTP nor how a store keeps them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from msgspec import UNSET
+
+from llmfw.core.batch_store import BatchStore
+from llmfw.core.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.file_store import FileRecord, FileStore
+from llmfw.core.ids import sortable_id
+
+from ..cursor_page import PageQuery, page_of
+from ..schemas.files import DeletedFile, FileList, FileObject
+from .form import FileForm
+from .in_use import SETTLING, inputs_in_use
+from .rules import (
+    ANCHOR,
+    MAX_FILE_BYTES,
+    check_anchor,
+    check_listed_purpose,
+    check_purpose,
+    check_seconds,
+    lifetime_of,
+)
+
+logger = logging.getLogger(__name__)
+
+FILE_PREFIX = "file-"
+FILES = "files"
+"""The space of what clients see."""
+
+_ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
+
+
+def file_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
+    """Return the form that brings a file.
+
+    Args:
+        chunks: the request's body.
+        boundary: of its parts.
+    """
+    return FileForm(
+        chunks,
+        boundary,
+        file_field="file",
+        fields={
+            "purpose": check_purpose,
+            _ANCHOR_FIELD: lambda value: check_anchor(value, _ANCHOR_FIELD),
+            _SECONDS_FIELD: lambda value: check_seconds(value, _SECONDS_FIELD),
+        },
+        max_file_bytes=MAX_FILE_BYTES,
+    )
+
+
+def object_of(record: FileRecord) -> FileObject:
+    """Return a file as clients see it."""
+    return FileObject(
+        id=record.id,
+        bytes=record.bytes,
+        created_at=record.created_at,
+        filename=record.filename,
+        purpose=record.purpose,
+        expires_at=UNSET if record.expires_at is None else record.expires_at,
+    )
+
+
+def new_record(filename: str, purpose: str, size: int, seconds: int | None) -> FileRecord:
+    """Return what is known of a client's file that is whole now.
+
+    Args:
+        size: in bytes.
+        seconds: its lifetime, if the client gave it one.
+    """
+    now = int(time.time())
+    lifetime = lifetime_of(purpose, seconds)
+    return FileRecord(
+        id=sortable_id(FILE_PREFIX),
+        filename=filename,
+        purpose=purpose,
+        bytes=size,
+        created_at=now,
+        expires_at=None if lifetime is None else now + lifetime,
+    )
+
+
+def log_stored(record: FileRecord) -> None:
+    """Write one line on a new file. Its name is the client's affair."""
+    logger.info("Stored %s: %d bytes, purpose %s", record.id, record.bytes, record.purpose)
+
+
+class FileService:
+    """Files of clients.
+
+    Args:
+        batches: the jobs, whose input must stay until they end.
+
+    Attributes:
+        deleting: held while a file is looked at and removed. Who finds a file and then makes something that needs it
+            holds it, too.
+    """
+
+    def __init__(self, store: FileStore, batches: BatchStore) -> None:
+        self.deleting = asyncio.Lock()
+        self._store = store
+        self._batches = batches
+
+    async def upload(self, form: FileForm) -> FileObject:
+        """Store a form's file as it arrives.
+
+        Raises:
+            RequestError: the form is not what it should be; nothing was stored.
+            StorageError: the file cannot be stored; nothing was.
+        """
+        record = await self._store.put(form.content(), lambda size: _record_of(form, size))
+        log_stored(record)
+        return object_of(record)
+
+    async def list(self, query: PageQuery, purpose: str | None) -> FileList:
+        """Return a page of files, those of one purpose or all."""
+        found = await self._store.list(
+            space=FILES,
+            purpose=check_listed_purpose(purpose),
+            after=query.after,
+            limit=query.fetch,
+            newest_first=query.newest_first,
+        )
+        return FileList(**page_of([object_of(record) for record in found], query))
+
+    async def get(self, file_id: str) -> FileObject:
+        """Return a file; raise NotFoundError if it is not there."""
+        return object_of(await self.find(file_id))
+
+    async def find(self, file_id: str) -> FileRecord:
+        """Return what is known of a client's file; raise NotFoundError if it is not there, or is none of theirs."""
+        try:
+            record = await self._store.get(file_id)
+        except KeyError:
+            raise _not_found(file_id) from None
+        if record.space != FILES:  # parts of uploads have ids that clients know, too
+            raise _not_found(file_id)
+        return record
+
+    async def read(self, file_id: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """Yield a file's bytes from start to end (exclusive); raise NotFoundError if it is not there any more."""
+        pieces = self._store.read(file_id, start, end)
+        try:
+            async for piece in pieces:
+                yield piece
+        except KeyError:
+            raise _not_found(file_id) from None
+
+    async def delete(self, file_id: str) -> DeletedFile:
+        """Remove a file.
+
+        Raises:
+            NotFoundError: it is not there.
+            ConflictError: a batch job that has not ended needs it.
+        """
+        async with self.deleting:
+            record = await self.find(file_id)
+            job = (await inputs_in_use(self._batches)).get(file_id)
+            if job is not None:
+                settling = job.status in SETTLING
+                advice = "try again in a moment" if settling else "cancel it, or wait until it has ended"
+                raise ConflictError(
+                    f"file {file_id!r} is the input of batch {job.id!r}, which is {job.status}; {advice}",
+                    param="file_id",
+                    code="file_in_use",
+                    passing=settling,
+                )
+            await self._remove(record)
+        return DeletedFile(id=file_id)
+
+    async def remove_expired(self, now: float) -> int:
+        """Remove what is to be gone at this time, in all spaces, but for the input of jobs that have not ended.
+
+        Returns:
+            How many were removed.
+        """
+        async with self.deleting:
+            expired = await self._store.expired(now)
+            needed = await inputs_in_use(self._batches) if expired else {}
+            going = [record for record in expired if record.id not in needed]
+            for record in going:
+                await self._remove(record)
+        return len(going)
+
+    async def _remove(self, record: FileRecord) -> None:
+        try:
+            await self._store.delete(record.id)
+        except KeyError:
+            raise _not_found(record.id) from None
+        if record.space == FILES:
+            logger.info("Removed %s: %d bytes, purpose %s", record.id, record.bytes, record.purpose)
+
+
+def _record_of(form: FileForm, size: int) -> FileRecord:
+    """Return the record of a form's file, once the form is whole."""
+    if "purpose" not in form.values:
+        raise RequestError("purpose is missing; it is required", param="purpose")
+    given = [name for name in (_ANCHOR_FIELD, _SECONDS_FIELD) if name in form.values]
+    if given == [_SECONDS_FIELD]:
+        raise RequestError(f"{_ANCHOR_FIELD} is missing; it must be {ANCHOR!r}", param=_ANCHOR_FIELD)
+    if given == [_ANCHOR_FIELD]:
+        raise RequestError(f"{_SECONDS_FIELD} is missing beside {_ANCHOR_FIELD}", param=_SECONDS_FIELD)
+    seconds = int(form.values[_SECONDS_FIELD]) if given else None
+    return new_record(form.filename, form.values["purpose"], size, seconds)
+
+
+def _not_found(file_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no file {file_id[:100]!r}", param="file_id")

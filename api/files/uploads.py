@@ -1,0 +1,288 @@
+"""Files that come in parts. What is known of them is in the file store too, so that it survives a restart.
+
+An upload is a small file in the space UPLOADS; its parts are files in a space of its own, that has its id for a name.
+All of them expire by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from llmfw.core.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.file_store import FileRecord, FileStore
+from llmfw.core.ids import sortable_id
+
+from ..schemas.files import CompleteRequest, FileObject, Upload, UploadPart, UploadRequest
+from .form import FileForm
+from .rules import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
+from .service import log_stored, new_record, object_of
+
+logger = logging.getLogger(__name__)
+
+UPLOADS = "uploads"
+UPLOAD_PREFIX, PART_PREFIX = "upload_", "part_"
+LIFETIME_S = 3600
+GRACE_S = 3600
+"""Parts stay so much longer than their upload: one that is being completed when its time is over ends well."""
+
+PAGE = 1000
+
+
+class UploadState(msgspec.Struct, kw_only=True):
+    """What is stored of an upload.
+
+    Attributes:
+        status: "pending", "completed" or "cancelled".
+        seconds: lifetime of the file, if the client gave it one.
+        file: it, from shortly before it is stored: who completes again after a crash writes the same one.
+    """
+
+    id: str
+    filename: str
+    purpose: str
+    bytes: int
+    created_at: int
+    expires_at: int
+    seconds: int | None = None
+    status: str = "pending"
+    file: FileRecord | None = None
+
+
+_decode_state = msgspec.json.Decoder(UploadState).decode
+
+
+def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
+    """Return the form that brings a part.
+
+    Args:
+        chunks: the request's body.
+        boundary: of the form's own parts.
+    """
+    return FileForm(
+        chunks, boundary, file_field="data", fields={}, max_file_bytes=MAX_PART_BYTES, needs_name=False
+    )
+
+
+class UploadService:
+    """Files that come in parts."""
+
+    def __init__(self, store: FileStore) -> None:
+        self._store = store
+        self._changing: set[str] = set()
+
+    async def create(self, body: UploadRequest) -> Upload:
+        """Begin an upload; raise RequestError if such a file cannot be stored here."""
+        now = int(time.time())
+        state = UploadState(
+            id=sortable_id(UPLOAD_PREFIX),
+            filename=check_filename(body.filename, "filename"),
+            purpose=check_purpose(body.purpose),
+            bytes=_check_size(body.bytes),
+            created_at=now,
+            expires_at=now + LIFETIME_S,
+            seconds=_seconds_of(body),
+        )
+        await self._keep(state)
+        return _object_of(state)
+
+    async def add_part(self, upload_id: str, form: FileForm) -> UploadPart:
+        """Store a part as it arrives.
+
+        Raises:
+            RequestError: there is no such upload, it takes no parts any more, or the form is wrong.
+        """
+        state = _open(await self._find(upload_id))
+        part = await self._store.put(form.content(), lambda size: _part_of(state, size))
+        try:
+            _open(await self._find(upload_id))  # it may have ended meanwhile
+        except RequestError:
+            await self._remove(part.id)
+            raise
+        return UploadPart(id=part.id, created_at=part.created_at, upload_id=upload_id)
+
+    async def complete(self, upload_id: str, body: CompleteRequest) -> Upload:
+        """Make a file of parts.
+
+        Raises:
+            RequestError: the parts are not the file that was announced; nothing has changed.
+            ConflictError: the upload is being completed or cancelled.
+        """
+        with self._change(upload_id):
+            state = _open(await self._find(upload_id))
+            parts = await self._parts(state, body.part_ids)
+            state.file = state.file or new_record(state.filename, state.purpose, state.bytes, state.seconds)
+            await self._keep(state)
+            file, digest = state.file, hashlib.md5(usedforsecurity=False)
+
+            def describe(size: int) -> FileRecord:
+                _check_md5(digest.hexdigest(), body.md5)
+                return msgspec.structs.replace(file, bytes=size)
+
+            state.file = await self._store.put(self._joined(parts, digest), describe)
+            log_stored(state.file)
+            state.status = "completed"
+            await self._keep(state)
+            await self._remove_parts(state)
+        return _object_of(state)
+
+    async def cancel(self, upload_id: str) -> Upload:
+        """Give an upload up; raise RequestError if it has ended."""
+        with self._change(upload_id):
+            state = _open(await self._find(upload_id))
+            state.status = "cancelled"
+            await self._keep(state)
+            if state.file is not None:  # a server that crashed may have stored it, and told nobody
+                await self._remove(state.file.id)
+                state.file = None
+            await self._remove_parts(state)
+        return _object_of(state)
+
+    @contextlib.contextmanager
+    def _change(self, upload_id: str) -> Iterator[None]:
+        """Let nobody else complete or cancel an upload."""
+        if upload_id in self._changing:
+            raise ConflictError(
+                f"upload {upload_id!r} is being completed or cancelled by another request",
+                param="upload_id",
+                code="upload_in_use",
+                passing=True,
+            )
+        self._changing.add(upload_id)
+        try:
+            yield
+        finally:
+            self._changing.discard(upload_id)
+
+    async def _find(self, upload_id: str) -> UploadState:
+        try:
+            record = await self._store.get(upload_id)
+            if record.space == UPLOADS:
+                return _decode_state(b"".join([piece async for piece in self._store.read(upload_id)]))
+        except KeyError:
+            pass
+        raise NotFoundError(
+            f"there is no upload {upload_id[:100]!r}; uploads expire after an hour", param="upload_id"
+        )
+
+    async def _keep(self, state: UploadState) -> None:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield msgspec.json.encode(state)
+
+        def describe(size: int) -> FileRecord:
+            return FileRecord(
+                id=state.id,
+                filename=state.filename,
+                purpose=state.purpose,
+                bytes=size,
+                created_at=state.created_at,
+                expires_at=state.expires_at,
+                space=UPLOADS,
+            )
+
+        await self._store.put(chunks(), describe)
+
+    async def _parts(self, state: UploadState, part_ids: Sequence[str]) -> list[FileRecord]:
+        """Return the parts that a client names; raise RequestError if they are not the file that it announced."""
+        found: dict[str, FileRecord] = {}
+        for index, part_id in enumerate(part_ids):
+            param = f"part_ids[{index}]"
+            if part_id in found:
+                raise RequestError(f"{param} is {part_id!r}, which is there twice", param=param)
+            try:
+                part = await self._store.get(part_id)
+            except KeyError:
+                part = None
+            if part is None or part.space != state.id:
+                raise RequestError(
+                    f"{param} is {part_id[:100]!r}, which is no part of upload {state.id!r}", param=param
+                )
+            found[part_id] = part
+        total = sum(part.bytes for part in found.values())
+        if total != state.bytes:
+            raise RequestError(
+                f"the parts have {total} bytes together; the upload was announced with {state.bytes}",
+                param="part_ids",
+            )
+        return list(found.values())
+
+    async def _joined(self, parts: Sequence[FileRecord], digest: hashlib._Hash) -> AsyncIterator[bytes]:
+        for part in parts:
+            async for piece in self._store.read(part.id):
+                digest.update(piece)
+                yield piece
+
+    async def _remove_parts(self, state: UploadState) -> None:
+        while found := await self._store.list(space=state.id, limit=PAGE):
+            for part in found:
+                await self._remove(part.id)
+
+    async def _remove(self, file_id: str) -> None:
+        with contextlib.suppress(KeyError):
+            await self._store.delete(file_id)
+
+
+def _open(state: UploadState) -> UploadState:
+    """Return an upload that has not ended; raise RequestError if it has."""
+    status = "expired" if state.status == "pending" and state.expires_at <= time.time() else state.status
+    if status == "pending":
+        return state
+    made = f"; its file is {state.file.id!r}" if state.file is not None and status == "completed" else ""
+    raise RequestError(
+        f"upload {state.id!r} is {status}{made}; create another one",
+        param="upload_id",
+        code=f"upload_{status}",
+    )
+
+
+def _part_of(state: UploadState, size: int) -> FileRecord:
+    return FileRecord(
+        id=sortable_id(PART_PREFIX),
+        filename=state.filename,
+        purpose=state.purpose,
+        bytes=size,
+        created_at=int(time.time()),
+        expires_at=state.expires_at + GRACE_S,
+        space=state.id,
+    )
+
+
+def _object_of(state: UploadState) -> Upload:
+    file: FileObject | None = None if state.file is None else object_of(state.file)
+    return Upload(
+        id=state.id,
+        bytes=state.bytes,
+        created_at=state.created_at,
+        filename=state.filename,
+        purpose=state.purpose,
+        status=state.status,
+        expires_at=state.expires_at,
+        file=UNSET if file is None else file,
+    )
+
+
+def _check_size(size: int) -> int:
+    if not 1 <= size <= MAX_FILE_BYTES:
+        raise RequestError(
+            f"bytes is {size}; a file has from 1 to {MAX_FILE_BYTES} bytes ({MAX_FILE_BYTES // 2**20} MiB) here",
+            param="bytes",
+        )
+    return size
+
+
+def _seconds_of(body: UploadRequest) -> int | None:
+    if body.expires_after is None:
+        return None
+    check_anchor(body.expires_after.anchor, "expires_after.anchor")
+    return check_seconds(body.expires_after.seconds, "expires_after.seconds")
+
+
+def _check_md5(found: str, announced: str | None) -> None:
+    if announced is not None and announced.strip().lower() != found:
+        raise RequestError(f"md5 is {announced[:100]!r}; the file's is {found}", param="md5")

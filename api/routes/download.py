@@ -1,0 +1,62 @@
+"""A reply that is a file: sent in pieces, no faster than the client takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+
+from litestar.types import Receive, Scope, Send
+
+
+class Download:
+    """An ASGI response with bytes as they come. It ends when the client goes.
+
+    Args:
+        pieces: is closed at the end. None: the headers are all there is.
+        first: what comes before them.
+        headers: with the length.
+    """
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes, None] | None,
+        first: bytes,
+        status: int,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._pieces = pieces
+        self._first = first
+        self._status = status
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. An error of the pieces breaks the connection, so that the client sees that bytes are missing."""
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
+        await send({"type": "http.response.start", "status": self._status, "headers": encoded})
+        if self._pieces is None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        sending = asyncio.create_task(self._send_all(self._pieces, send))
+        going = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({sending, going}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, going):
+                task.cancel()
+            await asyncio.gather(sending, going, return_exceptions=True)
+        if not sending.cancelled():
+            sending.result()
+
+    async def _send_all(self, pieces: AsyncGenerator[bytes, None], send: Send) -> None:
+        async with contextlib.aclosing(pieces):
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

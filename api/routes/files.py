@@ -1,0 +1,148 @@
+"""/v1/files and what is below it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from litestar import Request, delete, get, post, route
+from litestar.enums import HttpMethod
+from litestar.exceptions import HTTPException, InternalServerException
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..cursor_page import read_page_query
+from ..files.disposition import write_disposition
+from ..files.form import MAX_OVERHEAD, MEDIA_TYPE, FileForm, boundary_of
+from ..files.ranges import UnsatisfiableRangeError, read_range
+from ..files.rules import MAX_FILE_BYTES
+from ..files.service import FILE_PREFIX, FileService, file_form
+from ..operation import describe
+from ..schemas.files import Binary, DeletedFile, FileList, FileObject
+from ..schemas.files import FileForm as FileFields
+from .download import Download
+from .lingering import Lingering
+from .respond import CLIENT_CLOSED_REQUEST, json_response
+
+MAX_PAGE = 10_000
+CONTENT_TYPE = "application/octet-stream"
+"""Of all files: nobody looks into them, and no browser shall."""
+
+
+def file_routes(files: FileService) -> list[HTTPRouteHandler]:
+    """Return the handlers."""
+    return [*_list_routes(files), *_item_routes(files)]
+
+
+def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
+    @post(
+        "/v1/files",
+        status_code=200,
+        request_max_body_size=None,
+        middleware=[Lingering],
+        opt=describe("Store a file.", body=FileFields, body_media_type=MEDIA_TYPE, reply=FileObject),
+    )
+    async def create_file(request: Request[Any, Any, Any]) -> ASGIApp:
+        form = file_form(body_chunks(request), form_boundary(request))
+        check_length(request, form, MAX_FILE_BYTES)
+        return json_response(await files.upload(form))
+
+    @get(
+        "/v1/files",
+        opt=describe(
+            "List files.",
+            reply=FileList,
+            query={"purpose": str, "limit": int, "after": str, "order": Literal["asc", "desc"]},
+        ),
+    )
+    async def list_files(request: Request[Any, Any, Any]) -> ASGIApp:
+        query = request.query_params
+        page = read_page_query(query, prefix=FILE_PREFIX, most=MAX_PAGE, default=MAX_PAGE)
+        return json_response(await files.list(page, query.get("purpose")))
+
+    return [create_file, list_files]
+
+
+def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
+    @get("/v1/files/{file_id:str}", opt=describe("What is known of a file.", reply=FileObject))
+    async def retrieve_file(file_id: str) -> ASGIApp:
+        return json_response(await files.get(file_id))
+
+    @delete("/v1/files/{file_id:str}", status_code=200, opt=describe("Remove a file.", reply=DeletedFile))
+    async def delete_file(file_id: str) -> ASGIApp:
+        return json_response(await files.delete(file_id))
+
+    @route(
+        "/v1/files/{file_id:str}/content",
+        http_method=[HttpMethod.GET, HttpMethod.HEAD],
+        status_code=200,
+        opt=describe("A file's bytes, all or those of a range.", reply=Binary, media_type=CONTENT_TYPE),
+    )
+    async def file_content(request: Request[Any, Any, Any], file_id: str) -> ASGIApp:
+        return await _content(files, request, file_id)
+
+    return [retrieve_file, delete_file, file_content]
+
+
+async def _content(files: FileService, request: Request[Any, Any, Any], file_id: str) -> ASGIApp:
+    """Return the reply with a file's bytes, once the first of them are there."""
+    record = await files.find(file_id)
+    headers = {
+        "content-type": CONTENT_TYPE,
+        "content-disposition": write_disposition(record.filename),
+        "x-content-type-options": "nosniff",
+        "accept-ranges": "bytes",
+    }
+    if request.method == "HEAD":
+        return Download(None, b"", 200, headers | {"content-length": str(record.bytes)})
+    asked = _range(request, record.bytes)
+    start, end = asked or (0, record.bytes)
+    headers["content-length"] = str(end - start)
+    if asked:
+        headers["content-range"] = f"bytes {start}-{end - 1}/{record.bytes}"
+    pieces = files.read(file_id, start, end)
+    first = await anext(pieces, b"")
+    return Download(pieces, first, 206 if asked else 200, headers)
+
+
+def _range(request: Request[Any, Any, Any], size: int) -> tuple[int, int] | None:
+    """Return the range that is asked for; raise HTTPException 416 if there is none such."""
+    if "if-range" in request.headers:  # files have no validators, so that none can match
+        return None
+    header = request.headers.get("range")
+    try:
+        return read_range(header, size)
+    except UnsatisfiableRangeError:
+        raise HTTPException(
+            f"range is {(header or '')[:100]!r}; the file has {size} bytes, from 0 to {size - 1}",
+            status_code=416,
+            headers={"content-range": f"bytes */{size}"},
+        ) from None
+
+
+def form_boundary(request: Request[Any, Any, Any]) -> str:
+    """Return the boundary of a request's form; raise HTTPException 415 if it has something else."""
+    content_type = request.headers.get("content-type", "")
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != MEDIA_TYPE:
+        raise HTTPException(
+            f"content-type is {kind[:100]!r}; send a form with 'content-type: {MEDIA_TYPE}'", status_code=415
+        )
+    return boundary_of(content_type)
+
+
+def check_length(request: Request[Any, Any, Any], form: FileForm, limit: int) -> None:
+    """Raise TooLargeError if a request says that its body is larger than a form with such a file can be."""
+    if (request.content_length or 0) > limit + MAX_OVERHEAD:
+        raise form.too_large()
+
+
+async def body_chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    """Yield a request's body as it arrives; raise HTTPException if the client goes before its end."""
+    async with contextlib.aclosing(request.stream()) as chunks:
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except InternalServerException as error:
+            raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST) from error

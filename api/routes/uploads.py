@@ -1,0 +1,69 @@
+"""/v1/uploads and what is below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..body import decode_checked, decode_nested, report_ignored
+from ..files.form import MEDIA_TYPE
+from ..files.rules import MAX_PART_BYTES
+from ..files.uploads import UploadService, part_form
+from ..operation import describe
+from ..schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
+from .files import body_chunks, check_length, form_boundary
+from .lingering import Lingering
+from .respond import json_response, read_json
+
+
+def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+
+    @post(
+        "/v1/uploads",
+        status_code=200,
+        opt=describe("Begin to store a file in parts.", body=UploadRequest, reply=Upload),
+    )
+    async def create_upload(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_nested(await read_json(request), UploadRequest, ("expires_after",))
+        headers = report_ignored(ignored, strict)
+        return json_response(await uploads.create(body), headers)
+
+    @post(
+        "/v1/uploads/{upload_id:str}/parts",
+        status_code=200,
+        request_max_body_size=None,
+        middleware=[Lingering],
+        opt=describe("Store a part.", body=PartForm, body_media_type=MEDIA_TYPE, reply=UploadPart),
+    )
+    async def add_part(request: Request[Any, Any, Any], upload_id: str) -> ASGIApp:
+        form = part_form(body_chunks(request), form_boundary(request))
+        check_length(request, form, MAX_PART_BYTES)
+        return json_response(await uploads.add_part(upload_id, form))
+
+    @post(
+        "/v1/uploads/{upload_id:str}/complete",
+        status_code=200,
+        opt=describe("Make a file of the parts.", body=CompleteRequest, reply=Upload),
+    )
+    async def complete_upload(request: Request[Any, Any, Any], upload_id: str) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), CompleteRequest)
+        headers = report_ignored(ignored, strict)
+        return json_response(await uploads.complete(upload_id, body), headers)
+
+    @post(
+        "/v1/uploads/{upload_id:str}/cancel",
+        status_code=200,
+        opt=describe("Give an upload up.", reply=Upload),
+    )
+    async def cancel_upload(upload_id: str) -> ASGIApp:
+        return json_response(await uploads.cancel(upload_id))
+
+    return [create_upload, add_part, complete_upload, cancel_upload]

@@ -1,0 +1,78 @@
+"""A file's bytes: all, or a range of them, as fast as the client takes them."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+CONTENT = bytes(range(256)) * 4096
+
+
+@pytest.fixture(scope="module")
+def url(server):
+    with server.openai() as sdk:
+        file = sdk.files.create(file=("ü.bin", CONTENT), purpose="user_data")
+    return f"{server.url}/v1/files/{file.id}/content"
+
+
+def test_all_of_it(url):
+    reply = httpx.get(url, headers={"accept": "application/binary"})
+    assert (reply.status_code, reply.content) == (200, CONTENT)
+    assert reply.headers["content-length"] == str(len(CONTENT))
+    assert reply.headers["content-type"] == "application/octet-stream"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert (
+        reply.headers["content-disposition"] == "attachment; filename=\"_.bin\"; filename*=UTF-8''%C3%BC.bin"
+    )
+    assert reply.headers["accept-ranges"] == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("header", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=100-", 100, len(CONTENT)),
+        ("bytes=-7", len(CONTENT) - 7, len(CONTENT)),
+        ("bytes=300000-700000", 300000, 700001),
+        ("bytes=5-999999999999", 5, len(CONTENT)),
+    ],
+)
+def test_a_range_of_it(url, header, start, end):
+    reply = httpx.get(url, headers={"range": header})
+    assert (reply.status_code, reply.content) == (206, CONTENT[start:end])
+    assert reply.headers["content-range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"
+    assert reply.headers["content-length"] == str(end - start)
+
+
+@pytest.mark.parametrize(
+    "extra", [{"range": "bytes=0-1,4-5"}, {"range": "x"}, {"range": "bytes=0-1", "if-range": '"a"'}]
+)
+def test_what_is_no_single_range_gets_all(url, extra):
+    reply = httpx.get(url, headers=extra)
+    assert (reply.status_code, reply.content) == (200, CONTENT)
+
+
+def test_a_range_past_the_end_is_a_416_that_tells_the_size(url):
+    reply = httpx.get(url, headers={"range": f"bytes={len(CONTENT)}-"})
+    assert reply.status_code == 416
+    assert reply.headers["content-range"] == f"bytes */{len(CONTENT)}"
+    assert reply.json()["error"]["code"] == "range_not_satisfiable"
+
+
+def test_head_tells_the_headers_alone(url):
+    reply = httpx.head(url, headers={"range": "bytes=0-1"})
+    assert (reply.status_code, reply.content) == (200, b"")
+    assert reply.headers["content-length"] == str(len(CONTENT))
+
+
+def test_a_client_that_goes_or_reads_slowly_holds_up_nobody(url):
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port)) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(f"GET {address.path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+        assert httpx.get(url).content == CONTENT
+    assert httpx.get(url).content == CONTENT

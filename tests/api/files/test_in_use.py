@@ -1,0 +1,199 @@
+"""A file that a batch job still needs stays: it is not deleted, and does not expire."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+import openai
+import pytest
+
+from llmfw.api.files.expiry import FileExpiry
+from llmfw.api.files.service import FileService, new_record
+from llmfw.core.batch_store import BatchRecord
+from llmfw.core.errors import ConflictError, NotFoundError, StorageError, StorageFullError
+from llmfw.core.file_store import FileRecord
+from llmfw.core.ids import sortable_id
+from llmfw.plugins.store_memory.batches import MemoryBatches
+from llmfw.plugins.store_memory.files import MemoryFiles
+
+from ...doubles.echo_engine import EchoEngine
+from ...doubles.serving import byte_tokenizer, serving
+
+
+@pytest.fixture
+def store():
+    return MemoryFiles(None)
+
+
+@pytest.fixture
+def batches():
+    return MemoryBatches(None)
+
+
+@pytest.fixture
+def files(store, batches):
+    return FileService(store, batches)
+
+
+def job(file_id: str, status: str) -> BatchRecord:
+    return BatchRecord(
+        id=sortable_id("batch_"),
+        endpoint="/v1/completions",
+        input_file_id=file_id,
+        completion_window="24h",
+        status=status,
+        created_at=1,
+        expires_at=2,
+    )
+
+
+async def stored(store: MemoryFiles, expires_at: int | None = None, space: str = "files") -> str:
+    record = new_record("a", "user_data", 1, None)
+
+    async def content():
+        yield b"x"
+
+    def describe(size: int) -> FileRecord:
+        return FileRecord(
+            id=record.id,
+            filename="a",
+            purpose="batch",
+            bytes=size,
+            created_at=1,
+            expires_at=expires_at,
+            space=space,
+        )
+
+    return (await store.put(content(), describe)).id
+
+
+@pytest.mark.parametrize("status", ["validating", "in_progress", "finalizing", "cancelling"])
+async def test_a_file_of_an_unfinished_job_is_not_deleted(files, store, batches, status):
+    file_id = await stored(store)
+    running = job(file_id, status)
+    await batches.create(running)
+    with pytest.raises(ConflictError, match=f"{running.id}', which is {status}") as raised:
+        await files.delete(file_id)
+    assert raised.value.passing == (status in ("finalizing", "cancelling"))
+    assert await files.get(file_id)
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "expired", "cancelled"])
+async def test_a_file_of_a_job_that_has_ended_is_deleted(files, store, batches, status):
+    file_id = await stored(store)
+    await batches.create(job(file_id, status))
+    await files.delete(file_id)
+    with pytest.raises(NotFoundError):
+        await files.get(file_id)
+
+
+async def test_of_many_jobs_the_one_that_lasts_counts(files, store, batches, monkeypatch):
+    monkeypatch.setattr("llmfw.api.files.in_use.PAGE", 2)
+    file_id = await stored(store)
+    for status in ("in_progress", "cancelling", "cancelling", "completed", "cancelling"):
+        await batches.create(job(file_id, status))
+    with pytest.raises(ConflictError, match="in_progress") as raised:
+        await files.delete(file_id)
+    assert not raised.value.passing
+
+
+async def test_what_has_expired_goes_but_for_the_input_of_an_unfinished_job(files, store, batches):
+    gone, later, needed = await stored(store, 100), await stored(store, 200), await stored(store, 100)
+    part = await stored(store, 100, space="upload_1")
+    running = job(needed, "in_progress")
+    await batches.create(running)
+    assert await files.remove_expired(150) == 2
+    assert [record.id for record in await store.list(limit=9)] == [needed, later]
+    assert gone not in [needed, later]
+    assert await store.list(space="upload_1", limit=9) == []
+    with pytest.raises(KeyError):
+        await store.get(part)
+    await batches.update(msgspec.structs.replace(running, status="completed"), expected="in_progress")
+    assert await files.remove_expired(150) == 1
+
+
+async def test_expiry_goes_on_after_a_failure(files, store, monkeypatch, caplog):
+    file_id = await stored(store, 100)
+    expired, calls = store.expired, []
+
+    async def failing(now):
+        calls.append(now)
+        if len(calls) == 1:
+            raise StorageError("locked")
+        return await expired(now)
+
+    monkeypatch.setattr(store, "expired", failing)
+    expiry = FileExpiry(files, every_s=0.01)
+    expiry.start()
+    deadline = time.monotonic() + 5
+    while len(calls) < 3 and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    await expiry.close()
+    assert "cannot be removed now: locked" in caplog.text
+    with pytest.raises(NotFoundError):
+        await files.get(file_id)
+
+
+@contextmanager
+def sdk_of(folder: Path, batches: MemoryBatches) -> Iterator[openai.OpenAI]:
+    """Return the SDK's client for a server with these jobs."""
+    stores = {"batches": batches}
+    with serving(EchoEngine(), byte_tokenizer(folder), stores=stores) as server, server.openai() as sdk:
+        yield sdk
+
+
+@pytest.mark.parametrize(("status", "retries"), [("in_progress", False), ("cancelling", True)])
+def test_a_client_is_told_whether_a_retry_is_of_use(tmp_path, batches, status, retries):
+    with sdk_of(tmp_path, batches) as sdk:
+        file = sdk.files.create(file=b"x", purpose="batch")
+        asyncio.run(batches.create(job(file.id, status)))
+        with pytest.raises(openai.ConflictError) as raised:
+            sdk.files.delete(file.id)
+    error, headers = raised.value, raised.value.response.headers
+    assert (error.code, error.param) == ("file_in_use", "file_id")
+    assert headers.get("x-should-retry") == (None if retries else "false")
+    assert ("retry-after" in headers) == retries
+
+
+def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, batches):
+    with sdk_of(tmp_path, batches) as sdk:
+        file = sdk.files.create(file=b"x", purpose="batch")
+        cancelling = job(file.id, "cancelling")
+        asyncio.run(batches.create(cancelling))
+        ended = msgspec.structs.replace(cancelling, status="cancelled")
+        ending = threading.Timer(0.5, lambda: asyncio.run(batches.update(ended, expected="cancelling")))
+        ending.start()
+        assert sdk.with_options(max_retries=2).files.delete(file.id).deleted
+        ending.join()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "header"),
+    [
+        (StorageFullError("no room"), 507, "storage_full", ("x-should-retry", "false")),
+        (StorageError("locked"), 503, "storage_unavailable", ("retry-after", "1")),
+    ],
+)
+def test_a_store_that_cannot_is_told_with_the_reason(
+    tmp_path, store, monkeypatch, error, status, code, header
+):
+    async def failing(chunks, describe):
+        async for _ in chunks:
+            raise error
+
+    monkeypatch.setattr(store, "put", failing)
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"files": store}) as server:
+        reply = httpx.post(
+            f"{server.url}/v1/files", files={"file": ("a", b"x" * 10**7)}, data={"purpose": "batch"}
+        )
+    assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+    assert reply.json()["error"]["message"] == str(error)
+    assert reply.headers[header[0]] == header[1]
+    assert len({"x-should-retry", "retry-after"} & set(reply.headers)) == 1

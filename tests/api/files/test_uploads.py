@@ -1,0 +1,281 @@
+"""/v1/uploads: parts become one file, once, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types import Upload
+from openai.types.uploads import UploadPart
+
+from llmfw.api.files.form import FileForm
+from llmfw.api.files.service import FileService
+from llmfw.api.files.uploads import UploadService, part_form
+from llmfw.api.schemas.files import CompleteRequest, UploadRequest
+from llmfw.core.errors import ConflictError, NotFoundError, RequestError, StorageError
+from llmfw.plugins.store_memory.batches import MemoryBatches
+from llmfw.plugins.store_memory.files import MemoryFiles
+
+from .forms import BOUNDARY, form, part
+
+MIB = 2**20
+
+
+@pytest.fixture
+def store():
+    return MemoryFiles(None)
+
+
+@pytest.fixture
+def uploads(store):
+    return UploadService(store)
+
+
+def data(content: bytes) -> FileForm:
+    """Return the form that brings a part."""
+
+    async def arriving() -> AsyncIterator[bytes]:
+        yield form(part("data", content))
+
+    return part_form(arriving(), BOUNDARY)
+
+
+async def begin(uploads: UploadService, *contents: bytes, size: int | None = None) -> tuple[str, list[str]]:
+    """Return the ids of a new upload and its parts."""
+    size = sum(map(len, contents)) if size is None else size
+    upload = await uploads.create(UploadRequest(filename="a.jsonl", purpose="batch", bytes=size))
+    return upload.id, [(await uploads.add_part(upload.id, data(content))).id for content in contents]
+
+
+async def left(store: MemoryFiles, upload_id: str) -> int:
+    return len(await store.list(space=upload_id, limit=99))
+
+
+async def content_of(store: MemoryFiles, file_id: str) -> bytes:
+    return b"".join([piece async for piece in store.read(file_id)])
+
+
+def test_the_sdk_uploads_a_file_in_chunks(sdk):
+    content = bytes(range(256)) * 1000
+    digest = hashlib.md5(content).hexdigest()
+    upload = sdk.uploads.upload_file_chunked(
+        file=content,
+        filename="päth.jsonl",
+        bytes=len(content),
+        mime_type="text/jsonl",
+        purpose="batch",
+        part_size=100_000,
+        md5=digest,
+    )
+    assert Upload.model_validate(upload.model_dump(exclude_unset=True), strict=True).status == "completed"
+    assert (upload.file.filename, upload.file.bytes) == ("päth.jsonl", len(content))
+    assert upload.file.expires_at - upload.file.created_at == 30 * 24 * 3600
+    assert sdk.files.retrieve(upload.file.id) == upload.file
+    assert sdk.files.content(upload.file.id).read() == content
+
+
+def test_an_upload_and_its_parts_are_of_the_sdks_types(sdk):
+    upload = sdk.uploads.create(
+        bytes=3,
+        filename="a",
+        mime_type="text/plain",
+        purpose="user_data",
+        expires_after={"anchor": "created_at", "seconds": 7200},
+    )
+    added = sdk.uploads.parts.create(upload.id, data=b"xyz")
+    assert Upload.model_validate(upload.model_dump(exclude_unset=True), strict=True).status == "pending"
+    assert upload.expires_at == upload.created_at + 3600
+    assert UploadPart.model_validate(added.model_dump(exclude_unset=True), strict=True).upload_id == upload.id
+    file = sdk.uploads.complete(upload.id, part_ids=[added.id]).file
+    assert file.expires_at == file.created_at + 7200
+
+
+def test_a_cancelled_upload_takes_no_more(sdk):
+    upload = sdk.uploads.create(bytes=1, filename="a", mime_type="x", purpose="batch")
+    added = sdk.uploads.parts.create(upload.id, data=b"x")
+    assert sdk.uploads.cancel(upload.id).status == "cancelled"
+    for call in (
+        lambda: sdk.uploads.parts.create(upload.id, data=b"x"),
+        lambda: sdk.uploads.complete(upload.id, part_ids=[added.id]),
+        lambda: sdk.uploads.cancel(upload.id),
+    ):
+        with pytest.raises(openai.BadRequestError, match="is cancelled") as raised:
+            call()
+        assert raised.value.code == "upload_cancelled"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"bytes": 0}, "bytes"),
+        ({"bytes": 512 * MIB + 1}, "bytes"),
+        ({"bytes": "many"}, "bytes"),
+        ({"purpose": "batch_output"}, "purpose"),
+        ({"filename": ""}, "filename"),
+        ({"expires_after": {"anchor": "created_at", "seconds": 1}}, "expires_after.seconds"),
+        ({"expires_after": {"anchor": "now", "seconds": 3600}}, "expires_after.anchor"),
+        ({"expires_after": {"seconds": 3600}}, "expires_after.anchor"),
+    ],
+)
+def test_a_wrong_upload_is_a_400_that_names_the_field(server, fields, param):
+    body = {"bytes": 1, "filename": "a", "mime_type": "x", "purpose": "batch"} | fields
+    reply = server.post("/v1/uploads", body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_a_part_has_a_limit_of_its_own(sdk, monkeypatch):
+    monkeypatch.setattr("llmfw.api.files.uploads.MAX_PART_BYTES", MIB)
+    upload = sdk.uploads.create(bytes=1, filename="a", mime_type="x", purpose="batch")
+    assert sdk.uploads.parts.create(upload.id, data=bytes(MIB))
+    with pytest.raises(openai.APIStatusError, match="at most 1048576 bytes") as raised:
+        sdk.uploads.parts.create(upload.id, data=bytes(MIB + 1))
+    assert raised.value.status_code == 413
+
+
+@given(st.lists(st.binary(min_size=1), min_size=1, max_size=5), st.randoms())
+def test_the_file_is_its_parts_in_the_order_that_is_named(contents, random):
+    async def run() -> None:
+        store = MemoryFiles(None)
+        uploads = UploadService(store)
+        upload_id, part_ids = await begin(uploads, *contents)
+        order = list(range(len(contents)))
+        random.shuffle(order)
+        upload = await uploads.complete(upload_id, CompleteRequest(part_ids=[part_ids[i] for i in order]))
+        assert await content_of(store, upload.file.id) == b"".join(contents[i] for i in order)
+        assert await left(store, upload_id) == 0
+        await store.close()
+
+    asyncio.run(run())
+
+
+async def test_wrong_parts_are_refused_and_nothing_is_lost(uploads, store):
+    foreign = (await begin(uploads, b"xy"))[1][0]
+    upload_id, (first, second) = await begin(uploads, b"ab", b"cd")
+    for part_ids, words in [
+        ([first], "have 2 bytes together; the upload was announced with 4"),
+        ([], "have 0 bytes"),
+        ([first, first], "there twice"),
+        ([first, foreign], "no part of upload"),
+        ([first, "part_x"], "no part of upload"),
+        ([first, upload_id], "no part of upload"),
+    ]:
+        with pytest.raises(RequestError, match=words):
+            await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    with pytest.raises(RequestError, match="md5 is 'abc'"):
+        await uploads.complete(upload_id, CompleteRequest(part_ids=[first, second], md5="abc"))
+    assert await store.list(limit=9) == []
+    digest = hashlib.md5(b"abcd").hexdigest().upper()
+    upload = await uploads.complete(upload_id, CompleteRequest(part_ids=[first, second], md5=digest))
+    assert await content_of(store, upload.file.id) == b"abcd"
+
+
+async def test_a_part_that_is_not_named_goes_with_the_others(uploads, store):
+    upload_id, (first, _) = await begin(uploads, b"ab", b"ab", size=2)
+    await uploads.complete(upload_id, CompleteRequest(part_ids=[first]))
+    assert await left(store, upload_id) == 0
+
+
+async def test_completing_again_names_the_file(uploads):
+    upload_id, part_ids = await begin(uploads, b"ab")
+    done = await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    with pytest.raises(RequestError, match=f"is completed; its file is '{done.file.id}'"):
+        await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    with pytest.raises(RequestError, match="is completed"):
+        await uploads.cancel(upload_id)
+
+
+async def test_of_two_that_complete_at_once_one_does(uploads, store):
+    upload_id, part_ids = await begin(uploads, b"ab")
+    body = CompleteRequest(part_ids=part_ids)
+    results = await asyncio.gather(
+        *(uploads.complete(upload_id, body) for _ in range(3)),
+        uploads.cancel(upload_id),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results[1:]] == [ConflictError] * 3
+    assert [file.id for file in await store.list(limit=9)] == [results[0].file.id]
+
+
+async def test_a_part_that_arrives_too_late_leaves_nothing(uploads, store):
+    upload_id, part_ids = await begin(uploads, b"ab")
+    arrived = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        await arrived.wait()
+        yield form(part("data", b"late"))
+
+    late = asyncio.create_task(uploads.add_part(upload_id, part_form(slow(), BOUNDARY)))
+    await asyncio.sleep(0)
+    await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    arrived.set()
+    with pytest.raises(RequestError, match="is completed"):
+        await late
+    assert await left(store, upload_id) == 0
+
+
+async def test_an_upload_outlives_the_server_that_began_it(store):
+    upload_id, part_ids = await begin(UploadService(store), b"ab", b"cd")
+    upload = await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+    assert await content_of(store, upload.file.id) == b"abcd"
+
+
+async def crash_while_completing(
+    store: MemoryFiles, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> tuple[str, list[str]]:
+    """Return an upload whose completion ended after so many writes to the store."""
+    upload_id, part_ids = await begin(UploadService(store), b"ab", b"cd")
+    put, done = store.put, []
+
+    async def crashing(chunks, describe):
+        if len(done) == writes:
+            raise StorageError("crash")
+        done.append(await put(chunks, describe))
+        return done[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put", crashing)
+        with pytest.raises(StorageError):
+            await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+    return upload_id, part_ids
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+async def test_after_a_crash_it_is_completed_once(store, monkeypatch, writes):
+    upload_id, part_ids = await crash_while_completing(store, monkeypatch, writes)
+    upload = await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+    assert [file.id for file in await store.list(limit=9)] == [upload.file.id]
+    assert await content_of(store, upload.file.id) == b"abcd"
+    assert await left(store, upload_id) == 0
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+async def test_after_a_crash_it_can_be_cancelled(store, monkeypatch, writes):
+    upload_id, _ = await crash_while_completing(store, monkeypatch, writes)
+    assert (await UploadService(store).cancel(upload_id)).status == "cancelled"
+    assert await store.list(limit=9) == []
+    assert await left(store, upload_id) == 0
+
+
+async def test_an_upload_and_its_parts_expire(uploads, store, monkeypatch):
+    upload_id, part_ids = await begin(uploads, b"ab")
+    now = time.time()
+    monkeypatch.setattr("llmfw.api.files.uploads.time.time", lambda: now + 3601)
+    with pytest.raises(RequestError, match="is expired") as raised:
+        await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    assert raised.value.code == "upload_expired"
+    assert await FileService(store, MemoryBatches(None)).remove_expired(now + 7202) == 2
+    with pytest.raises(NotFoundError, match="uploads expire after an hour"):
+        await uploads.cancel(upload_id)
+
+
+async def test_a_file_is_no_upload(uploads, store):
+    upload_id, part_ids = await begin(uploads, b"ab")
+    upload = await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
+    with pytest.raises(NotFoundError):
+        await uploads.cancel(upload.file.id)
