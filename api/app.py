@@ -20,6 +20,7 @@ from llmfw.core.errors import PartError
 from .errors import EXCEPTION_HANDLERS
 from .middleware import ApiKey, RequestId
 from .routes.anthropic import anthropic_routes
+from .routes.batches import batch_routes
 from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.embeddings import embedding_routes
@@ -92,6 +93,7 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *response_routes(live.responses, strict=strict),
         *file_routes(services.files),
         *upload_routes(services.uploads, strict=strict),
+        *batch_routes(services.batches, strict=strict),
         *native_routes(services.native, live.generator, strict=strict),
         *tokenize_routes(services.tokenization, strict=strict),
         *model_routes(live.generator),

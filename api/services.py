@@ -19,6 +19,8 @@ from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
 from .anthropic.service import MessageService
+from .batches.deferring import DeferringClient
+from .batches.service import open_batches
 from .chat.service import ChatService
 from .completions.service import CompletionService
 from .embeddings import EmbeddingService
@@ -114,14 +116,25 @@ class Services:
         self.files = FileService(stores.files, stores.batches)
         self.uploads = UploadService(stores.files)
         self._file_expiry = FileExpiry(self.files)
+        deferred = Answering(DeferringClient(client), parts, config, self._memory)
+        self.batches = open_batches(
+            client,
+            deferred,
+            stores.files,
+            stores.batches,
+            strict=config.strict_params,
+            deleting=self.files.deleting,
+        )
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
         await self._memory.start()
         self._file_expiry.start()
+        await self.batches.start()
 
     async def close(self) -> None:
         """Stop what runs by itself, and close the stores."""
+        await self.batches.close()
         await self.live.responses.close()
         await self._memory.close()
         await self._file_expiry.close()

@@ -1,0 +1,49 @@
+"""An engine client whose requests are deferrable: they run in what live requests leave.
+
+The services over it know nothing of that, nor of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from llmfw.core.client.client import EngineClient
+from llmfw.core.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+
+INTERVAL = 32  # nobody reads along: tokens come in groups
+STOP_INTERVAL = 8  # a stop string is found here, and what the engine computes past it is lost
+
+
+class DeferringClient(EngineClient):
+    """Sends everything to another client, as deferrable. Starting and closing that one is for its owner."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._client.info
+
+    @property
+    def failure(self) -> str | None:
+        return self._client.failure
+
+    async def start(self) -> None:
+        pass
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        interval = STOP_INTERVAL if request.sampling.stop else INTERVAL
+        return self._client.generate(
+            msgspec.structs.replace(request, deferrable=True, stream_interval=interval)
+        )
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        return await self._client.embed(msgspec.structs.replace(request, deferrable=True))
+
+    async def stats(self) -> EngineStats:
+        return await self._client.stats()
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,156 @@
+"""What the lines of a job may ask for: an endpoint's path → what answers a body, as its route does.
+
+The same services and the same checks as the routes; only what a connection is for is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from llmfw.core.errors import EngineDeadError, RequestError, StorageError
+
+from ..body import decode_checked, decode_generation, report_ignored
+from ..chat.service import ChatService
+from ..completions.service import CompletionService
+from ..embeddings import EmbeddingService
+from ..errors import body_of, log_unexpected, status_of
+from ..generation import Generator
+from ..responses.request import decode_request
+from ..responses.service import ResponseService
+from ..schemas.chat import ChatRequest
+from ..schemas.completions import CompletionRequest
+from ..schemas.embeddings import EmbeddingRequest
+
+
+class Answering(Protocol):
+    """The services that answer bodies (`api.services.Answering`)."""
+
+    generator: Generator
+    chat: ChatService
+    completions: CompletionService
+    embeddings: EmbeddingService
+    responses: ResponseService
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a body.
+
+    Attributes:
+        body: JSON, as the route would have sent it.
+        ignored: names of the body's fields that changed nothing.
+    """
+
+    status: int
+    body: bytes
+    ignored: list[str]
+
+
+_Reply = Callable[[bytes], Awaitable[tuple[msgspec.Struct, list[str]]]]
+
+
+class Endpoints:
+    """The endpoints that jobs can have on this server.
+
+    Args:
+        answering: over a client whose requests are deferrable.
+        strict: refuse fields that change nothing.
+    """
+
+    def __init__(self, answering: Answering, *, strict: bool) -> None:
+        self._answering = answering
+        self._strict = strict
+        self._replies: Mapping[str, tuple[str, _Reply]] = {
+            "/v1/chat/completions": ("generate", self._chat),
+            "/v1/completions": ("generate", self._completion),
+            "/v1/embeddings": ("embed", self._embedding),
+            "/v1/responses": ("generate", self._response),
+        }
+
+    @property
+    def model(self) -> str:
+        """The only model that bodies may name."""
+        return self._answering.generator.served_name
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be answered any more, or None."""
+        return self._answering.generator.client.failure
+
+    def check(self, path: str) -> None:
+        """Raise RequestError if a job cannot have this endpoint here."""
+        if path not in self._replies:
+            supported = ", ".join(self._replies)
+            raise RequestError(
+                f"endpoint is {path[:200]!r}; this server runs batches for {supported}", param="endpoint"
+            )
+        needed, task = self._replies[path][0], self._answering.generator.info.task
+        if needed != task:
+            does = {"embed": "embeds", "generate": "generates"}
+            raise RequestError(
+                f"endpoint is {path!r}; this server {does[task]}: model {self.model!r} cannot {needed}",
+                param="endpoint",
+                code="unsupported_operation",
+            )
+
+    def reason_against(self, path: str, model: str | None) -> str | None:
+        """Return why the lines of an accepted job cannot be run here now, or None.
+
+        Args:
+            model: for which the job was accepted; None: any.
+        """
+        if self.failure is not None:
+            return self.failure
+        if model not in (None, self.model):
+            return f"it is for model {model!r}, and this server has {self.model!r}"
+        try:
+            self.check(path)
+        except RequestError as error:
+            return str(error)
+        return None
+
+    async def answer(self, path: str, body: bytes) -> Answer:
+        """Return the answer to a body, an error among them. Cancelling it aborts what runs.
+
+        Args:
+            path: one that `check` has let pass.
+
+        Raises:
+            EngineDeadError: nothing can be answered any more: another server may.
+            StorageError: the answer could not be kept: it may be tried again.
+        """
+        try:
+            reply, ignored = await self._replies[path][1](body)
+        except (EngineDeadError, StorageError):
+            raise
+        except Exception as error:
+            if self.failure is not None:  # it died of that, or that came of its dying
+                raise EngineDeadError(self.failure) from error
+            log_unexpected(error, f"a batch line of {path}")
+            return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])
+        return Answer(200, msgspec.json.encode(reply), ignored)
+
+    async def _chat(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
+        body, ignored = decode_generation(raw, ChatRequest)
+        report_ignored(ignored, self._strict)
+        service = self._answering.chat
+        return await service.reply(await service.start(body)), ignored
+
+    async def _completion(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
+        body, ignored = decode_generation(raw, CompletionRequest)
+        report_ignored(ignored, self._strict)
+        service = self._answering.completions
+        return await service.reply(await service.start(body)), ignored
+
+    async def _embedding(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
+        body, ignored = decode_checked(raw, EmbeddingRequest)
+        report_ignored(ignored, self._strict)
+        return await self._answering.embeddings.reply(body), ignored
+
+    async def _response(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
+        body, ignored = decode_request(raw)
+        report_ignored(ignored, self._strict)
+        service = self._answering.responses
+        return await service.reply(await service.prepare(body)), ignored

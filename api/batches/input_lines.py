@@ -1,0 +1,96 @@
+"""The lines of a job's input file, read in pieces.
+
+Never more than a piece of the file, and the line that goes over its end, is in memory. Whoever reads gives the event
+loop back after a few milliseconds of work. Knows nothing of what is in a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+
+from llmfw.core.errors import LLMFWError
+from llmfw.core.file_store import FileStore
+
+MAX_LINE = 64 * 2**20
+SLICE_S = 0.002
+BOM = b"\xef\xbb\xbf"
+
+
+class InputGoneError(LLMFWError):
+    """The input file is not there any more."""
+
+
+class LongLine:
+    """Stands for a line that is longer than MAX_LINE: its bytes are not kept."""
+
+
+async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int, bytes | LongLine], None]:
+    """Yield number (from 1) and bytes of each line that is not blank, without the line break.
+
+    Raises:
+        InputGoneError: the file is not there.
+        StorageError: it cannot be read now.
+    """
+    splitter = LineSplitter()
+    until = time.perf_counter() + SLICE_S
+    pieces = files.read(file_id)
+    try:
+        async for piece in pieces:
+            for found in splitter.feed(piece):
+                yield found
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + SLICE_S
+    except KeyError as error:
+        raise InputGoneError(f"the input file {file_id!r} is not there any more") from error
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()
+    for found in splitter.finish():
+        yield found
+
+
+class LineSplitter:
+    """Makes lines of pieces. A line ends with LF or CRLF, the last one also without."""
+
+    def __init__(self, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
+        self._number = 0
+        self._begun: list[bytes] = []  # the pieces of the line that has no end yet
+        self._size = 0
+
+    def feed(self, piece: bytes) -> Iterator[tuple[int, bytes | LongLine]]:
+        """Yield the lines that end in a piece."""
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            self._add(piece[start:end])
+            yield from self._line()
+            start = end + 1
+        self._add(piece[start:])
+
+    def finish(self) -> Iterator[tuple[int, bytes | LongLine]]:
+        """Yield the last line, if it has no line break."""
+        if self._size:
+            yield from self._line()
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._max_line:
+            self._begun.append(part)
+        else:
+            self._begun.clear()
+
+    def _line(self) -> Iterator[tuple[int, bytes | LongLine]]:
+        self._number += 1
+        too_long, line = self._size > self._max_line, b"".join(self._begun)
+        self._begun.clear()
+        self._size = 0
+        if too_long:
+            yield self._number, LongLine()
+            return
+        if self._number == 1:
+            line = line.removeprefix(BOM)
+        if line and not line.isspace():
+            yield self._number, line.removesuffix(b"\r")

@@ -1,0 +1,213 @@
+"""One batch job, from where it stands to its end.
+
+What it does next follows from its record alone, which it reads anew before each step: so it does not matter whether it
+goes on after a restart, after a failure of a store, or after a cancel that came between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, LineResult
+from llmfw.core.errors import EngineDeadError, LLMFWError, StorageError
+
+from . import states
+from .input_lines import InputGoneError, read_lines
+from .line_run import LineRun
+from .means import Means
+from .output_files import write_files
+from .output_lines import unrun
+from .patience import Patience
+from .results import ResultBuffer
+from .validation import Verdict, decode_line, validate
+
+logger = logging.getLogger(__name__)
+
+MAX_TRIES = 5  # of a step that fails for a reason that nobody knows
+LAST_WORDS_S = 2.0  # for results that are there when the server ends
+FILL_GROUP = 500
+
+
+class Job:
+    """A job that this process works on.
+
+    Raises:
+        KeyError: from the constructor: it is not there, or has ended.
+    """
+
+    def __init__(self, batch_id: str, means: Means) -> None:
+        self.id = batch_id
+        self._means = means
+        self._halted = asyncio.Event()
+        self._patience = Patience(batch_id, means.retry_s)
+        self._results = means.batches.results(batch_id)
+        self._buffer = ResultBuffer(self._results, Patience(batch_id, means.retry_s))
+        self._verdict: Verdict | None = None
+        self._steps: dict[str, Callable[[BatchRecord], Awaitable[None]]] = {
+            "validating": self._validate,
+            "in_progress": self._run,
+            "finalizing": self._finish,
+            "cancelling": self._cancel,
+        }
+
+    def halt(self) -> None:
+        """Send no further lines, and abort those in flight: the job's status has changed."""
+        self._halted.set()
+
+    async def work(self) -> None:
+        """Bring the job to its end. When cancelled, it can be gone on with from where it stands."""
+        try:
+            while await self._step():
+                pass
+        except asyncio.CancelledError:
+            with contextlib.suppress(LLMFWError, KeyError, TimeoutError):
+                await asyncio.wait_for(self._buffer.flush(), LAST_WORDS_S)
+            raise
+
+    async def _step(self) -> bool:
+        """Do the next thing; return whether there is more to do."""
+        self._halted.clear()  # before the record is read: a change that comes later is seen
+        try:
+            record = await self._record()
+            if record is None or record.status in ENDED:
+                return False
+            await self._buffer.flush()
+            await self._steps[record.status](record)
+        except StorageError as error:
+            await self._patience.wait(error)
+        except EngineDeadError as error:
+            logger.warning("Batch %s lost its lines in flight: %s", self.id, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other jobs go on
+            await self._after(error)
+        else:
+            self._patience.relieve()
+        return True
+
+    async def _record(self) -> BatchRecord | None:
+        try:
+            return await self._means.batches.get(self.id)
+        except KeyError:
+            logger.warning("Batch %s is not in its store any more", self.id)
+            return None
+
+    async def _validate(self, record: BatchRecord) -> None:
+        verdict = await self._judge(record)
+        if verdict.errors:
+            await self._move(record, states.rejected(record, verdict.errors, _now()))
+        else:
+            model = self._means.endpoints.model
+            await self._move(record, states.accepted(record, verdict.num_lines, model, _now()))
+
+    async def _run(self, record: BatchRecord) -> None:
+        """Run all lines that have no result yet, until the time is over or the job is halted."""
+        seconds, end = record.expires_at - time.time(), "expired"
+        try:
+            if seconds > 0:
+                run = LineRun(record, self._means, self._results, self._buffer)
+                end = await run.until(self._halted, seconds)
+            if end == "expired":
+                await self._fill(record, "batch_expired")
+        except InputGoneError as error:
+            await self._move(record, states.finalizing(record, "failed", _now(), [_gone(error)]))
+            return
+        if end != "halted":
+            await self._move(record, states.finalizing(record, end, _now()))
+
+    async def _cancel(self, record: BatchRecord) -> None:
+        """Settle what was not run, and end."""
+        if record.in_progress_at is None and not record.num_total:
+            verdict = await self._judge(record)
+            if verdict.errors:
+                await self._move(record, states.ended(record, _now(), None, verdict.errors))
+                return
+            record = states.counted(record, verdict.num_lines, self._means.endpoints.model)
+            await self._means.batches.update(record, expected=record.status)
+        errors = []
+        try:
+            await self._fill(record, "batch_cancelled")
+        except InputGoneError as error:
+            errors.append(_gone(error))
+        await self._finish(record, errors)
+
+    async def _finish(self, record: BatchRecord, errors: Sequence[BatchError] = ()) -> None:
+        """Write the files, and end."""
+        await self._buffer.flush()
+        named = states.named(await self._means.batches.get(self.id))
+        if await self._means.batches.update(named, expected=record.status):
+            usage = await write_files(named, self._results, self._means.files)
+            await self._move(named, states.ended(named, _now(), usage, errors))
+
+    async def _judge(self, record: BatchRecord) -> Verdict:
+        """Return what is to be said of the input. It is read once."""
+        if self._verdict is None:
+            files, model = self._means.files, self._means.endpoints.model
+            async with self._means.validating:
+                self._verdict = await validate(files, record.input_file_id, record.endpoint, model)
+        return self._verdict
+
+    async def _fill(self, record: BatchRecord, code: str) -> None:
+        """Give each line that has no result one that says why."""
+        await self._buffer.flush()
+        done = set(await self._results.done())
+        if len(done) >= record.num_total:
+            return
+        num_added = 0
+        async with contextlib.aclosing(read_lines(self._means.files, record.input_file_id)) as lines:
+            async for number, raw in lines:
+                if number not in done:
+                    assert isinstance(raw, bytes)  # it was validated
+                    self._buffer.add(LineResult(number, True, unrun(decode_line(raw).custom_id, code)))
+                    num_added += 1
+                    if num_added % FILL_GROUP == 0:
+                        await self._buffer.flush()
+        await self._buffer.flush()
+
+    async def _after(self, error: Exception) -> None:
+        """Wait before what has failed for a reason that nobody knows is tried again; at some time, give it up."""
+        logger.error("Batch %s failed at a step", self.id, exc_info=error)
+        if self._patience.tries < MAX_TRIES:
+            await self._patience.wait(error)
+            return
+        try:
+            await self._give_up(error)
+        except Exception as another:  # noqa: BLE001 - then it is tried again, for as long as it takes
+            await self._patience.wait(another)
+
+    async def _give_up(self, error: Exception) -> None:
+        """Let a job that has not come to its files end as failed."""
+        record = await self._means.batches.get(self.id)
+        message = f"the server failed on this batch: {type(error).__name__}: {error}"
+        reason = BatchError(code="internal_error", message=message)
+        if record.status == "validating":
+            await self._move(record, states.rejected(record, [reason], _now()))
+        elif record.status == "in_progress":
+            await self._fill(record, "batch_failed")
+            await self._move(record, states.finalizing(record, "failed", _now(), [reason]))
+        else:
+            await self._patience.wait(error)
+
+    async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
+        """Bring the job into its next state, unless a cancel came between."""
+        if await self._means.batches.update(new, expected=record.status):
+            log_change(record.status, await self._means.batches.get(self.id))
+
+
+def log_change(before: str, record: BatchRecord) -> None:
+    """Write a line on a job's new state."""
+    why = f": {record.errors[0].message}" if record.errors else ""
+    logger.info(
+        "Batch %s: %s → %s, %d lines, %d completed, %d failed%s",
+        *(record.id, before, record.status, record.num_total, record.num_completed, record.num_failed, why),
+    )
+
+
+def _gone(error: InputGoneError) -> BatchError:
+    return BatchError(code="file_not_found", message=str(error))
+
+
+def _now() -> int:
+    return int(time.time())

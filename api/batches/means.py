@@ -1,0 +1,31 @@
+"""What all jobs share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from llmfw.core.batch_store import BatchStore
+from llmfw.core.file_store import FileStore
+
+from .endpoints import Endpoints
+from .window import Window
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jobs share.
+
+    Attributes:
+        validating: how many may read their input to validate it at once.
+        running: how many may run lines at once; each has a piece of its input in memory.
+        retry_s: how long to wait at first when something fails.
+    """
+
+    files: FileStore
+    batches: BatchStore
+    endpoints: Endpoints
+    window: Window
+    validating: asyncio.Semaphore
+    running: asyncio.Semaphore
+    retry_s: float

@@ -1,0 +1,60 @@
+"""A job's results, from the store that kept them while it ran, into the files that clients read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from llmfw.core.batch_store import BatchRecord, BatchResults, BatchUsage
+from llmfw.core.file_store import FileRecord, FileStore
+
+from .input_lines import SLICE_S
+from .usage import UsageSum
+
+PURPOSE = "batch_output"
+
+
+async def write_files(record: BatchRecord, results: BatchResults, files: FileStore) -> BatchUsage:
+    """Write the files that a job has ids for, in place of what may be there of them; return the job's tokens.
+
+    Raises:
+        StorageError: it cannot be done now.
+    """
+    usage = UsageSum()
+    if record.output_file_id is not None:
+        await files.put(_chunks(results, False, usage), _Describe(record, record.output_file_id, "output"))
+    if record.error_file_id is not None:
+        await files.put(_chunks(results, True, None), _Describe(record, record.error_file_id, "error"))
+    return usage.total()
+
+
+async def _chunks(results: BatchResults, failed: bool, usage: UsageSum | None) -> AsyncIterator[bytes]:
+    until = time.perf_counter() + SLICE_S
+    async for lines in results.lines(failed=failed):
+        for line in lines if usage else ():
+            usage.add(line)  # type: ignore[union-attr]
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + SLICE_S
+        yield b"".join([line + b"\n" for line in lines])
+
+
+class _Describe:
+    """Says of a file what is known of it, once its size is."""
+
+    def __init__(self, record: BatchRecord, file_id: str, kind: str) -> None:
+        self._record = record
+        self._file_id = file_id
+        self._kind = kind
+
+    def __call__(self, size: int) -> FileRecord:
+        now, after = int(time.time()), self._record.output_expires_after
+        return FileRecord(
+            id=self._file_id,
+            filename=f"{self._record.id}_{self._kind}.jsonl",
+            purpose=PURPOSE,
+            bytes=size,
+            created_at=now,
+            expires_at=None if after is None else now + after,
+        )

@@ -1,0 +1,39 @@
+"""The lines of output and error files."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ..schemas.batches import LineError, LineResponse, OutputLine
+from .endpoints import Answer
+
+UNRUN = {
+    "batch_expired": "This request was not executed before the completion window of its batch was over.",
+    "batch_cancelled": "This request was not executed: its batch was cancelled.",
+    "batch_failed": "This request was not executed: its batch failed.",
+}
+"""Why a line was not run: code → message."""
+
+
+def answered(custom_id: str, answer: Answer) -> bytes:
+    """Return the line that says what came of a request."""
+    response = LineResponse(
+        status_code=answer.status,
+        request_id=f"req_{uuid.uuid4().hex}",
+        body=Raw(answer.body),
+        ignored_params=answer.ignored or UNSET,
+    )
+    return _encoded(custom_id, response, None)
+
+
+def unrun(custom_id: str, code: str) -> bytes:
+    """Return the line that says why a request was not run: a code of UNRUN."""
+    return _encoded(custom_id, None, LineError(code=code, message=UNRUN[code]))
+
+
+def _encoded(custom_id: str, response: LineResponse | None, error: LineError | None) -> bytes:
+    line = OutputLine(id=f"batch_req_{uuid.uuid4().hex}", custom_id=custom_id, response=response, error=error)
+    return msgspec.json.encode(line)

@@ -1,0 +1,42 @@
+"""Waiting for something to work again: longer each time, and with one line in the log, not one for each try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+logger = logging.getLogger(__name__)
+
+FIRST_S, MOST_S = 0.2, 10.0
+
+
+class Patience:
+    """With what stands in the way of one job.
+
+    Args:
+        name: of the job, for the log.
+        first_s: to wait at first.
+    """
+
+    def __init__(self, name: str, first_s: float = FIRST_S) -> None:
+        self._name = name
+        self._first_s = first_s
+        self._tries = 0
+
+    @property
+    def tries(self) -> int:
+        """How often it has failed in a row."""
+        return self._tries
+
+    async def wait(self, error: Exception) -> None:
+        """Wait before the next try."""
+        if not self._tries:
+            logger.warning("Batch %s waits, and will go on: %s", self._name, error)
+        self._tries += 1
+        await asyncio.sleep(min(MOST_S, self._first_s * 2 ** min(self._tries - 1, 16)))
+
+    def relieve(self) -> None:
+        """Note that it works."""
+        if self._tries:
+            logger.info("Batch %s goes on", self._name)
+        self._tries = 0

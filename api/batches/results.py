@@ -1,0 +1,83 @@
+"""Results on their way into the store: in groups, and kept for as long as the store cannot take them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from llmfw.core.batch_store import BatchResults, LineResult
+from llmfw.core.errors import StorageError
+
+from .patience import Patience
+
+GROUP = 100  # lines that are written without waiting for more
+WAIT_S = 0.05  # for a group to fill
+
+
+class ResultBuffer:
+    """The results of one job that are not in the store yet.
+
+    Args:
+        results: where they belong.
+        patience: with the store.
+    """
+
+    def __init__(self, results: BatchResults, patience: Patience) -> None:
+        self._results = results
+        self._patience = patience
+        self._pending: list[LineResult] = []
+        self._filled, self._full = asyncio.Event(), asyncio.Event()
+        self._healthy, self._empty = asyncio.Event(), asyncio.Event()
+        self._healthy.set()
+        self._empty.set()
+
+    def add(self, result: LineResult) -> None:
+        """Take a result."""
+        self._pending.append(result)
+        self._filled.set()
+        self._empty.clear()
+        if len(self._pending) >= GROUP:
+            self._full.set()
+
+    async def healthy(self) -> None:
+        """Wait while the store cannot take results: until it can, no more should be made."""
+        await self._healthy.wait()
+
+    async def drain(self) -> None:
+        """Wait until all results are in the store. `write` must run."""
+        self._full.set()
+        await self._empty.wait()
+
+    async def write(self) -> None:
+        """Bring results to the store, until cancelled.
+
+        Raises:
+            Exception: of the store, other than StorageError; what it did not take is still here.
+        """
+        while True:
+            await self._filled.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._full.wait(), WAIT_S)
+            await self._write_all()
+
+    async def flush(self) -> None:
+        """Bring what is here to the store; raise StorageError if it cannot be done now."""
+        while self._pending:
+            group = list(self._pending)
+            await self._results.add(group)
+            del self._pending[: len(group)]
+
+    async def _write_all(self) -> None:
+        self._full.clear()
+        self._filled.clear()
+        while True:
+            try:
+                await self.flush()
+            except StorageError as error:
+                self._healthy.clear()
+                await self._patience.wait(error)
+            else:
+                break
+        self._patience.relieve()
+        self._healthy.set()
+        self._empty.set()

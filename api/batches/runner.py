@@ -1,0 +1,179 @@
+"""Who works on which job: finds those that have not ended, takes them by lease, resumes them, lets them go.
+
+Several processes may look into one store: each job has one that works on it. Knows nothing of what jobs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from llmfw.core.batch_store import BatchRecord, BatchStore
+from llmfw.core.errors import LLMFWError, StorageError
+from llmfw.core.request import EngineStats
+
+from .job import Job
+from .means import Means
+from .patience import Patience
+
+logger = logging.getLogger(__name__)
+
+LEASE_S = 30.0
+LOOK_S = 10.0  # between looks for jobs that others left, and lines on those that run
+STATS_S = 0.25
+MAX_JOBS = 1000  # that have a task; most of them only wait
+PAGE = 100
+
+
+class BatchRunner:
+    """Works on jobs until it is closed.
+
+    Args:
+        stats: asks the engine for its figures.
+        lease_s: after so many seconds another process may take the jobs of one that has crashed.
+        look_s: between looks for such jobs; shorter than the lease.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        stats: Callable[[], Awaitable[EngineStats]],
+        *,
+        lease_s: float = LEASE_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._means = means
+        self._stats = stats
+        self._lease_s = lease_s
+        self._look_s = look_s
+        self._owner = uuid.uuid4().hex
+        self._jobs: dict[str, tuple[Job, asyncio.Task[None]]] = {}
+        self._offered: list[str] = []
+        self._wake = asyncio.Event()
+        self._seen: dict[
+            str, tuple[float, int]
+        ] = {}  # job → when it was looked at, how many lines it then had
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin, with what an earlier process left."""
+        self._tasks = [
+            asyncio.create_task(self._look_for_jobs()),
+            asyncio.create_task(self._look_at_engine()),
+        ]
+
+    async def close(self) -> None:
+        """Abort what runs, and give the jobs up: who comes next goes on with them."""
+        jobs = [task for _, task in self._jobs.values()]
+        for task in (*self._tasks, *jobs):
+            task.cancel()
+        left = list(self._jobs)
+        await asyncio.gather(*self._tasks, *jobs, return_exceptions=True)
+        for batch_id in left:
+            with contextlib.suppress(LLMFWError, KeyError):
+                await self._means.batches.lease(batch_id, self._owner, 0)
+
+    def offer(self, batch_id: str) -> None:
+        """Begin a new job soon."""
+        self._offered.append(batch_id)
+        self._wake.set()
+
+    def halt(self, batch_id: str) -> None:
+        """Let a job see that its status was changed. If it is not this process that works on it, its own will."""
+        if batch_id in self._jobs:
+            self._jobs[batch_id][0].halt()
+
+    async def _look_for_jobs(self) -> None:
+        patience = Patience("jobs", self._means.retry_s)
+        next_look = 0.0
+        while True:
+            try:
+                while self._offered:
+                    await self._take(self._offered[0])
+                    self._offered.pop(0)
+                if time.monotonic() >= next_look:
+                    await self._keep()
+                    await self._take_unfinished()
+                    next_look = time.monotonic() + self._look_s
+            except StorageError as error:
+                await patience.wait(error)
+                continue
+            except Exception:
+                logger.exception("The batch runner could not look for jobs")
+                next_look = time.monotonic() + self._look_s
+            patience.relieve()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_look - time.monotonic()))
+            self._wake.clear()
+
+    async def _look_at_engine(self) -> None:
+        """Keep the number of lines in flight right."""
+        while True:
+            await asyncio.sleep(STATS_S)
+            if self._means.window.total:
+                with contextlib.suppress(LLMFWError):
+                    stats = await self._stats()
+                    self._means.window.look(getattr(stats, "num_deferrable_waiting", stats.num_waiting))
+
+    async def _take_unfinished(self) -> None:
+        """Take the jobs that nobody works on, the oldest first."""
+        for record in reversed(await unfinished(self._means.batches)):
+            await self._take(record.id)
+
+    async def _take(self, batch_id: str) -> None:
+        if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
+            return
+        try:
+            if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
+                return
+            job = Job(batch_id, self._means)
+        except KeyError:  # it has ended, or is gone
+            return
+        task = asyncio.create_task(self._work(job))
+        self._jobs[batch_id] = job, task
+
+    async def _work(self, job: Job) -> None:
+        try:
+            await job.work()
+        finally:
+            del self._jobs[job.id]
+            self._seen.pop(job.id, None)
+
+    async def _keep(self) -> None:
+        """Renew the leases, stop what another process has taken, and see what was cancelled by another one."""
+        for batch_id, (job, task) in list(self._jobs.items()):
+            try:
+                if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
+                    logger.warning("Batch %s was taken over by another server", batch_id)
+                    task.cancel()
+                    continue
+                record = await self._means.batches.get(batch_id)
+            except KeyError:
+                continue  # its task sees that itself
+            if record.status == "cancelling":
+                job.halt()
+            elif record.status == "in_progress":
+                self._report(record)
+
+    def _report(self, record: BatchRecord) -> None:
+        """Write a line on how far a job is."""
+        now, num_done = time.monotonic(), record.num_completed + record.num_failed
+        before, num_before = self._seen.get(record.id, (now, num_done))
+        self._seen[record.id] = now, num_done
+        rate = (num_done - num_before) / (now - before) if now > before else 0.0
+        logger.info(
+            "Batch %s: %d of %d lines, %d failed, %.1f lines/s",
+            *(record.id, num_done, record.num_total, record.num_failed, rate),
+        )
+
+
+async def unfinished(batches: BatchStore) -> list[BatchRecord]:
+    """Return all jobs that have not ended, the newest first."""
+    found: list[BatchRecord] = []
+    while page := await batches.list(after=found[-1].id if found else None, limit=PAGE, unfinished=True):
+        found += page
+    return found

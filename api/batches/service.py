@@ -1,0 +1,210 @@
+"""Batch jobs as clients know them: made, looked at, listed, cancelled. What runs them is the runner's business.
+
+Knows the OpenAI form, nothing of HTTP: a command that runs a file without a server uses it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+from llmfw.core.batch_store import BatchRecord, BatchStore
+from llmfw.core.client.client import EngineClient
+from llmfw.core.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.file_store import FileStore
+from llmfw.core.ids import sortable_id
+
+from ..cursor_page import PageQuery, page_of
+from ..schemas.batches import Batch, BatchList, CreateBatchRequest
+from .endpoints import Answering, Endpoints
+from .job import log_change
+from .means import Means
+from .runner import BatchRunner
+from .states import cancelling, may_be_cancelled
+from .view import view
+from .window import Window
+
+PURPOSE = "batch"
+MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; characters
+MAX_WINDOW_S = 30 * 24 * 3600
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+VALIDATING, RUNNING = 2, 32  # jobs at once
+RETRY_S = 0.2
+
+_WINDOW = re.compile(r"([1-9]\d{0,7})([smhd])")
+
+
+class BatchService:
+    """Batch jobs.
+
+    Args:
+        files: with the input files, and for the output files.
+        runner: works on the jobs.
+        deleting: held while an input file is found and its job made; who deletes files holds it too.
+    """
+
+    def __init__(
+        self,
+        files: FileStore,
+        batches: BatchStore,
+        endpoints: Endpoints,
+        runner: BatchRunner,
+        deleting: asyncio.Lock | None = None,
+    ) -> None:
+        self._files = files
+        self._batches = batches
+        self._endpoints = endpoints
+        self._runner = runner
+        self._deleting = deleting or asyncio.Lock()
+
+    async def start(self) -> None:
+        """Go on with what an earlier server left."""
+        await self._runner.start()
+
+    async def close(self) -> None:
+        """Stop; who comes next goes on."""
+        await self._runner.close()
+
+    async def create(self, body: CreateBatchRequest) -> Batch:
+        """Make a job, and return it. It is validated and run from now on.
+
+        Raises:
+            RequestError: names the field that is wrong.
+            NotFoundError: there is no such input file.
+            StorageError: it cannot be kept now.
+        """
+        self._endpoints.check(body.endpoint)
+        seconds = _window(body.completion_window)
+        _check_metadata(body.metadata or {})
+        record = _record(body, seconds)
+        async with self._deleting:
+            await self._check_input(body.input_file_id)
+            await self._batches.create(record)
+        log_change("new", record)
+        self._runner.offer(record.id)
+        return view(record)
+
+    async def get(self, batch_id: str) -> Batch:
+        """Return a job as it is now; raise NotFoundError if it is not there."""
+        return view(await self._find(batch_id))
+
+    async def list(self, query: PageQuery) -> BatchList:
+        """Return a page of jobs, newest first."""
+        if not query.newest_first:
+            raise RequestError("order is 'asc'; batches are listed newest first only", param="order")
+        found = await self._batches.list(after=query.after, limit=query.fetch)
+        return BatchList(**page_of([view(record) for record in found], query))
+
+    async def cancel(self, batch_id: str) -> Batch:
+        """Let a job end with what it has, and return it: it is cancelling.
+
+        Raises:
+            NotFoundError: it is not there.
+            ConflictError: it has ended.
+        """
+        while True:
+            record = await self._find(batch_id)
+            if record.status == "cancelling":
+                return view(record)
+            if not may_be_cancelled(record.status):
+                raise ConflictError(f"Cannot cancel a batch with status '{record.status}'.", param="batch_id")
+            new = cancelling(record, int(time.time()))
+            if await self._batches.update(new, expected=record.status):
+                log_change(record.status, new)
+                self._runner.halt(batch_id)
+                return view(new)
+
+    async def _find(self, batch_id: str) -> BatchRecord:
+        try:
+            return await self._batches.get(batch_id)
+        except KeyError:
+            raise NotFoundError(f"there is no batch {batch_id[:100]!r}", param="batch_id") from None
+
+    async def _check_input(self, file_id: str) -> None:
+        try:
+            file = await self._files.get(file_id)
+        except KeyError:
+            file = None
+        if file is None or file.space != "files":
+            raise NotFoundError(
+                f"input_file_id is {file_id[:100]!r}; there is no such file", param="input_file_id"
+            )
+        if file.purpose != PURPOSE:
+            raise RequestError(
+                f"input_file_id is {file_id!r}, a file of purpose {file.purpose!r}; upload it with purpose "
+                f"{PURPOSE!r}",
+                param="input_file_id",
+            )
+
+
+def open_batches(
+    client: EngineClient,
+    answering: Answering,
+    files: FileStore,
+    batches: BatchStore,
+    *,
+    strict: bool,
+    deleting: asyncio.Lock | None = None,
+) -> BatchService:
+    """Return the service of jobs, with a runner of its own. To be started and closed.
+
+    Args:
+        client: the engine's.
+        answering: over a `DeferringClient` of it.
+        strict: refuse fields of bodies that change nothing.
+        deleting: as `BatchService`.
+    """
+    endpoints = Endpoints(answering, strict=strict)
+    means = Means(
+        files=files,
+        batches=batches,
+        endpoints=endpoints,
+        window=Window(client.info.max_running_requests),
+        validating=asyncio.Semaphore(VALIDATING),
+        running=asyncio.Semaphore(RUNNING),
+        retry_s=RETRY_S,
+    )
+    return BatchService(files, batches, endpoints, BatchRunner(means, client.stats), deleting)
+
+
+def _record(body: CreateBatchRequest, seconds: int) -> BatchRecord:
+    """Return a new job that is to end within so many seconds."""
+    now, expires_after = int(time.time()), body.output_expires_after
+    return BatchRecord(
+        id=sortable_id("batch_"),
+        endpoint=body.endpoint,
+        input_file_id=body.input_file_id,
+        completion_window=body.completion_window,
+        status="validating",
+        created_at=now,
+        expires_at=now + seconds,
+        output_expires_after=None if expires_after is None else expires_after.seconds,
+        metadata=body.metadata,
+    )
+
+
+def _window(given: str) -> int:
+    """Return the seconds of a completion window."""
+    found = _WINDOW.fullmatch(given)
+    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= MAX_WINDOW_S:
+        raise RequestError(
+            f"completion_window is {given[:100]!r}; it must be '24h', or another number of s, m, h or d up to '30d'",
+            param="completion_window",
+        )
+    return seconds
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    if len(metadata) > MAX_PAIRS:
+        raise RequestError(
+            f"metadata has {len(metadata)} pairs; at most {MAX_PAIRS} are allowed", param="metadata"
+        )
+    for key, value in metadata.items():
+        if len(key) > MAX_KEY or len(value) > MAX_VALUE:
+            raise RequestError(
+                f"metadata.{key[:MAX_KEY]} has a key of {len(key)} and a value of {len(value)} characters; "
+                f"at most {MAX_KEY} and {MAX_VALUE} are allowed",
+                param=f"metadata.{key[:MAX_KEY]}",
+            )

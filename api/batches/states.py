@@ -1,0 +1,98 @@
+"""The states of a batch job, and what follows on which: pure functions from record to record.
+
+    validating ──► in_progress ──► finalizing ──► completed
+        │               │              │    ├───► expired
+        │               │              │    └───► failed      its input is gone, or it cannot be run
+        ├──► failed     │              │
+        └───────────────┴──────────────┴──────► cancelling ──► cancelled
+
+Each sets the time stamp of its state. None knows of stores: who uses them replaces a record only if its status is
+still the one that it started from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
+from llmfw.core.ids import sortable_id
+
+NEXT: dict[str, frozenset[str]] = {
+    "validating": frozenset({"in_progress", "failed", "cancelling"}),
+    "in_progress": frozenset({"finalizing", "cancelling"}),
+    "finalizing": frozenset({"completed", "expired", "failed", "cancelling"}),
+    "cancelling": frozenset({"cancelled"}),
+    **dict.fromkeys(ENDED, frozenset[str]()),
+}
+"""A state → those that may follow."""
+
+
+def may_be_cancelled(status: str) -> bool:
+    """Return whether a job in this state can still be cancelled."""
+    return "cancelling" in NEXT[status]
+
+
+def accepted(record: BatchRecord, num_total: int, model: str, now: int) -> BatchRecord:
+    """Return a validated job as its lines begin to run."""
+    return _to(record, "in_progress", in_progress_at=now, num_total=num_total, model=model)
+
+
+def rejected(record: BatchRecord, errors: Sequence[BatchError], now: int) -> BatchRecord:
+    """Return a job whose input is wrong."""
+    return _to(record, "failed", failed_at=now, errors=tuple(errors))
+
+
+def cancelling(record: BatchRecord, now: int) -> BatchRecord:
+    """Return a job that is to end now, with what it has."""
+    return _to(record, "cancelling", cancelling_at=now)
+
+
+def counted(record: BatchRecord, num_total: int, model: str) -> BatchRecord:
+    """Return a job that was cancelled before it was validated: its lines are counted, none will run."""
+    _check(record, "cancelling")
+    return msgspec.structs.replace(record, num_total=num_total, model=model)
+
+
+def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[BatchError] = ()) -> BatchRecord:
+    """Return a job whose lines have their results, and whose files are to be written.
+
+    Args:
+        outcome: what it will end as.
+        errors: why it could not go on.
+    """
+    assert outcome in NEXT["finalizing"] & ENDED, outcome
+    return _to(record, "finalizing", finalizing_at=now, outcome=outcome, errors=tuple(errors))
+
+
+def named(record: BatchRecord) -> BatchRecord:
+    """Return a job with the ids of the files that it will have. Those that it has already stay."""
+    assert record.status in ("finalizing", "cancelling"), record.status
+    output_id, error_id = record.output_file_id, record.error_file_id
+    if record.num_completed and output_id is None:
+        output_id = sortable_id("file-")
+    if record.num_failed and error_id is None:
+        error_id = sortable_id("file-")
+    return msgspec.structs.replace(record, output_file_id=output_id, error_file_id=error_id)
+
+
+def ended(
+    record: BatchRecord, now: int, usage: BatchUsage | None, errors: Sequence[BatchError] = ()
+) -> BatchRecord:
+    """Return a job whose files are written.
+
+    Args:
+        errors: why lines have no results, where that came out only now.
+    """
+    outcome = "cancelled" if record.status == "cancelling" else record.outcome
+    return _to(record, outcome, usage=usage, errors=(*record.errors, *errors), **{f"{outcome}_at": now})
+
+
+def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
+    assert status in NEXT[record.status], f"{record.status} → {status}"
+    return msgspec.structs.replace(record, status=status, **changes)
+
+
+def _check(record: BatchRecord, status: str) -> None:
+    assert record.status == status, f"{record.status}, not {status}"

@@ -1,0 +1,194 @@
+"""Whether a job's input file can be run: all of it, or not at all.
+
+What a line's body asks for is judged when it runs, but for what would be wrong with every line alike: the model, and
+streaming.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from llmfw.core.batch_store import BatchError
+from llmfw.core.file_store import FileStore
+
+from ..schemas.batches import InputLine
+from .input_lines import MAX_LINE, InputGoneError, LongLine, read_lines
+
+MAX_LINES = 50_000
+MAX_BYTES = 200 * 2**20
+MAX_CUSTOM_ID = 512  # characters
+MAX_ERRORS = 10_000  # entries; how many more there are is said in one
+
+decode_line = msgspec.json.Decoder(InputLine).decode
+
+
+class _Look(msgspec.Struct):
+    """What is looked at in a body."""
+
+    model: Any = None
+    stream: Any = None
+    background: Any = None
+
+
+_look_at = msgspec.json.Decoder(_Look).decode
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is known of an input file.
+
+    Attributes:
+        num_lines: lines that are not blank.
+        errors: empty: it can be run.
+    """
+
+    num_lines: int
+    errors: tuple[BatchError, ...]
+
+
+class LineError(Exception):
+    """A line is wrong."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+async def validate(files: FileStore, file_id: str, endpoint: str, model: str) -> Verdict:
+    """Return what is to be said of an input file.
+
+    Args:
+        endpoint: with `/v1`.
+        model: the only one that lines may name.
+
+    Raises:
+        StorageError: it cannot be read now.
+    """
+    try:
+        size = (await files.get(file_id)).bytes
+    except KeyError:
+        return _rejected("file_not_found", f"the input file {file_id!r} is not there any more")
+    if size > MAX_BYTES:
+        return _rejected(
+            "file_too_large", f"the input file has {size} bytes; at most {MAX_BYTES} are allowed"
+        )
+    validator = Validator(endpoint, model)
+    try:
+        async for number, line in read_lines(files, file_id):
+            validator.look(number, line)
+            if validator.num_lines > MAX_LINES:
+                return _rejected("too_many_tasks", f"the input file has more than {MAX_LINES} requests")
+    except InputGoneError as error:
+        return _rejected("file_not_found", str(error))
+    return validator.verdict()
+
+
+def _rejected(code: str, message: str) -> Verdict:
+    return Verdict(0, (BatchError(code=code, message=message),))
+
+
+class Validator:
+    """Looks at one line after the other.
+
+    Custom ids are remembered by their hashes: they may be long, and there are many.
+    """
+
+    def __init__(self, endpoint: str, model: str) -> None:
+        self.num_lines = 0
+        self._endpoint = endpoint
+        self._urls = {endpoint, endpoint.removeprefix("/v1")}
+        self._model = model
+        self._seen: set[bytes] = set()
+        self._errors: list[BatchError] = []
+        self._num_errors = 0
+
+    def look(self, number: int, line: bytes | LongLine) -> None:
+        """Look at the next line."""
+        self.num_lines += 1
+        try:
+            self._check(line)
+        except LineError as error:
+            self._num_errors += 1
+            if len(self._errors) < MAX_ERRORS:
+                entry = BatchError(code=error.code, message=str(error), line=number, param=error.param)
+                self._errors.append(entry)
+
+    def verdict(self) -> Verdict:
+        """Return what is to be said of all lines together."""
+        if not self.num_lines:
+            return _rejected("empty_file", "the input file is empty; it needs at least one request")
+        more = self._num_errors - len(self._errors)
+        if more:
+            self._errors.append(BatchError(code="too_many_errors", message=f"{more} more lines are wrong"))
+        return Verdict(self.num_lines, tuple(self._errors))
+
+    def _check(self, raw: bytes | LongLine) -> None:
+        if isinstance(raw, LongLine):
+            raise LineError("line_too_long", f"this line has more than {MAX_LINE} bytes")
+        line = _decoded(raw)
+        custom_id = _text("custom_id", line.custom_id)
+        if not 1 <= len(custom_id) <= MAX_CUSTOM_ID:
+            raise LineError(
+                "invalid_custom_id",
+                f"custom_id has {len(custom_id)} characters; it must have 1 to {MAX_CUSTOM_ID}",
+                "custom_id",
+            )
+        digest = hashlib.blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if digest in self._seen:
+            raise LineError(
+                "duplicate_custom_id",
+                f"custom_id {custom_id[:100]!r} is that of an earlier line; each must be unique in its file",
+                "custom_id",
+            )
+        self._seen.add(digest)
+        method, url = _text("method", line.method), _text("url", line.url)
+        if method != "POST":
+            raise LineError("invalid_method", f"method is {method[:100]!r}; it must be 'POST'", "method")
+        if url not in self._urls:
+            raise LineError(
+                "url_mismatch", f"url is {url[:100]!r}; this batch's endpoint is {self._endpoint!r}", "url"
+            )
+        self._check_body(line)
+
+    def _check_body(self, line: InputLine) -> None:
+        if line.body is UNSET:
+            raise LineError("missing_required_parameter", "body is missing; it is required", "body")
+        try:
+            body = _look_at(line.body)
+        except ValueError as error:
+            raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
+        if isinstance(body.model, str) and body.model != self._model:
+            raise LineError(
+                "model_not_found",
+                f"there is no model {body.model[:200]!r}; this server has {self._model!r}",
+                "body.model",
+            )
+        if body.stream is True:
+            raise LineError("invalid_request", "stream is true; a batch has no streams", "body.stream")
+        if body.background is True:
+            raise LineError(
+                "invalid_request",
+                "background is true; a batch runs in the background as a whole",
+                "body.background",
+            )
+
+
+def _decoded(raw: bytes) -> InputLine:
+    try:
+        return decode_line(raw)
+    except msgspec.ValidationError as error:
+        raise LineError("invalid_json_line", f"this line is not a JSON object: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise LineError("invalid_json_line", f"this line is not valid JSON: {error}") from error
+
+
+def _text(name: str, value: Any) -> str:
+    if value is UNSET or value is None:
+        raise LineError("missing_required_parameter", f"{name} is missing; it is required", name)
+    if not isinstance(value, str):
+        raise LineError("invalid_request", f"{name} must be a string", name)
+    return value

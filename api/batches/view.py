@@ -1,0 +1,68 @@
+"""A job's record → OpenAI's batch object."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from llmfw.core.batch_store import ENDED, BatchRecord, BatchUsage
+
+from ..schemas.batches import (
+    Batch,
+    BatchErrorEntry,
+    BatchErrors,
+    InputTokensDetails,
+    OutputTokensDetails,
+    RequestCounts,
+    Usage,
+)
+
+
+def view(record: BatchRecord) -> Batch:
+    """Return a job as clients see it. They are told of its files once it has ended."""
+    has_ended = record.status in ENDED
+    return Batch(
+        id=record.id,
+        endpoint=record.endpoint,
+        model=record.model or UNSET,
+        errors=_errors(record),
+        input_file_id=record.input_file_id,
+        completion_window=record.completion_window,
+        status=record.status,  # type: ignore[arg-type]
+        output_file_id=record.output_file_id if has_ended else None,
+        error_file_id=record.error_file_id if has_ended else None,
+        created_at=record.created_at,
+        in_progress_at=record.in_progress_at,
+        expires_at=record.expires_at,
+        finalizing_at=record.finalizing_at,
+        completed_at=record.completed_at,
+        failed_at=record.failed_at,
+        expired_at=record.expired_at,
+        cancelling_at=record.cancelling_at,
+        cancelled_at=record.cancelled_at,
+        request_counts=RequestCounts(
+            total=record.num_total, completed=record.num_completed, failed=record.num_failed
+        ),
+        usage=UNSET if record.usage is None else _usage(record.usage),
+        metadata=None if record.metadata is None else dict(record.metadata),
+    )
+
+
+def _errors(record: BatchRecord) -> BatchErrors | None:
+    if not record.errors:
+        return None
+    return BatchErrors(
+        data=[
+            BatchErrorEntry(code=error.code, line=error.line, message=error.message, param=error.param)
+            for error in record.errors
+        ]
+    )
+
+
+def _usage(usage: BatchUsage) -> Usage:
+    return Usage(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=InputTokensDetails(usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+        output_tokens_details=OutputTokensDetails(usage.reasoning_tokens),
+        total_tokens=usage.input_tokens + usage.output_tokens,
+    )

@@ -1,0 +1,58 @@
+"""/v1/batches and what is below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from ..batches.service import BatchService
+from ..body import decode_nested, report_ignored
+from ..cursor_page import read_page_query
+from ..operation import describe
+from ..schemas.batches import Batch, BatchList, CreateBatchRequest
+from .respond import json_response, read_json
+
+MAX_PAGE, DEFAULT_PAGE = 100, 20
+
+
+def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+
+    @post(
+        "/v1/batches",
+        status_code=200,
+        opt=describe("Answer the requests of a file.", body=CreateBatchRequest, reply=Batch),
+    )
+    async def create_batch(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_nested(await read_json(request), CreateBatchRequest, ("output_expires_after",))
+        headers = report_ignored(ignored, strict)
+        return json_response(await batches.create(body), headers)
+
+    @get(
+        "/v1/batches",
+        opt=describe("List batches, newest first.", reply=BatchList, query={"after": str, "limit": int}),
+    )
+    async def list_batches(request: Request[Any, Any, Any]) -> ASGIApp:
+        query = read_page_query(request.query_params, prefix="batch_", most=MAX_PAGE, default=DEFAULT_PAGE)
+        return json_response(await batches.list(query))
+
+    @get("/v1/batches/{batch_id:str}", opt=describe("Return a batch as it is now.", reply=Batch))
+    async def retrieve_batch(batch_id: str) -> ASGIApp:
+        return json_response(await batches.get(batch_id))
+
+    @post(
+        "/v1/batches/{batch_id:str}/cancel",
+        status_code=200,
+        opt=describe("Let a batch end with the results that it has.", reply=Batch),
+    )
+    async def cancel_batch(batch_id: str) -> ASGIApp:
+        return json_response(await batches.cancel(batch_id))
+
+    return [create_batch, list_batches, retrieve_batch, cancel_batch]

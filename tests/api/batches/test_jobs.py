@@ -1,0 +1,161 @@
+"""What becomes of a batch: every line in one of two files, once, and a record that says how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from llmfw.api.schemas.batches import OutputExpiresAfter
+from llmfw.core.tokenizer import Tokenizer
+
+from ...doubles.echo_engine import EchoEngine
+from .rig import Line, chat_line, chat_lines, running
+
+Stores = dict[str, Any]
+
+
+async def test_all_lines_are_answered(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create(chat_lines(20)))
+        output, errors = await rig.outcome(record)
+    assert (record.status, record.num_total, record.num_completed, record.num_failed) == (
+        "completed",
+        20,
+        20,
+        0,
+    )
+    texts = {
+        line["custom_id"]: line["response"]["body"]["choices"][0]["message"]["content"] for line in output
+    }
+    assert texts == {f"c{i}": f"hi{i}" for i in range(20)}
+    assert errors == []
+    assert record.error_file_id is None
+
+
+async def test_a_line_that_is_refused_is_in_the_error_file(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create([chat_line("a"), chat_line("b", temperature=-1)]))
+        [good], [bad] = await rig.outcome(record)
+    assert (record.status, record.num_completed, record.num_failed) == ("completed", 1, 1)
+    assert (good["custom_id"], bad["custom_id"], bad["error"]) == ("a", "b", None)
+    assert bad["response"]["status_code"] == 400
+    assert bad["response"]["body"]["error"]["param"] == "temperature"
+
+
+async def test_a_file_that_would_be_empty_is_not_there(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create([chat_line("a", temperature=-1)]))
+    assert record.status == "completed"
+    assert record.output_file_id is None
+    assert record.error_file_id is not None
+
+
+async def test_the_time_stamps_follow_each_other(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create(chat_lines(2)))
+    stamps = (record.created_at, record.in_progress_at, record.finalizing_at, record.completed_at)
+    assert None not in stamps
+    assert list(stamps) == sorted(stamps)  # type: ignore[type-var]
+    assert record.expires_at == record.created_at + 24 * 3600
+    assert {record.failed_at, record.expired_at, record.cancelling_at, record.cancelled_at} == {None}
+
+
+async def test_the_tokens_of_all_lines_are_summed_up(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create([chat_line("a", "four"), chat_line("b", "three")]))
+    assert record.usage is not None
+    assert (record.usage.input_tokens, record.usage.output_tokens) == (9, 11)
+
+
+async def test_requests_of_a_batch_are_deferrable_and_live_ones_are_not(
+    tokenizer: Tokenizer, stores: Stores
+) -> None:
+    async with running(tokenizer, stores) as rig:
+        await rig.ended(await rig.create(chat_lines(1)))
+        [request] = rig.engine.requests
+    assert request.deferrable
+    assert request.stream_interval
+    assert request.stream_interval > 1
+
+
+async def test_the_files_of_a_batch_expire_after_what_it_says(tokenizer: Tokenizer, stores: Stores) -> None:
+    after = OutputExpiresAfter(anchor="created_at", seconds=3600)
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create(chat_lines(1), output_expires_after=after))
+        file = await rig.files.get(record.output_file_id)
+    assert file.expires_at == file.created_at + 3600
+    assert (file.purpose, file.filename) == ("batch_output", f"{record.id}_output.jsonl")
+
+
+async def test_cancelling_keeps_what_is_done_and_says_what_is_not(
+    tokenizer: Tokenizer, stores: Stores
+) -> None:
+    lines = [chat_line(f"done{i}") for i in range(5)] + [chat_line(f"long{i}", "x" * 400) for i in range(50)]
+    async with running(tokenizer, stores, EchoEngine(delay=0.01)) as rig:
+        batch_id = await rig.create(lines)
+        while (await rig.batches.get(batch_id)).num_completed < 5:
+            await asyncio.sleep(0.01)
+        answer = await rig.services.batches.cancel(batch_id)
+        begun = time.monotonic()
+        record = await rig.ended(batch_id)
+        output, errors = await rig.outcome(record)
+    assert answer.status == "cancelling"
+    assert record.status == "cancelled"
+    assert time.monotonic() - begun < 2
+    assert {line["custom_id"] for line in output} == {f"done{i}" for i in range(5)}
+    assert {line["custom_id"] for line in errors} == {f"long{i}" for i in range(50)}
+    assert {(line["response"], line["error"]["code"]) for line in errors} == {(None, "batch_cancelled")}
+    assert len(rig.engine.aborted) == 50
+
+
+async def test_what_has_not_run_in_time_is_expired(tokenizer: Tokenizer, stores: Stores) -> None:
+    lines = [chat_line("quick"), *(chat_line(f"long{i}", "x" * 400) for i in range(10))]
+    async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
+        record = await rig.ended(await rig.create(lines, completion_window="2s"))
+        output, errors = await rig.outcome(record)
+    assert record.status == "expired"
+    assert record.expired_at
+    assert [line["custom_id"] for line in output] == ["quick"]
+    assert {line["error"]["code"] for line in errors} == {"batch_expired"}
+    assert len(errors) == 10
+
+
+async def test_a_small_batch_does_not_wait_for_a_large_one(tokenizer: Tokenizer, stores: Stores) -> None:
+    async with running(tokenizer, stores, EchoEngine(delay=0.002)) as rig:
+        large = await rig.create(chat_lines(3000))
+        await rig.reaches(large, "in_progress")
+        small = await rig.ended(await rig.create(chat_lines(2)))
+        assert small.status == "completed"
+        assert (await rig.batches.get(large)).num_completed < 2000
+        await rig.services.batches.cancel(large)
+        await rig.ended(large)
+
+
+async def test_a_wrong_file_fails_as_a_whole_and_says_each_wrong_line(
+    tokenizer: Tokenizer, stores: Stores
+) -> None:
+    lines: list[Line] = [chat_line("a"), chat_line("a"), {**chat_line("b"), "method": "GET"}]
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create(lines))
+        assert rig.engine.requests == []
+    assert record.status == "failed"
+    assert [(error.line, error.code) for error in record.errors] == [
+        (2, "duplicate_custom_id"),
+        (3, "invalid_method"),
+    ]
+
+
+@pytest.mark.parametrize("valid", [True, False])
+async def test_cancelled_before_it_was_validated(tokenizer: Tokenizer, stores: Stores, valid: bool) -> None:
+    async with running(tokenizer, stores) as rig:
+        batch_id = await rig.create(chat_lines(3) if valid else b"nonsense\n")
+        await rig.services.batches.cancel(batch_id)
+        record = await rig.ended(batch_id)
+        ids = await rig.ids(record)
+    assert record.status == "cancelled"
+    assert ids == (["c0", "c1", "c2"] if valid else [])
+    assert [error.code for error in record.errors] == ([] if valid else ["invalid_json_line"])
+    assert record.num_failed == len(ids)
