@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.api.commands.batch.whole_file import OutputError, check_writable, whole_file
+from llmfw.api.whole_file import OutputError, check_writable, whole_file
 
 
 def names(folder: Path) -> list[str]:

@@ -20,10 +20,12 @@ class BatchGroup(click.Group):
         if self.commands:
             return
         from .results import results_command
+        from .run import run_command
         from .status import cancel_command, list_command, status_command
         from .submit import submit_command
 
-        for command in (submit_command, status_command, results_command, cancel_command, list_command):
+        own = (submit_command, status_command, results_command, cancel_command, list_command, run_command)
+        for command in own:
             self.add_command(command)
 
 

@@ -11,12 +11,12 @@ import click
 
 from llmfw.core.batch_store import ENDED
 
+from ...whole_file import whole_file
 from ..remote import Remote, server_options
 from .meter import ByteMeter
 from .server import BatchServer, Job
 from .wait import BatchError
-from .whole_file import whole_file
-from .words import count_in_words, plain, show_errors
+from .words import count_in_words, errors_of, plain, show_errors
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -67,7 +67,7 @@ def _get_errors(server: BatchServer, job: Job, path: Path | None) -> None:
 def _get_output(server: BatchServer, job: Job, path: Path | None) -> None:
     file_id = job.get("output_file_id")
     if not file_id:
-        show_errors(job)
+        show_errors(errors_of(job))
         raise BatchError(f"{job['id']} has no output: it is {plain(job['status'])}, {count_in_words(job)}")
     if path is None:
         _copy(server.content(file_id), sys.stdout.buffer)

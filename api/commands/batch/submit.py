@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..remote import Remote, RemoteError, UnreachableError, server_options
+from .first_line import endpoint_of
 from .meter import ByteMeter
 from .server import BatchServer, Job
 from .wait import report_end, wait_for_end
-from .words import show_errors
-
-LONGEST_LINE = 64 * 2**20
+from .words import errors_of, show_errors
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -65,33 +63,10 @@ def submit_command(
     click.echo(job["id"])
     if wait:
         job = wait_for_end(server, job["id"])
-        show_errors(job)
+        show_errors(errors_of(job))
         report_end(server, job)
     else:
         click.echo(f"To see it: llmfw batch status {job['id']} --watch{server.flag}", err=True)
-
-
-def endpoint_of(path: Path) -> str:
-    """Return the endpoint that the first line of a file names.
-
-    Raises:
-        click.UsageError: it names none.
-    """
-    line = b""
-    with open(path, "rb") as file:
-        while not line.strip() and (line := file.readline(LONGEST_LINE)):
-            pass
-    try:
-        url = json.loads(line.decode("utf-8-sig"))["url"]
-        if not isinstance(url, str):
-            raise TypeError
-    except (ValueError, LookupError, TypeError):
-        raise click.UsageError(
-            f"the first line of {str(path)!r} is no request of a batch: "
-            '{"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}'
-        ) from None
-    url = "/" + url.strip("/")
-    return url if url.startswith("/v1/") else "/v1" + url
 
 
 def _to_body(

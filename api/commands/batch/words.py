@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -29,14 +29,22 @@ def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
 
 def count_in_words(job: dict[str, Any]) -> str:
     """Return the counts as in "3 of 5 lines, 1 of them failed"."""
-    done, failed, total = counts_of(job)
+    return counts_in_words(*counts_of(job))
+
+
+def counts_in_words(done: int, failed: int, total: int) -> str:
+    """Return counts as in "3 of 5 lines, 1 of them failed"."""
     text = f"{done} of {total} lines"
     return f"{text}, {failed} of them failed" if failed else text
 
 
-def error_lines(job: dict[str, Any]) -> Iterator[str]:
+def errors_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return why a batch cannot run."""
+    return (job.get("errors") or {}).get("data") or []
+
+
+def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the first errors of a batch that cannot run, each with the line of the file that it is about."""
-    errors = (job.get("errors") or {}).get("data") or []
     for error in errors[:NUM_ERRORS]:
         where = f"line {error['line']}: " if error.get("line") is not None else ""
         code = f" ({plain(error['code'])})" if error.get("code") else ""
@@ -45,9 +53,9 @@ def error_lines(job: dict[str, Any]) -> Iterator[str]:
         yield f"and {len(errors) - NUM_ERRORS} more"
 
 
-def show_errors(job: dict[str, Any]) -> None:
+def show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
     """Show these on standard error."""
-    for line in error_lines(job):
+    for line in error_lines(errors):
         click.echo(line, err=True)
 
 
@@ -67,7 +75,7 @@ def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "tokens", f"{usage.get('input_tokens', 0)} in, {usage.get('output_tokens', 0)} out"
     for key, value in (job.get("metadata") or {}).items():
         yield "metadata", f"{plain(key)}={plain(value)}"
-    for line in error_lines(job):
+    for line in error_lines(errors_of(job)):
         yield "error", line
 
 
