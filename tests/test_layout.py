@@ -28,6 +28,7 @@ LIGHT_COMMANDS = (
     "complete --help",
     "batch --help",
     "batch submit --help",
+    "batch run --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -10,11 +10,15 @@ import sys
 
 
 class Terminal:
-    """`llmfw` on a terminal of its own."""
+    """`llmfw` on a terminal of its own.
 
-    def __init__(self, *arguments: str) -> None:
+    Args:
+        program: a script that is run in its place.
+    """
+
+    def __init__(self, *arguments: str, program: str | None = None) -> None:
         self._end, theirs = pty.openpty()
-        command = [sys.executable, "-m", "llmfw.api", *arguments]
+        command = [sys.executable, *([program] if program else ["-m", "llmfw.api"]), *arguments]
         # A session of its own, whose terminal this is: so Ctrl-C reaches it, and it alone.
         take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
         self._process = subprocess.Popen(

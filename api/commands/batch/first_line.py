@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import click
@@ -18,10 +19,10 @@ def endpoint_of(path: Path) -> str:
     """
     line = b""
     with open(path, "rb") as file:
-        while not line.strip() and (line := file.readline(LONGEST_LINE)):
-            pass
+        while not line and (read := file.readline(LONGEST_LINE)):
+            line = read.removeprefix(BOM_UTF8).strip()
     try:
-        url = json.loads(line.decode("utf-8-sig"))["url"]
+        url = json.loads(line)["url"]
         if not isinstance(url, str):
             raise TypeError
     except (ValueError, LookupError, TypeError, RecursionError):

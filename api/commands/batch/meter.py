@@ -41,8 +41,8 @@ class LineMeter:
     def __init__(self) -> None:
         self._bar = _LineBar() if sys.stderr.isatty() else None
         self._rate = Rate()
-        self._said = ""
-        self._said_at = -LINE_EVERY_S
+        self._said = ("", "")
+        self._said_at = 0.0
 
     def show(self, status: str, done: int, failed: int, total: int) -> None:
         """Show how things are.
@@ -56,7 +56,7 @@ class LineMeter:
         if self._bar:
             self._bar.show(status, done, failed, total, rate)
         else:
-            self._say(_in_words(status, done, failed, total), rate, now)
+            self._say(status, _in_words(status, done, failed, total), rate, now)
 
     def note(self, text: str) -> None:
         """Say something beside."""
@@ -76,9 +76,11 @@ class LineMeter:
         if self._bar:
             self._bar.stop()
 
-    def _say(self, text: str, rate: float, now: float) -> None:
-        if text != self._said and now - self._said_at >= LINE_EVERY_S:
-            self._said, self._said_at = text, now
+    def _say(self, status: str, text: str, rate: float, now: float) -> None:
+        """Say it if the status is another one, or the last line is a while ago and not the same."""
+        is_due = now - self._said_at >= LINE_EVERY_S
+        if status != self._said[0] or (is_due and text != self._said[1]):
+            self._said, self._said_at = (status, text), now
             click.echo(f"{text}, {rate:.1f} lines/s" if rate else text, err=True)
 
 
@@ -149,7 +151,7 @@ def _progress(*columns: Any) -> Progress:
     from rich.console import Console
     from rich.progress import Progress
 
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
 
 
 def _progress_of_bytes() -> Progress:

@@ -118,9 +118,9 @@ def run_command(
         shown = _Shown(meter)
         job = Job(file, subject, endpoint, output, errors, shown.show)
         record = run_to_end(_until_signal(job.run(engine, config, plugins)))
-    if record is None:
+    if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(128 + record)
     folder.end()
     _report(record, output, errors)
 
@@ -149,24 +149,23 @@ class _Shown:
         return f": {_counts(self._last)} are done"
 
 
-async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | None:
-    """Return what comes of work; None if SIGINT or SIGTERM ended it. It has time to put its things away."""
+async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
+    """Return what comes of work, or the signal that ended it: it has time to put its things away."""
     task = asyncio.create_task(work)
-    stopped = False
+    came: list[signal.Signals] = []
 
-    def stop() -> None:
-        nonlocal stopped
-        if not stopped:
-            stopped = True
+    def stop(number: signal.Signals) -> None:
+        if not came:
             task.cancel()
+        came.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
         return await task
     except asyncio.CancelledError:
-        if stopped:
-            return None
+        if came:
+            return came[0]
         raise
 
 
