@@ -120,8 +120,10 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 
 def log_unexpected(error: Exception, where: str) -> None:
-    """Write an exception that is no answer to a user's mistake to the log, with its traceback."""
-    if not isinstance(error, LLMFWError | HTTPException):
+    """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
+    if isinstance(error, StorageError):
+        logger.error("%s failed: %s", where, error)
+    elif not isinstance(error, LLMFWError | HTTPException):
         logger.error("%s failed", where, exc_info=error)
 
 

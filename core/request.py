@@ -250,7 +250,12 @@ class StepOutput(msgspec.Struct, tag="step"):
 
 
 class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
-    """The engine at one moment. Token counts are of KV storage."""
+    """The engine at one moment. Token counts are of KV storage.
+
+    Attributes:
+        num_running, num_waiting: requests of which the engine computes tokens, or is going to.
+        num_deferrable_running, num_deferrable_waiting: how many of these are deferrable; some that run may be paused.
+    """
 
     num_running: int
     num_waiting: int
@@ -259,6 +264,8 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_total_tokens: int
     num_retractions: int = 0
     num_generated_tokens: int = 0
+    num_deferrable_running: int = 0
+    num_deferrable_waiting: int = 0
 
 
 class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):

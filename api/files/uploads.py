@@ -119,13 +119,7 @@ class UploadService:
             parts = await self._parts(state, body.part_ids)
             state.file = state.file or new_record(state.filename, state.purpose, state.bytes, state.seconds)
             await self._keep(state)
-            file, digest = state.file, hashlib.md5(usedforsecurity=False)
-
-            def describe(size: int) -> FileRecord:
-                _check_md5(digest.hexdigest(), body.md5)
-                return msgspec.structs.replace(file, bytes=size)
-
-            state.file = await self._store.put(self._joined(parts, digest), describe)
+            state.file = await self._join(parts, state.file, body.md5)
             log_stored(state.file)
             state.status = "completed"
             await self._keep(state)
@@ -212,11 +206,23 @@ class UploadService:
             )
         return list(found.values())
 
-    async def _joined(self, parts: Sequence[FileRecord], digest: hashlib._Hash) -> AsyncIterator[bytes]:
-        for part in parts:
-            async for piece in self._store.read(part.id):
-                digest.update(piece)
-                yield piece
+    async def _join(self, parts: Sequence[FileRecord], file: FileRecord, md5: str | None) -> FileRecord:
+        """Store a file of parts; raise RequestError if its digest is not the announced one, if there is one."""
+        digest = hashlib.md5(usedforsecurity=False)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for part in parts:
+                async for piece in self._store.read(part.id):
+                    if md5 is not None:
+                        digest.update(piece)
+                    yield piece
+
+        def describe(size: int) -> FileRecord:
+            if md5 is not None and md5.strip().lower() != digest.hexdigest():
+                raise RequestError(f"md5 is {md5[:100]!r}; the file's is {digest.hexdigest()}", param="md5")
+            return msgspec.structs.replace(file, bytes=size)
+
+        return await self._store.put(chunks(), describe)
 
     async def _remove_parts(self, state: UploadState) -> None:
         while found := await self._store.list(space=state.id, limit=PAGE):
@@ -281,8 +287,3 @@ def _seconds_of(body: UploadRequest) -> int | None:
         return None
     check_anchor(body.expires_after.anchor, "expires_after.anchor")
     return check_seconds(body.expires_after.seconds, "expires_after.seconds")
-
-
-def _check_md5(found: str, announced: str | None) -> None:
-    if announced is not None and announced.strip().lower() != found:
-        raise RequestError(f"md5 is {announced[:100]!r}; the file's is {found}", param="md5")

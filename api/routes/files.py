@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from litestar import Request, delete, get, post, route
 from litestar.enums import HttpMethod
-from litestar.exceptions import HTTPException, InternalServerException
+from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..cursor_page import read_page_query
 from ..files.disposition import write_disposition
-from ..files.form import MAX_OVERHEAD, MEDIA_TYPE, FileForm, boundary_of
+from ..files.form import MEDIA_TYPE
 from ..files.ranges import UnsatisfiableRangeError, read_range
 from ..files.rules import MAX_FILE_BYTES
 from ..files.service import FILE_PREFIX, FileService, file_form
@@ -22,8 +20,9 @@ from ..operation import describe
 from ..schemas.files import Binary, DeletedFile, FileList, FileObject
 from ..schemas.files import FileForm as FileFields
 from .download import Download
+from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering
-from .respond import CLIENT_CLOSED_REQUEST, json_response
+from .respond import json_response
 
 MAX_PAGE = 10_000
 CONTENT_TYPE = "application/octet-stream"
@@ -119,30 +118,3 @@ def _range(request: Request[Any, Any, Any], size: int) -> tuple[int, int] | None
             status_code=416,
             headers={"content-range": f"bytes */{size}"},
         ) from None
-
-
-def form_boundary(request: Request[Any, Any, Any]) -> str:
-    """Return the boundary of a request's form; raise HTTPException 415 if it has something else."""
-    content_type = request.headers.get("content-type", "")
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind != MEDIA_TYPE:
-        raise HTTPException(
-            f"content-type is {kind[:100]!r}; send a form with 'content-type: {MEDIA_TYPE}'", status_code=415
-        )
-    return boundary_of(content_type)
-
-
-def check_length(request: Request[Any, Any, Any], form: FileForm, limit: int) -> None:
-    """Raise TooLargeError if a request says that its body is larger than a form with such a file can be."""
-    if (request.content_length or 0) > limit + MAX_OVERHEAD:
-        raise form.too_large()
-
-
-async def body_chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    """Yield a request's body as it arrives; raise HTTPException if the client goes before its end."""
-    async with contextlib.aclosing(request.stream()) as chunks:
-        try:
-            async for chunk in chunks:
-                yield chunk
-        except InternalServerException as error:
-            raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST) from error

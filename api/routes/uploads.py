@@ -14,7 +14,7 @@ from ..files.rules import MAX_PART_BYTES
 from ..files.uploads import UploadService, part_form
 from ..operation import describe
 from ..schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
-from .files import body_chunks, check_length, form_boundary
+from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering
 from .respond import json_response, read_json
 

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from ..engine.stream_interval import StreamInterval
 from ..errors import EngineDeadError
-from ..request import EmbedRequest, EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
+from ..request import Abort, EmbedRequest, EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
 from .client import EngineClient
 from .intake import take_in
 from .streams import EventStreams
@@ -42,6 +43,7 @@ class InprocEngineClient(EngineClient):
         self._inbox: queue.SimpleQueue[ToEngine | Signal] = queue.SimpleQueue()
         self._streams = EventStreams(self._inbox.put)
         self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._interval = StreamInterval(1)
         self._worker = threading.Thread(target=self._work, name="llmfw-engine", daemon=True)
 
     @property
@@ -80,7 +82,7 @@ class InprocEngineClient(EngineClient):
     def _work(self) -> None:
         try:
             while self._take_all_in():
-                if self._engine.has_work and (events := self._engine.step()):
+                if self._engine.has_work and (events := self._interval.pass_on(self._engine.step())):
                     self._loop.call_soon_threadsafe(self._streams.deliver, events)
         except Exception as error:
             logger.exception("the engine failed")
@@ -98,6 +100,10 @@ class InprocEngineClient(EngineClient):
             if message is Signal.WAKE:
                 continue
             answer = take_in(self._engine, message)
+            if isinstance(message, Abort):
+                self._interval.forget(message.ids)
+            elif answer is None and isinstance(message, Request | EmbedRequest):
+                self._interval.begin(message)
             if isinstance(answer, EngineStats):
                 self._loop.call_soon_threadsafe(self._answer_stats, answer)
             elif answer is not None:

@@ -2,7 +2,8 @@
 
 Prompts wait in the order of their arrival. A batch holds the one that has waited longest, always, and of those right
 behind it the ones nearest to it in length: little padding is computed, and a prompt waits for no more batches than
-there are prompts before it.
+there are prompts before it. Deferrable prompts wait apart: they are computed where no other waits, and beside others
+only as a share.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..request import EmbedRequest
+from .deferral import Limits
 
 SLACK = 8  # tokens by which lengths may differ in any case: small batches cost more than so little padding
 MAX_PADDING = 1.25  # longest by shortest of a batch, beyond the slack
@@ -40,51 +42,76 @@ class EmbedQueue:
         batch_tokens: most tokens of a batch, padding included. A longer prompt is a batch of its own.
         batch_size: most prompts of a batch.
         window_tokens: so many of the tokens that wait longest are looked at.
+        share: of a batch's prompts and tokens, what deferrable requests may take beside others; 0: nothing.
     """
 
-    def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int) -> None:
-        self._batch_tokens = batch_tokens
-        self._batch_size = batch_size
+    def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int, share: float = 0.0) -> None:
+        self._whole = Limits(batch_size, batch_tokens)
+        self._share = Limits.share_of(self._whole, share)
         self._window_tokens = window_tokens
-        self._waiting: dict[tuple[str, int], Waiting] = {}
+        self._live: dict[tuple[str, int], Waiting] = {}
+        self._deferrable: dict[tuple[str, int], Waiting] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._live) + len(self._deferrable)
+
+    @property
+    def num_deferrable(self) -> int:
+        """How many of the prompts are deferrable."""
+        return len(self._deferrable)
 
     def add(self, request: EmbedRequest) -> None:
         """Let all prompts of a request wait."""
+        waiting = self._lane(request)
         for index in range(len(request.prompts)):
-            self._waiting[request.id, index] = Waiting(request, index)
+            waiting[request.id, index] = Waiting(request, index)
 
     def remove(self, request: EmbedRequest) -> None:
         """Forget what waits of a request."""
+        waiting = self._lane(request)
         for index in range(len(request.prompts)):
-            self._waiting.pop((request.id, index), None)
+            waiting.pop((request.id, index), None)
 
-    def take(self) -> list[Waiting]:
-        """Remove and return the next batch, the prompt that has waited longest first; empty if nothing waits."""
-        window = self._window()
+    def take(self, alone: Limits | None = None) -> list[Waiting]:
+        """Remove and return the next batch, the prompt that has waited longest first; empty if nothing waits.
+
+        Args:
+            alone: of a batch of deferrable ones; None: as of others.
+        """
+        if not self._live:
+            return self._take(self._deferrable, [], alone or self._whole)
+        batch = self._take(self._live, [], self._whole)
+        return batch + self._take(self._deferrable, batch, self._share)
+
+    def _take(
+        self, waiting: dict[tuple[str, int], Waiting], beside: list[Waiting], limits: Limits
+    ) -> list[Waiting]:
+        """Remove and return those that are computed beside others, within limits of their own."""
+        window = list(_up_to(self._window_tokens, waiting.values())) if limits.places else []
         if not window:
             return []
-        length = len(window[0].prompt)
-        nearest = sorted(window, key=lambda waiting: abs(len(waiting.prompt) - length))
+        lengths = [len(each.prompt) for each in beside]
+        first = lengths[0] if lengths else len(window[0].prompt)
         batch: list[Waiting] = []
-        shortest = longest = length
-        for waiting in nearest:
-            shortest, longest = min(shortest, len(waiting.prompt)), max(longest, len(waiting.prompt))
-            if batch and not self._fits(len(batch) + 1, shortest, longest):
+        for each in sorted(window, key=lambda each: abs(len(each.prompt) - first)):
+            lengths.append(len(each.prompt))
+            is_first = len(lengths) == 1
+            if not is_first and not (_fit(lengths, self._whole) and _fit(lengths[len(beside) :], limits)):
                 break
-            batch.append(waiting)
-        for waiting in batch:
-            del self._waiting[waiting.request.id, waiting.index]
+            batch.append(each)
+        for each in batch:
+            del waiting[each.request.id, each.index]
         return batch
 
-    def _fits(self, count: int, shortest: int, longest: int) -> bool:
-        within_budget = count <= self._batch_size and count * longest <= self._batch_tokens
-        return within_budget and longest <= MAX_PADDING * shortest + SLACK
+    def _lane(self, request: EmbedRequest) -> dict[tuple[str, int], Waiting]:
+        return self._deferrable if request.deferrable else self._live
 
-    def _window(self) -> list[Waiting]:
-        return list(_up_to(self._window_tokens, self._waiting.values()))
+
+def _fit(lengths: list[int], limits: Limits) -> bool:
+    """Return whether prompts of these lengths may be one batch."""
+    count, longest = len(lengths), max(lengths)
+    within = count <= limits.places and count * (longest + limits.tokens_per_place) <= limits.tokens
+    return within and longest <= MAX_PADDING * min(lengths) + SLACK
 
 
 def _up_to(num_tokens: int, waiting: Iterable[Waiting]) -> Iterable[Waiting]:

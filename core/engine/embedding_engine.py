@@ -72,7 +72,9 @@ class EmbeddingEngine:
         chunk = config.chunked_prefill_size
         batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
         batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
-        queue = EmbedQueue(batch_tokens, batch_size, window_tokens=config.max_prefill_tokens)
+        queue = EmbedQueue(
+            batch_tokens, batch_size, window_tokens=config.max_prefill_tokens, share=config.batch_share
+        )
         info = _describe(config, encoder, device, batch_size)
         logger.info(
             "Embedding. pooling=%s, normalized=%s, size=%d, batch tokens=%d, max_running_requests=%d, context_len=%d",
@@ -130,6 +132,7 @@ class EmbeddingEngine:
             num_used_tokens=0,
             num_cached_tokens=0,
             num_total_tokens=0,
+            num_deferrable_waiting=self._queue.num_deferrable,
         )
 
     def _finish(self, request_id: str) -> TokenEvent | None:

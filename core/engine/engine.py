@@ -113,6 +113,7 @@ class Engine:
             max_running=capacity.max_running,
             prefill_budget=capacity.prefill_budget,
             chunked=capacity.chunked,
+            share=config.batch_share,
         )
         sampler = Sampler(capacity.max_running, model.vocab_size, device)
         return cls(
@@ -228,13 +229,15 @@ class Engine:
     def stats(self) -> EngineStats:
         """Return the engine's figures."""
         return EngineStats(
-            num_running=len(self._scheduler.running),
-            num_waiting=len(self._scheduler.waiting) + self._grammars.num_waiting,
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting + self._grammars.num_waiting,
             num_used_tokens=self._pages.num_used_tokens,
             num_cached_tokens=self._pages.cache.num_pages * self._pages.page_size,
             num_total_tokens=self._pages.num_total_tokens,
             num_retractions=self._scheduler.num_retractions,
             num_generated_tokens=self._num_generated,
+            num_deferrable_running=len(self._scheduler.deferrable.running),
+            num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
         )
 
 

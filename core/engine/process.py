@@ -51,7 +51,7 @@ class EngineServer:
     Args:
         sock: a bound ROUTER socket.
         engine: used by the thread that calls `run`.
-        stream_interval: tokens in one event.
+        stream_interval: tokens in one event, where a request does not say.
     """
 
     def __init__(self, sock: zmq.Socket[bytes], engine: AnyEngine, stream_interval: int = 1) -> None:
@@ -102,6 +102,8 @@ class EngineServer:
         answer = take_in(self._engine, message)
         if isinstance(answer, TokenEvent):
             self._send_events([answer])
+        elif isinstance(message, Request | EmbedRequest):
+            self._interval.begin(message)
         elif answer is not None:
             self._send(client, answer)
 

@@ -6,6 +6,10 @@ are expected to need is there. That expectation is a ratio of what they may stil
 sinks with every step (`NewTokenRatio`). Where it was too low and the pool runs full, sequences are retracted: they
 lose their pages, keep their tokens, and wait again.
 
+All this is done for each of two classes, one after the other (`deferral`). Live sequences are planned as if there were
+no deferrable ones: for what they want, those are retracted first. Deferrable ones get what is left of the step, within
+limits.
+
 The loop may be one step ahead: `schedule` may be called while one plan is launched and not yet committed. Sequences
 then have a token in flight, of which only the place is known.
 
@@ -15,12 +19,15 @@ step computes them together, as if they were a piece of a prompt.
 
 from __future__ import annotations
 
+import copy
 import logging
+from dataclasses import replace
 
 from ..policy import SchedulePolicy
 from ..request import FinishReason, Request, TokenEvent, TokenLogprob
 from .admission import MAX_NEW_TOKENS_COUNTED, NewTokenRatio
 from .constraint import Constraint
+from .deferral import ORDERED_AT_ONCE, Lane, Limits
 from .plan import BatchPlan, PlannedSequence, StepResult
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
@@ -38,9 +45,14 @@ class Scheduler:
         pages: where sequences get their pages.
         policy: orders the waiting sequences.
         ratio: the estimate of tokens still to come.
-        max_running: most sequences in one step.
+        max_running: most sequences that run.
         prefill_budget: most prompt tokens in one step.
         chunked: a prompt that does not fit into the budget is cut; else it runs alone and whole.
+        share: of a step's places and prompt tokens, what deferrable sequences may take beside live ones; 0: none.
+
+    Attributes:
+        live, deferrable: the sequences of each class.
+        num_retractions: so far, in both.
     """
 
     def __init__(
@@ -52,15 +64,15 @@ class Scheduler:
         max_running: int,
         prefill_budget: int,
         chunked: bool = True,
+        share: float = 0.0,
     ) -> None:
-        self.waiting: list[SequenceState] = []
-        self.running: list[SequenceState] = []
+        self.live = Lane(ratio)
+        self.deferrable = Lane(copy.copy(ratio), ORDERED_AT_ONCE)
         self.num_retractions = 0
         self._pages = pages
         self._policy = policy
-        self._ratio = ratio
-        self._max_running = max_running
-        self._prefill_budget = prefill_budget
+        self._whole = Limits(max_running, prefill_budget)
+        self._share = Limits.share_of(self._whole, share)
         self._chunked = chunked
         self._sequences: dict[str, SequenceState] = {}
         self._num_arrived = 0
@@ -74,12 +86,22 @@ class Scheduler:
         """Whether any sequence waits or runs."""
         return bool(self._sequences)
 
+    @property
+    def num_running(self) -> int:
+        """How many sequences have a slot and pages."""
+        return len(self.live.running) + len(self.deferrable.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many sequences have not."""
+        return self.live.num_waiting + self.deferrable.num_waiting
+
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
         """Let a request wait. It fits into the pool, which the caller has checked."""
         seq = SequenceState(request, self._num_arrived, constraint)
         self._num_arrived += 1
         self._sequences[request.id] = seq
-        self.waiting.append(seq)
+        self._lane(seq).add(seq)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event. One that is not there is none to end."""
@@ -87,12 +109,16 @@ class Scheduler:
         if seq is not None:
             self._finish(seq, FinishReason.ABORT)
 
-    def schedule(self) -> BatchPlan:
-        """Plan a step. It is empty if nothing can run before the launched one is committed."""
-        planned, retracted = self._plan_running()
-        if not retracted:
-            budget = self._prefill_budget - sum(p.count for p in planned if p.is_prefill)
-            planned += self._admit(budget)
+    def schedule(self, alone: Limits | None = None) -> BatchPlan:
+        """Plan a step. It is empty if nothing can run before the launched one is committed.
+
+        Args:
+            alone: what deferrable sequences may take of a step of their own; None: all of it.
+        """
+        planned = self._plan(self.live, self._whole)
+        limits = self._beside(planned) if self.live.is_open else alone or self._whole
+        if limits.places and self.deferrable.is_open:
+            planned += self._plan(self.deferrable, limits)
         for p in planned:
             p.seq.num_computed = p.end
             p.seq.num_in_flight += p.samples
@@ -154,60 +180,70 @@ class Scheduler:
     def _finish(self, seq: SequenceState, reason: FinishReason) -> None:
         if seq.status is Status.RUNNING:
             self._pages.release(seq)
-            self.running.remove(seq)
-        else:
-            self.waiting.remove(seq)
-        seq.status = Status.FINISHED
+        self._lane(seq).end(seq)
         seq.finish_reason = reason
         del self._sequences[seq.id]
 
-    def _plan_running(self) -> tuple[list[PlannedSequence], bool]:
-        """Plan the next tokens of what runs already, after retracting what there is no room for."""
-        wanted = self._wanted_tokens()
-        retracted = self._retract_until_it_fits(wanted)
+    def _lane(self, seq: SequenceState) -> Lane:
+        return self.deferrable if seq.request.deferrable else self.live
+
+    def _beside(self, planned: list[PlannedSequence]) -> Limits:
+        """Return what deferrable sequences may take beside these live ones. None is begun while a live one waits."""
+        left = self._whole.tokens - sum(p.count for p in planned if p.is_prefill)
+        return replace(self._share, tokens=0 if self.live.num_waiting else min(self._share.tokens, left))
+
+    def _plan(self, lane: Lane, limits: Limits) -> list[PlannedSequence]:
+        """Plan the next tokens of what runs already, after retracting what there is no room for, and let others run."""
+        wanted, budget = self._wanted_tokens(lane, limits)
+        retracted = self._retract_until_it_fits(lane, wanted)
         planned = []
         for seq, count in wanted.items():
             if self._pages.extend(seq, seq.num_computed + count):
                 planned.append(self._part(seq, count, is_new=False))
-        if wanted and not retracted:
-            self._ratio.decay()
-        return planned, retracted
+        if retracted:
+            return planned
+        if wanted:
+            lane.ratio.decay()
+        return planned + self._admit(lane, limits, budget)
 
-    def _wanted_tokens(self) -> dict[SequenceState, int]:
-        """Return how many tokens of each running sequence could be computed in the next step."""
-        budget = self._prefill_budget
+    def _wanted_tokens(self, lane: Lane, limits: Limits) -> tuple[dict[SequenceState, int], int]:
+        """Return how many tokens of each running sequence could be computed in the next step, and the budget left."""
+        ready = [seq for seq in lane.running if not seq.awaits_end][: limits.places]
+        num_decoding = sum(seq.is_decoding for seq in ready)
+        budget = limits.tokens - limits.tokens_per_place * num_decoding
         wanted = {}
-        for seq in self.running:
-            if seq.awaits_end:
-                continue
-            if seq.num_remaining == 1:
+        for seq in ready:
+            if seq.is_decoding:
                 wanted[seq] = 1
-            elif budget > 0:
-                wanted[seq] = min(seq.num_remaining, budget) if self._chunked else seq.num_remaining
-                budget -= wanted[seq]
-        return wanted
+                continue
+            room = budget - limits.tokens_per_place
+            if room >= seq.num_remaining or (room > 0 and (self._chunked or self._may_exceed(limits))):
+                wanted[seq] = min(seq.num_remaining, room) if self._chunked else seq.num_remaining
+                budget = room - wanted[seq]
+        return wanted, budget
 
-    def _retract_until_it_fits(self, wanted: dict[SequenceState, int]) -> bool:
-        """Retract sequences, removing them from `wanted`, until the step fits; return whether any was.
+    def _retract_until_it_fits(self, lane: Lane, wanted: dict[SequenceState, int]) -> bool:
+        """Retract sequences, removing them from `wanted`, until the step fits; return whether any of the lane was.
 
-        Those with the fewest output tokens go first, among them those with the longest prompt: the least work
-        is lost for the most room. One stays, unless it waits for the pages of one whose last token is in flight.
-        Those that hold pages and get no part of this step's budget may have to go, too.
+        Deferrable ones go before live ones. Of a lane, one stays, unless it waits for the pages of one whose last
+        token is in flight. Those that hold pages and get no part of this step may have to go, too.
         """
-        if self._needed_tokens(wanted) <= self._pages.num_available_tokens:
+        needed = self._needed_tokens(wanted)
+        while needed > self._pages.num_available_tokens and self._give_way(lane):
+            pass
+        if needed <= self._pages.num_available_tokens:
             return False
-        most_first = sorted(self.running, key=lambda seq: (-seq.num_output, seq.prompt_len, seq.arrival))
+        most_first = lane.most_output_first()
         stays = next(seq for seq in most_first if seq in wanted)
         victims = [seq for seq in most_first if seq is not stays and not seq.awaits_end]
         num_retracted = 0
         while victims and self._lacks_room(wanted):
             victim = victims.pop()
             wanted.pop(victim, None)
-            self._retract(victim)
+            self._retract(lane, victim)
             num_retracted += 1
         if num_retracted:
-            before, after = self._ratio.correct(self.running)
-            self.num_retractions += num_retracted
+            before, after = lane.ratio.correct(lane.running)
             logger.info(
                 "Decode out of memory happened. #retracted_reqs: %d, #new_token_ratio: %.4f -> %.4f",
                 *(num_retracted, before, after),
@@ -223,55 +259,91 @@ class Scheduler:
         needed = (pages.num_new_pages(seq, seq.num_computed + count) for seq, count in wanted.items())
         return sum(needed) * pages.page_size
 
-    def _retract(self, seq: SequenceState) -> None:
-        self._pages.release(seq)
-        self.running.remove(seq)
-        seq.status = Status.WAITING
-        self.waiting.append(seq)
+    def _give_way(self, lane: Lane) -> bool:
+        """Retract a deferrable sequence for what a live one needs; return whether there was one."""
+        if lane is self.deferrable or not self.deferrable.running:
+            return False
+        self._retract(self.deferrable, self.deferrable.most_output_first()[-1])
+        return True
 
-    def _admit(self, budget: int) -> list[PlannedSequence]:
+    def _retract(self, lane: Lane, seq: SequenceState) -> None:
+        self._pages.release(seq)
+        lane.stop(seq)
+        self.num_retractions += 1
+
+    def _admit(self, lane: Lane, limits: Limits, budget: int) -> list[PlannedSequence]:
         """Let waiting sequences run, in the policy's order, until one does not fit."""
         planned: list[PlannedSequence] = []
-        if not self.waiting or budget <= 0 or len(self.running) >= self._max_running:
+        budget -= limits.tokens_per_place
+        if not (lane.num_waiting and budget > 0 and self._has_place(lane, limits)):
             return planned
-        reserved = self._ratio.expected_tokens(self.running, self._pages.page_size)
-        for seq in self._policy.order(self.waiting, self._pages.cache):
-            if len(self.running) >= self._max_running or budget <= 0:
+        reserved = self._reserved_tokens(lane)
+        for seq in self._policy.order(lane.candidates, self._pages.cache):
+            if budget <= 0 or not self._has_place(lane, limits):
                 break
             assert isinstance(seq, SequenceState)
             if seq.num_in_flight or seq.status is not Status.WAITING:
                 continue
-            count = self._start(seq, budget, reserved)
+            count = self._start(seq, limits, budget, reserved)
             if not count:
                 break
             planned.append(self._part(seq, count, is_new=True))
-            budget -= count
+            budget -= count + limits.tokens_per_place
             to_store = seq.length - planned[-1].end
             reserved += to_store + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
-        if planned:
-            admitted = {p.seq for p in planned}
-            self.waiting = [seq for seq in self.waiting if seq not in admitted]
         return planned
 
-    def _start(self, seq: SequenceState, budget: int, reserved: float) -> int:
+    def _has_place(self, lane: Lane, limits: Limits) -> bool:
+        taken = len(self.live.running) if lane is self.live else self.num_running
+        return taken < self._whole.places and len(lane.running) < limits.places
+
+    def _reserved_tokens(self, lane: Lane) -> float:
+        """Return for how many tokens those that run are expected to need pages: live ones only, for a live one."""
+        lanes = (self.live,) if lane is self.live else (self.live, self.deferrable)
+        return sum(each.ratio.expected_tokens(each.running, self._pages.page_size) for each in lanes)
+
+    def _start(self, seq: SequenceState, limits: Limits, budget: int, reserved: float) -> int:
         """Give a waiting sequence its first pages; return how many tokens it computes, 0 if it has to wait."""
+        lane = self._lane(seq)
+        if self.num_running == self._whole.places:
+            self._give_way(lane)
         self._pages.attach(seq)
-        needed = seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
-        fits = not self.running or needed <= self._pages.num_available_tokens - reserved
+        fits = self._fits(seq, reserved)
         count = seq.num_remaining
         if count > budget:
             if self._chunked:
                 count = budget
             else:
-                fits = fits and budget == self._prefill_budget  # whole, and alone
-        if not fits or not self._pages.extend(seq, seq.num_computed + count):
+                is_first = budget == limits.tokens - limits.tokens_per_place
+                fits = fits and is_first and self._may_exceed(limits)
+        if not fits or not self._extend(lane, seq, seq.num_computed + count):
             self._pages.release(seq)
             return 0
         if seq.num_cached is None:
             seq.num_cached = seq.num_computed
-        seq.status = Status.RUNNING
-        self.running.append(seq)
+        lane.start(seq)
         return count
+
+    def _fits(self, seq: SequenceState, reserved: float) -> bool:
+        """Return whether there is room for a sequence that has a row. For a live one, deferrable ones do not count."""
+        is_live = not seq.request.deferrable
+        if not (self.live.running if is_live else self.num_running):
+            return True
+        available = self._pages.num_available_tokens
+        if is_live and self.deferrable.running:
+            available = self._pages.num_total_tokens - self._pages.num_held_tokens([*self.live.running, seq])
+        return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
+
+    def _may_exceed(self, limits: Limits) -> bool:
+        """Return whether one sequence may compute more than the limit, where prompts are not cut: not as a share."""
+        return limits.tokens == self._whole.tokens or not self.live.is_open
+
+    def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
+        """Give a sequence pages; return whether there were enough."""
+        while not self._pages.extend(seq, num_tokens):
+            if not self._give_way(lane):
+                return False
+        return True
 
     @staticmethod
     def _part(seq: SequenceState, count: int, *, is_new: bool) -> PlannedSequence:

@@ -125,6 +125,11 @@ class SequenceState:
         return self.length - self.num_computed
 
     @property
+    def is_decoding(self) -> bool:
+        """Whether only its last token, a sampled one, has yet to be computed."""
+        return self.num_remaining == 1 and self.length > self.prompt_len
+
+    @property
     def num_to_come(self) -> int:
         """How many more output tokens may be sampled, beyond those in flight."""
         return self.max_tokens - self.num_output - self.num_in_flight

@@ -16,6 +16,8 @@ launched in, so whoever gets the pages writes to them later.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from .kv_pool import KVPool, Pages
@@ -54,6 +56,17 @@ class SequencePages:
     def num_used_tokens(self) -> int:
         """Tokens' worth of pages that running sequences hold, shared ones counted once."""
         return self.num_total_tokens - self.num_available_tokens
+
+    def num_held_tokens(self, sequences: Iterable[SequenceState]) -> int:
+        """Return how many tokens' worth of pages these sequences hold, shared ones counted once."""
+        own, shared = 0, dict[int, int]()
+        for seq in sequences:
+            own += seq.num_pages - seq.num_shared_pages
+            node = seq.cache_node
+            while node is not None and id(node) not in shared:
+                shared[id(node)] = len(node.pages)
+                node = node.parent
+        return (own + sum(shared.values())) * self.page_size
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""

@@ -51,7 +51,7 @@ class StepLog:
             "Prefill batch. #new-seq: %d, #new-token: %d, #cached-token: %d, cache hit rate: %.2f%%, "
             "token usage: %.2f, #running-req: %d, #queue-req: %d",
             *(num_new, sum(counts), num_cached, 100 * self._num_cached_tokens / self._num_prompt_tokens),
-            *(self._usage(), len(self._scheduler.running) - num_new, len(self._scheduler.waiting)),
+            *(self._usage(), self._scheduler.num_running - num_new, self._scheduler.num_waiting),
         )
 
     def _log_decode(self, num_running: int) -> None:
@@ -61,7 +61,7 @@ class StepLog:
         logger.info(
             "Decode batch. #running-req: %d, #token: %d, token usage: %.2f, gen throughput (token/s): %.2f, "
             "#queue-req: %d",
-            *(num_running, self._pages.num_used_tokens, self._usage(), rate, len(self._scheduler.waiting)),
+            *(num_running, self._pages.num_used_tokens, self._usage(), rate, self._scheduler.num_waiting),
         )
 
     def _usage(self) -> float:

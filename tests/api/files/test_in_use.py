@@ -182,7 +182,7 @@ def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, 
     ],
 )
 def test_a_store_that_cannot_is_told_with_the_reason(
-    tmp_path, store, monkeypatch, error, status, code, header
+    tmp_path, store, monkeypatch, caplog, error, status, code, header
 ):
     async def failing(chunks, describe):
         async for _ in chunks:
@@ -196,4 +196,5 @@ def test_a_store_that_cannot_is_told_with_the_reason(
     assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
     assert reply.json()["error"]["message"] == str(error)
     assert reply.headers[header[0]] == header[1]
+    assert f"POST /v1/files failed: {error}" in caplog.text
     assert len({"x-should-retry", "retry-after"} & set(reply.headers)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 import subprocess
@@ -44,10 +45,9 @@ def head(length: int | None, *extra: str) -> bytes:
 
 
 def endless() -> Iterator[bytes]:
-    """Yield the beginning of a form, and a file without an end."""
+    """Yield the beginning of a form, and a file of 16 GiB."""
     yield upload_form()[:-16]
-    while True:
-        yield bytes(MIB)
+    yield from itertools.repeat(bytes(MIB), 2**14)
 
 
 def received(connection: socket.socket) -> bytes:

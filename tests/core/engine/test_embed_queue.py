@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmfw.core.engine.deferral import Limits
 from llmfw.core.engine.embed_queue import MAX_PADDING, SLACK, EmbedQueue
 from llmfw.core.request import EmbedRequest
 
@@ -51,3 +52,41 @@ def test_a_removed_request_is_not_taken():
     queue.remove(EmbedRequest(id="0", prompts=[[7] * 5] * 2))
     assert [waiting.request.id for waiting in queue.take()] == ["1"]
     assert queue.take() == []
+
+
+def mixed_queue(live: list[list[int]], deferrable: list[list[int]], share: float) -> EmbedQueue:
+    queue = EmbedQueue(BUDGET, batch_size=6, window_tokens=200, share=share)
+    for name, lengths in (("live", live), ("batch", deferrable)):
+        for i, sizes in enumerate(lengths):
+            prompts = [[7] * size for size in sizes]
+            queue.add(EmbedRequest(id=f"{name} {i}", prompts=prompts, deferrable=name == "batch"))
+    return queue
+
+
+@given(LENGTHS, LENGTHS, st.sampled_from([0.0, 0.5, 1.0]))
+def test_live_prompts_are_taken_as_if_alone_and_others_within_their_share(live, deferrable, share):
+    queue, alone = mixed_queue(live, deferrable, share), mixed_queue(live, [], share)
+    while expected := alone.take():
+        batch = queue.take()
+        assert batch[: len(expected)] == expected
+        sizes = [len(waiting.prompt) for waiting in batch[len(expected) :]]
+        assert all(waiting.request.deferrable for waiting in batch[len(expected) :])
+        assert len(sizes) <= share * 6
+        assert len(sizes) * max(sizes, default=0) <= share * BUDGET
+    while queue.take():
+        pass
+    assert len(queue) == 0
+
+
+def test_a_share_is_taken_beside_live_prompts():
+    queue = mixed_queue([[8]], [[8, 8, 8, 8]], share=0.5)
+    assert [waiting.request.deferrable for waiting in queue.take()] == [False, True, True, True]
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, BUDGET), st.integers(0, 9))
+def test_deferrable_prompts_alone_keep_the_limits_given(lengths, places, tokens, tokens_per_place):
+    queue = mixed_queue([], lengths, share=0)
+    while batch := queue.take(Limits(places, tokens, tokens_per_place)):
+        longest = max(len(waiting.prompt) for waiting in batch)
+        assert len(batch) == 1 or len(batch) * (longest + tokens_per_place) <= tokens
+        assert len(batch) <= places

@@ -3,129 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
 import pytest
 
 from llmfw.core.engine.admission import NewTokenRatio
-from llmfw.core.engine.constraint import constraint_of
-from llmfw.core.engine.kv_pool import KVPool
-from llmfw.core.engine.plan import BatchPlan, StepResult
-from llmfw.core.engine.prefix_cache import NoPrefixCache
-from llmfw.core.engine.radix_cache import RadixCache
-from llmfw.core.engine.scheduler import Scheduler
-from llmfw.core.engine.sequence_pages import SequencePages
 from llmfw.core.policy import SchedulePolicy
-from llmfw.core.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
+from llmfw.core.request import Thinking
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 
-from .hashed_model import HashedModel
-
-STOP = 0
-VOCAB_SIZE = 23
-
-
-class Driver:
-    """A scheduler and a hashed model, with a look at every request's output. `depth` plans run ahead."""
-
-    def __init__(
-        self,
-        *,
-        policy: type[SchedulePolicy] = FCFS,
-        page_size: int = 1,
-        num_tokens: int = 256,
-        budget: int = 32,
-        max_running: int = 8,
-        overlap: bool = False,
-        cached: bool = True,
-        chunked: bool = True,
-        conservativeness: float = 1.0,
-    ) -> None:
-        pool = KVPool(num_tokens // page_size, page_size)
-        cache = RadixCache(pool) if cached else NoPrefixCache()
-        self.max_len = pool.num_pages * page_size
-        self.pages = SequencePages(pool, cache, max_running, self.max_len)
-        self.scheduler = Scheduler(
-            self.pages,
-            policy(policy.Options()),
-            NewTokenRatio(conservativeness),
-            max_running=max_running,
-            prefill_budget=budget,
-            chunked=chunked,
-        )
-        self.model = HashedModel(self.pages, VOCAB_SIZE)
-        self.depth = int(overlap)
-        self.launched: deque[tuple[BatchPlan, StepResult]] = deque()
-        self.output: dict[str, list[int]] = {}
-        self.ended: dict[str, FinishReason] = {}
-        self.cached: dict[str, int] = {}
-        self.requests: dict[str, Request] = {}
-
-    def add(
-        self,
-        request_id: str,
-        prompt: list[int],
-        max_tokens: int,
-        *,
-        stops: bool = False,
-        thinking: Thinking | None = None,
-    ) -> None:
-        sampling = SamplingParams(max_tokens=max_tokens)
-        eos = (STOP,) if stops else ()
-        request = Request(
-            id=request_id, prompt=prompt, sampling=sampling, eos_token_ids=eos, thinking=thinking
-        )
-        self.requests[request_id] = request
-        self.output[request_id] = []
-        self.scheduler.add(request, constraint_of(request, None))
-
-    def abort(self, request_id: str) -> None:
-        self.scheduler.abort(request_id)
-        self.ended.setdefault(request_id, FinishReason.ABORT)
-
-    def step(self) -> BatchPlan:
-        plan = self.scheduler.schedule()
-        if plan.sequences:
-            self.launched.append((plan, StepResult(self.model.run(plan))))
-        if self.launched and (len(self.launched) > self.depth or not plan.sequences):
-            for event in self.scheduler.commit(*self.launched.popleft()):
-                self._take(event)
-        return plan
-
-    def finish(self) -> None:
-        for _ in range(100_000):
-            if not (self.scheduler.has_work or self.launched):
-                break
-            self.step()
-        assert not self.scheduler.has_work, "some request never ends"
-        self.pages.check_nothing_leaked()
-
-    def check_outputs(self) -> None:
-        for request_id, request in self.requests.items():
-            assert request.sampling.max_tokens is not None
-            whole = self.model.expected(
-                request.prompt, request.sampling.max_tokens, request.eos_token_ids, forced_tokens(request)
-            )
-            if self.ended[request_id] is FinishReason.ABORT:
-                assert self.output[request_id] == whole[: len(self.output[request_id])]
-            else:
-                assert self.output[request_id] == whole
-
-    def _take(self, event: TokenEvent) -> None:
-        assert event.id not in self.ended, "an event after the end"
-        self.output[event.id] += event.token_ids
-        self.cached.setdefault(event.id, event.cached_tokens)
-        if event.finish_reason:
-            self.ended[event.id] = event.finish_reason
-
-
-def forced_tokens(request: Request) -> dict[int, int]:
-    """Return the tokens that a spent budget forces, by their place in the output."""
-    if request.thinking is None:
-        return {}
-    assert request.thinking.budget is not None
-    return dict(enumerate(request.thinking.end, request.thinking.budget))
+from .driver import VOCAB_SIZE, Driver, drive_at_random
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -155,34 +42,6 @@ def test_a_hundred_thousand_random_operations_leak_share_and_lose_nothing(
     assert num_retractions > 0
 
 
-def drive_at_random(driver: Driver, rng: random.Random, count: int) -> int:
-    shared = [[rng.randrange(1, VOCAB_SIZE) for _ in range(20)] for _ in range(3)]
-    for i in range(count):
-        draw = rng.random()
-        if draw < 0.25 and len(driver.scheduler.waiting) < 20:
-            prompt = rng.choice(shared)[: rng.randrange(21)] + [rng.randrange(VOCAB_SIZE) for _ in range(8)]
-            prompt = prompt[: rng.randrange(1, driver.max_len)]
-            most = min(60, driver.max_len - len(prompt))
-            driver.add(
-                f"{i}",
-                prompt,
-                rng.randrange(1, most + 1),
-                stops=rng.random() < 0.5,
-                thinking=draw_thinking(rng) if not driver.depth and rng.random() < 0.5 else None,
-            )
-        elif draw < 0.27 and driver.requests:
-            driver.abort(rng.choice(list(driver.requests)))
-        else:
-            driver.step()
-    return count
-
-
-def draw_thinking(rng: random.Random) -> Thinking:
-    """Return thinking whose end comes after a while and is jumped over: no model says it by itself."""
-    end = range(VOCAB_SIZE, VOCAB_SIZE + rng.randrange(1, 20))
-    return Thinking(end=tuple(end), is_open=True, budget=rng.randrange(10))
-
-
 def test_forced_tokens_are_computed_together_within_the_budget() -> None:
     driver = Driver(budget=4)
     driver.add("a", [1] * 3, 50, thinking=Thinking(end=tuple(range(30, 40)), is_open=True, budget=2))
@@ -203,16 +62,16 @@ def test_a_pool_that_runs_full_retracts_and_loses_nothing() -> None:
 
 def test_retraction_takes_those_with_the_least_output_and_expects_more_afterwards() -> None:
     driver = Driver(num_tokens=100, max_running=4, conservativeness=0.1)
-    before = driver.scheduler._ratio.value
+    before = driver.scheduler.live.ratio.value
     driver.add("old", [1] * 10, 60)
     for _ in range(20):
         driver.step()
     driver.add("new", [2] * 10, 50)
     for _ in range(40):
         driver.step()
-    assert [seq.id for seq in driver.scheduler.waiting] == ["new"]
+    assert [seq.id for seq in driver.scheduler.live.waiting] == ["new"]
     assert driver.scheduler.num_retractions == 1
-    assert driver.scheduler._ratio.value > before
+    assert driver.scheduler.live.ratio.value > before
 
 
 def test_ratio_after_a_retraction_is_that_of_seed_log() -> None:

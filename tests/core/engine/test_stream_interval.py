@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.engine.stream_interval import StreamInterval
-from llmfw.core.request import FinishReason, TokenEvent, TokenLogprob
+from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprob
 
 
 def events(request_id: str, num: int) -> list[TokenEvent]:
@@ -43,3 +43,28 @@ def test_what_was_aborted_is_forgotten() -> None:
     streams.forget(["a"])
     again = TokenEvent("a", [5])
     assert streams.pass_on([again]) == [again]
+
+
+def asking(request_id: str, interval: int | None) -> Request:
+    return Request(id=request_id, prompt=[1], sampling=SamplingParams(), stream_interval=interval)
+
+
+def test_a_request_may_ask_for_an_interval_of_its_own() -> None:
+    streams = StreamInterval(1)
+    for request_id, interval in (("a", 4), ("b", None)):
+        streams.begin(asking(request_id, interval))
+    made = {"a": events("a", 10), "b": events("b", 10)}
+    sent = [event for pair in zip(*made.values(), strict=True) for event in streams.pass_on(list(pair))]
+    assert [len(event.token_ids) for event in sent if event.id == "a"] == [1, 4, 4, 1]
+    assert [len(event.token_ids) for event in sent if event.id == "b"] == [1] * 10
+
+
+def test_what_a_request_asked_for_ends_with_it() -> None:
+    streams = StreamInterval(1)
+    streams.begin(asking("ended", 4))
+    streams.begin(asking("aborted", 4))
+    streams.pass_on([TokenEvent("ended", [1], FinishReason.STOP)])
+    streams.forget(["aborted"])
+    for request_id in ("ended", "aborted"):
+        again = events(request_id, 3)
+        assert [event for one in again for event in streams.pass_on([one])] == again
