@@ -38,7 +38,7 @@ PIECE = 2**20
 MARK = "run"  # of the names under which outputs are written: the folder's lock keeps others away
 
 
-class Job:
+class FileRun:
     """One attempt at a file of requests.
 
     Args:

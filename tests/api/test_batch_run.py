@@ -111,6 +111,13 @@ def test_a_folder_that_was_there_stays_and_one_that_was_not_goes(folder: Path, r
     assert names(folder) == ["in.jsonl", "model", "old", "out.jsonl"]
 
 
+def test_what_a_crash_has_left_of_a_folder_that_was_being_removed_goes(folder: Path, run: Run) -> None:
+    write_requests(folder / "in.jsonl", [request("a")])
+    (folder / "out.jsonl.llmfw.gone" / "files").mkdir(parents=True)
+    assert run().exit_code == 0
+    assert names(folder) == ["in.jsonl", "model", "out.jsonl"]
+
+
 def test_a_folder_of_something_else_is_refused_and_not_touched(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     before = names(folder / "model")
@@ -198,7 +205,7 @@ def test_results_of_two_models_are_not_mixed(folder: Path, run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_kills_at_any_moment_lose_and_double_nothing(folder: Path, run: Run, seed: int) -> None:
     rng = random.Random(seed)
     requests = [request(f"bad{n}", temperature=-1) for n in range(50)]

@@ -106,7 +106,7 @@ def run_command(
 
     from ...event_loop import run_to_end
     from ...offline.folder import RunFolder, Subject, digest_of
-    from ...offline.run import Job
+    from ...offline.run import FileRun
 
     size, sha256 = digest_of(file)
     subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)
@@ -116,8 +116,8 @@ def run_command(
         if folder.is_resumed:
             meter.note(f"going on with what is in {folder.path}")
         shown = _Shown(meter)
-        job = Job(file, subject, endpoint, output, errors, shown.show)
-        record = run_to_end(_until_signal(job.run(engine, config, plugins)))
+        work = FileRun(file, subject, endpoint, output, errors, shown.show)
+        record = run_to_end(_until_signal(work.run(engine, config, plugins)))
     if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)
         raise click.exceptions.Exit(128 + record)
