@@ -65,7 +65,8 @@ class Job:
                 pass
         except asyncio.CancelledError:
             with contextlib.suppress(LLMFWError, KeyError, TimeoutError):
-                await asyncio.wait_for(self._buffer.flush(), LAST_WORDS_S)
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._buffer.flush()
             raise
 
     async def _step(self) -> bool:

@@ -57,7 +57,8 @@ class ResultBuffer:
         while True:
             await self._filled.wait()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._full.wait(), WAIT_S)
+                async with asyncio.timeout(WAIT_S):
+                    await self._full.wait()
             await self._write_all()
 
     async def flush(self) -> None:

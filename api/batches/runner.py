@@ -107,7 +107,8 @@ class BatchRunner:
                 next_look = time.monotonic() + self._look_s
             patience.relieve()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_look - time.monotonic()))
+                async with asyncio.timeout(max(0.0, next_look - time.monotonic())):
+                    await self._wake.wait()
             self._wake.clear()
 
     async def _look_at_engine(self) -> None:

@@ -13,9 +13,11 @@ from ..config import EngineConfig
 from ..errors import ConfigError, ContextLengthError, RequestError
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
 from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
+from .deferral import Limits
 from .devices import choose_device
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
+from .latency_guard import LatencyGuard
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +40,12 @@ class _Open:
 
     Attributes:
         vectors: of its prompts, by index, as bytes.
+        seconds: that its batches have taken.
     """
 
     request: EmbedRequest
     vectors: dict[int, bytes] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class EmbeddingEngine:
@@ -51,12 +55,14 @@ class EmbeddingEngine:
         info: what the engine is.
         encoder: computes batches.
         queue: decides which.
+        guard: bounds batches of deferrable prompts.
     """
 
-    def __init__(self, info: EngineInfo, encoder: Encoder, queue: EmbedQueue) -> None:
+    def __init__(self, info: EngineInfo, encoder: Encoder, queue: EmbedQueue, guard: LatencyGuard) -> None:
         self.info = info
         self._encoder = encoder
         self._queue = queue
+        self._guard = guard
         self._open: dict[str, _Open] = {}
 
     @classmethod
@@ -81,7 +87,7 @@ class EmbeddingEngine:
             *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
             *(batch_tokens, batch_size, info.max_model_len),
         )
-        return cls(info, encoder, queue)
+        return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)))
 
     @property
     def has_work(self) -> bool:
@@ -108,7 +114,8 @@ class EmbeddingEngine:
 
     def step(self) -> list[TokenEvent]:
         """Compute one batch; return the vectors of each request that has all of them now."""
-        batch = self._queue.take()
+        begun = self._guard.begin()
+        batch = self._queue.take(self._guard.limits())
         if not batch:
             return []
         vectors = self._encoder.encode(
@@ -121,8 +128,10 @@ class EmbeddingEngine:
             "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
             *(len(batch), sum(len(waiting.prompt) for waiting in batch), len(self._queue)),
         )
+        longest = max(len(waiting.prompt) for waiting in batch)
+        seconds = self._guard.end(begun, len(batch), len(batch) * longest)
         touched = dict.fromkeys(waiting.request.id for waiting in batch)
-        return [event for request_id in touched if (event := self._finish(request_id)) is not None]
+        return [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
 
     def stats(self) -> EngineStats:
         """Return the engine's figures. Between two steps nothing runs; prompts wait."""
@@ -135,10 +144,15 @@ class EmbeddingEngine:
             num_deferrable_waiting=self._queue.num_deferrable,
         )
 
-    def _finish(self, request_id: str) -> TokenEvent | None:
+    def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:
+        """Return the end of a request, if a batch of so many seconds has brought it."""
         made = self._open[request_id]
+        made.seconds += seconds
         count = len(made.request.prompts)
-        if len(made.vectors) < count:
+        is_whole = len(made.vectors) == count
+        if not made.request.deferrable:
+            self._guard.note_live(made.seconds if is_whole else None)
+        if not is_whole:
             return None
         del self._open[request_id]
         vectors = b"".join(made.vectors[index] for index in range(count))

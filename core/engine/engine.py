@@ -30,10 +30,12 @@ from .admission import NewTokenRatio
 from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
 from .constraint import constraint_of
+from .deferral import Limits
 from .devices import choose_device, gigabytes
 from .grammars import Grammars, choose_grammars
 from .kv_pool import KVPool
 from .kv_storage import KVStorage
+from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
 from .plan import BatchPlan
@@ -58,6 +60,7 @@ class Engine:
         scheduler, pages, runner: the parts, built for each other.
         grammars: of the requests that have one.
         step_log: is told of each launched step.
+        guard: bounds steps of deferrable sequences.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -70,6 +73,7 @@ class Engine:
         runner: ModelRunner,
         grammars: Grammars,
         step_log: StepLog,
+        guard: LatencyGuard,
         *,
         overlap: bool,
         random_seed: int,
@@ -81,11 +85,12 @@ class Engine:
         self._grammars = grammars
         self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
         self._step_log = step_log
+        self._guard = guard
         self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
-        self._launched: tuple[BatchPlan, LaunchedStep] | None = None
+        self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
     def build(cls, config: EngineConfig, registry: Registry) -> Engine:
@@ -115,6 +120,8 @@ class Engine:
             chunked=capacity.chunked,
             share=config.batch_share,
         )
+        overlap = device.type == "cuda" if config.overlap is None else config.overlap
+        whole = Limits(capacity.max_running, capacity.prefill_budget)
         sampler = Sampler(capacity.max_running, model.vocab_size, device)
         return cls(
             _describe(config, model, capacity, device, attention),
@@ -123,7 +130,8 @@ class Engine:
             ModelRunner(model, backend, sampler, pages.table, config.page_size, device),
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
-            overlap=device.type == "cuda" if config.overlap is None else config.overlap,
+            LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            overlap=overlap,
             random_seed=config.random_seed,
         )
 
@@ -168,11 +176,12 @@ class Engine:
     def step(self) -> list[TokenEvent]:
         """Run one step; return what became known by it."""
         events = self._take_compiled()
-        plan = self._scheduler.schedule()
+        begun = self._guard.begin()
+        plan = self._scheduler.schedule(self._guard.limits())
         assert plan.sequences or self._launched or not self._scheduler.has_work, (
             "nothing runs, and nothing can"
         )
-        events += self._run_ahead(plan) if self._overlap else self._run(plan)
+        events += self._run_ahead(plan, begun) if self._overlap else self._run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
@@ -201,7 +210,7 @@ class Engine:
     def _start(self, request: Request, grammar: Grammar) -> None:
         self._scheduler.add(request, constraint_of(request, grammar))
 
-    def _run(self, plan: BatchPlan) -> list[TokenEvent]:
+    def _run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
         """Run a plan to its end. Masks are made while the model runs."""
         if not plan.sequences:
             return []
@@ -209,21 +218,27 @@ class Engine:
         forward = self._runner.forward(plan)
         launched = self._runner.sample(forward, wait_for_masks())
         self._step_log.note(plan)
-        return self._scheduler.commit(plan, launched.result())
+        return self._commit(plan, launched, begun)
 
-    def _run_ahead(self, plan: BatchPlan) -> list[TokenEvent]:
+    def _run_ahead(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
         """Launch a plan, and finish the one before it."""
         events: list[TokenEvent] = []
         before, self._launched = self._launched, None
         if plan.sequences:
             forward = self._runner.forward(plan)
             if before is not None and _needs_last_tokens(plan):
-                events = self._scheduler.commit(before[0], before[1].result())
+                events = self._commit(*before)
                 before = None
-            self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)))
+            self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)), begun)
             self._step_log.note(plan)
         if before is not None:
-            events = self._scheduler.commit(before[0], before[1].result())
+            events = self._commit(*before)
+        return events
+
+    def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
+        """Wait for a launched step; return what became known by it."""
+        events = self._scheduler.commit(plan, launched.result())
+        self._guard.end_plan(plan, begun)
         return events
 
     def stats(self) -> EngineStats:

@@ -104,6 +104,17 @@ async def test_of_many_jobs_the_one_that_lasts_counts(files, store, batches, mon
     assert not raised.value.passing
 
 
+async def test_who_makes_a_job_of_a_file_can_keep_it_from_going_meanwhile(files, store, batches):
+    file_id = await stored(store)
+    async with files.deleting:
+        going = asyncio.create_task(files.delete(file_id))
+        await asyncio.sleep(0)
+        await files.find(file_id)
+        await batches.create(job(file_id, "validating"))
+    with pytest.raises(ConflictError):
+        await going
+
+
 async def test_what_has_expired_goes_but_for_the_input_of_an_unfinished_job(files, store, batches):
     gone, later, needed = await stored(store, 100), await stored(store, 200), await stored(store, 100)
     part = await stored(store, 100, space="upload_1")

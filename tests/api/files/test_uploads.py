@@ -21,7 +21,11 @@ from llmfw.api.schemas.files import CompleteRequest, UploadRequest
 from llmfw.core.errors import ConflictError, NotFoundError, RequestError, StorageError
 from llmfw.plugins.store_memory.batches import MemoryBatches
 from llmfw.plugins.store_memory.files import MemoryFiles
+from llmfw.plugins.store_sqlite.batches import SqliteBatches
+from llmfw.plugins.store_sqlite.files import SqliteFiles
 
+from ...doubles.echo_engine import EchoEngine
+from ...doubles.serving import byte_tokenizer, serving
 from .forms import BOUNDARY, form, part
 
 MIB = 2**20
@@ -279,3 +283,20 @@ async def test_a_file_is_no_upload(uploads, store):
     upload = await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
     with pytest.raises(NotFoundError):
         await uploads.cancel(upload.file.id)
+
+
+def test_files_and_uploads_outlive_a_restart_of_the_server(tmp_path):
+    def stores() -> dict[str, object]:
+        return {"files": SqliteFiles(tmp_path), "batches": SqliteBatches(tmp_path)}
+
+    (tmp_path / "model").mkdir()
+    tokenizer = byte_tokenizer(tmp_path / "model")
+    with serving(EchoEngine(), tokenizer, stores=stores()) as server, server.openai() as sdk:
+        file = sdk.files.create(file=("日本/\n", b"kept"), purpose="batch")
+        upload = sdk.uploads.create(bytes=4, filename="a", mime_type="x", purpose="batch")
+        part_ids = [sdk.uploads.parts.create(upload.id, data=data).id for data in (b"ab", b"cd")]
+    with serving(EchoEngine(), tokenizer, stores=stores()) as server, server.openai() as sdk:
+        assert sdk.files.retrieve(file.id) == file
+        assert sdk.files.content(file.id).read() == b"kept"
+        done = sdk.uploads.complete(upload.id, part_ids=part_ids)
+        assert sdk.files.content(done.file.id).read() == b"abcd"

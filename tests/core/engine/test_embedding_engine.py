@@ -218,3 +218,15 @@ def test_the_engine_has_the_interface_of_the_other(tmp_path):
 
     wanted = {name for name in vars(Engine) if not name.startswith("_")}
     assert wanted <= {name for name in vars(EmbeddingEngine) if not name.startswith("_")}
+
+
+def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batches(tmp_path):
+    engine = build(save_encoder(tmp_path), chunked_prefill_size=256)
+    engine.add(EmbedRequest(id="batch", prompts=[[5] * 8] * 64, deferrable=True))
+    assert engine.step() == []
+    assert engine.stats().num_deferrable_waiting == 32
+    engine.add(EmbedRequest(id="live", prompts=[[5] * 8]))
+    assert [event.id for event in engine.step()] == ["live"]
+    assert engine._guard.limits().tokens_per_place == 1
+    events = [event.id for _ in range(64) if engine.has_work for event in engine.step()]
+    assert events == ["batch"]

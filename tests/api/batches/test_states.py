@@ -1,0 +1,86 @@
+"""The state machine: whatever happens in whatever order, a job moves as OpenAI's does, and its time stamps say how."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types import Batch
+
+from llmfw.api.batches import states
+from llmfw.api.batches.view import view
+from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
+
+WRONG = [BatchError(code="invalid_json_line", message="no", line=1)]
+EVENTS = {
+    "accepted": lambda r, now: states.accepted(r, 3, "demo", now),
+    "rejected": lambda r, now: states.rejected(r, WRONG, now),
+    "cancelling": states.cancelling,
+    "counted": lambda r, now: states.counted(r, 3, "demo"),
+    "done": lambda r, now: states.finalizing(r, "completed", now),
+    "expired": lambda r, now: states.finalizing(r, "expired", now),
+    "lost": lambda r, now: states.finalizing(r, "failed", now, WRONG),
+    "named": lambda r, now: states.named(r),
+    "ended": lambda r, now: states.ended(r, now, BatchUsage()),
+}
+
+
+def new_record(**fields: object) -> BatchRecord:
+    known: dict[str, object] = {
+        "id": "batch_1",
+        "endpoint": "/v1/embeddings",
+        "input_file_id": "file-1",
+        "completion_window": "24h",
+        "status": "validating",
+        "created_at": 10,
+        "expires_at": 20,
+    }
+    return BatchRecord(**(known | fields))  # type: ignore[arg-type]
+
+
+def stamps(record: BatchRecord) -> dict[str, int]:
+    """Return the time stamps that are set, but for those of its making."""
+    found = {name: getattr(record, name) for name in record.__struct_fields__ if name.endswith("_at")}
+    return {k: v for k, v in found.items() if v is not None and k not in ("created_at", "expires_at")}
+
+
+@given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=30))
+def test_each_move_is_one_of_the_machine_and_stamps_its_time(names: list[str]) -> None:
+    record, now = new_record(), 10
+    for name in names:
+        now += 1
+        try:
+            new = EVENTS[name](record, now)
+        except AssertionError:
+            continue
+        if new.status != record.status:
+            assert new.status in states.NEXT[record.status]
+            assert stamps(new) == stamps(record) | {f"{new.status}_at": now}
+        else:
+            assert stamps(new) == stamps(record)
+        record = new
+        Batch.model_validate(msgspec.to_builtins(view(record)), strict=True)
+    assert list(stamps(record).values()) == [s for s in stamps(record).values() if s > 10]
+    assert len(ENDED & {name.removesuffix("_at") for name in stamps(record)}) == (record.status in ENDED)
+
+
+@pytest.mark.parametrize("status", sorted(states.NEXT))
+def test_what_has_not_ended_can_be_cancelled_once(status: str) -> None:
+    assert states.may_be_cancelled(status) == (status not in ENDED | {"cancelling"})
+
+
+def test_files_get_their_names_once() -> None:
+    first = states.named(new_record(status="finalizing", num_completed=2, num_failed=0))
+    assert first.output_file_id is not None
+    assert first.output_file_id.startswith("file-")
+    assert first.error_file_id is None
+    assert states.named(first) == first
+
+
+@pytest.mark.parametrize("status", ["finalizing", "cancelling"])
+def test_clients_are_told_of_files_only_at_the_end(status: str) -> None:
+    record = states.named(new_record(status=status, num_completed=2, num_failed=1))
+    assert (view(record).output_file_id, view(record).error_file_id) == (None, None)
+    ended = view(states.ended(record, 30, BatchUsage()))
+    assert (ended.output_file_id, ended.error_file_id) == (record.output_file_id, record.error_file_id)

@@ -1,0 +1,185 @@
+"""Batch stores that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from llmfw.core.batch_store import BatchRecord, BatchResults, LineResult
+from llmfw.core.testing import BatchStoreTests
+from llmfw.plugins.store_memory.batches import MemoryBatches, MemoryResults
+
+
+class WithResults(MemoryBatches):
+    """A store whose results are of another kind."""
+
+    made: type[MemoryResults]
+
+    async def create(self, record: BatchRecord) -> None:
+        await super().create(record)
+        self._results[record.id] = self.made(record.id)
+
+
+class CountsDoubles(WithResults):
+    class made(MemoryResults):  # noqa: N801
+        def counted(self, record: BatchRecord) -> BatchRecord:
+            self.extra = getattr(self, "extra", 0)
+            right = super().counted(record)
+            return msgspec.structs.replace(right, num_completed=right.num_completed + self.extra)
+
+        async def add(self, results: Sequence[LineResult]) -> None:
+            before = set(await self.done())
+            self.extra = getattr(self, "extra", 0) + sum(r.line in before and not r.failed for r in results)
+            await super().add(results)
+
+
+class KeepsTheLast(WithResults):
+    class made(MemoryResults):  # noqa: N801
+        async def add(self, results: Sequence[LineResult]) -> None:
+            await super().add(results)
+            for result in results:
+                if self._lines is not None and self._lines[result.line].failed == result.failed:
+                    self._lines[result.line] = result
+
+
+class InTheOrderOfArrival(WithResults):
+    class made(MemoryResults):  # noqa: N801
+        async def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
+            yield [result.data for result in self._kept().values() if result.failed == failed]
+
+
+class LosesTheLast(WithResults):
+    class made(MemoryResults):  # noqa: N801
+        async def add(self, results: Sequence[LineResult]) -> None:
+            await super().add(results[:49] if len(results) > 50 else results)
+
+
+class IgnoresExpected(MemoryBatches):
+    async def update(self, record: BatchRecord, *, expected: str) -> bool:
+        return await super().update(record, expected=(await self.get(record.id)).status)
+
+
+class LooksTooEarly(MemoryBatches):
+    async def update(self, record: BatchRecord, *, expected: str) -> bool:
+        found = (await self.get(record.id)).status
+        await asyncio.sleep(0)
+        return found == expected and await super().update(record, expected=(await self.get(record.id)).status)
+
+
+class BelievesCounts(MemoryBatches):
+    async def update(self, record: BatchRecord, *, expected: str) -> bool:
+        done = await super().update(record, expected=expected)
+        if done and record.id not in self._results:
+            self._records[record.id] = record
+        return done
+
+
+class HasTwoOwners(MemoryBatches):
+    async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
+        free = batch_id not in self._leases
+        await asyncio.sleep(0)
+        return await super().lease(batch_id, owner, seconds) or free
+
+
+class LeasesForEver(MemoryBatches):
+    async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
+        return await super().lease(batch_id, owner, seconds and 3600)
+
+
+class AnyoneGivesUp(MemoryBatches):
+    async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
+        if not seconds:
+            self._leases.pop(batch_id, None)
+        return await super().lease(batch_id, owner, seconds)
+
+
+class KeepsResults(MemoryBatches):
+    def results(self, batch_id: str) -> BatchResults:
+        self.all = getattr(self, "all", {})
+        if batch_id in self._results:
+            self.all[batch_id] = self._results[batch_id]
+            self.all[batch_id].drop = lambda: None
+        return self.all[batch_id]
+
+
+class ForgetsTheModel(MemoryBatches):
+    async def create(self, record: BatchRecord) -> None:
+        await super().create(msgspec.structs.replace(record, model=None))
+
+
+class ListsTheEnded(MemoryBatches):
+    async def list(self, *, unfinished: bool = False, **options: Any) -> Sequence[BatchRecord]:
+        return await super().list(**options)
+
+
+class OfKind(BatchStoreTests):
+    kind: Callable[[Path], MemoryBatches]
+
+    @pytest.fixture
+    def open_store(self) -> Callable[[Path], MemoryBatches]:
+        return type(self).kind
+
+
+class TestCountsDoubles(OfKind):
+    kind = CountsDoubles
+
+
+class TestKeepsTheLast(OfKind):
+    kind = KeepsTheLast
+
+
+class TestInTheOrderOfArrival(OfKind):
+    kind = InTheOrderOfArrival
+
+
+class TestLosesTheLast(OfKind):
+    kind = LosesTheLast
+
+
+class TestIgnoresExpected(OfKind):
+    kind = IgnoresExpected
+
+
+class TestLooksTooEarly(OfKind):
+    kind = LooksTooEarly
+
+
+class TestBelievesCounts(OfKind):
+    kind = BelievesCounts
+
+
+class TestHasTwoOwners(OfKind):
+    kind = HasTwoOwners
+
+
+class TestLeasesForEver(OfKind):
+    kind = LeasesForEver
+
+
+class TestAnyoneGivesUp(OfKind):
+    kind = AnyoneGivesUp
+
+
+class TestKeepsResults(OfKind):
+    kind = KeepsResults
+
+
+class TestForgetsTheModel(OfKind):
+    kind = ForgetsTheModel
+
+
+class TestListsTheEnded(OfKind):
+    kind = ListsTheEnded
+
+
+class TestForgetsAll(OfKind):
+    kind = MemoryBatches
+
+    @pytest.fixture
+    def survives_reopening(self) -> bool:
+        return True

@@ -1,0 +1,140 @@
+"""File stores that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmfw.core.file_store import Describe, FileRecord
+from llmfw.core.testing import FileStoreTests
+from llmfw.plugins.store_memory.files import MemoryFiles
+
+
+class LosesTheLastChunk(MemoryFiles):
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        whole = [chunk async for chunk in chunks]
+
+        async def most() -> AsyncIterator[bytes]:
+            for chunk in whole[:-1]:
+                yield chunk
+
+        return await super().put(most(), lambda size: describe(sum(map(len, whole))))
+
+
+class IsOneByteOff(MemoryFiles):
+    async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        async for piece in super().read(file_id, start, None if end is None else end + 1):
+            yield piece
+
+
+class KeepsHalves(MemoryFiles):
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        async def until_it_breaks() -> AsyncIterator[bytes]:
+            with contextlib.suppress(Exception):
+                async for chunk in chunks:
+                    yield chunk
+
+        record = await super().put(until_it_breaks(), describe)
+        async for _ in chunks:
+            pass
+        return record
+
+
+class MixesVersions(MemoryFiles):
+    async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        end = self._files[file_id][0].bytes if end is None else end
+        while start < end:
+            async for piece in super().read(file_id, start, min(end, start + 2**18)):
+                yield piece
+            start += 2**18
+
+
+class MixesSpaces(MemoryFiles):
+    async def list(self, **options: Any) -> Sequence[FileRecord]:
+        found = await super().list(**options)
+        return found or await super().list(**options | {"space": "parts"})
+
+
+class NeedsItsCursor(MemoryFiles):
+    async def list(self, *, after: str | None = None, **options: Any) -> Sequence[FileRecord]:
+        return (
+            []
+            if after is not None and after not in self._files
+            else await super().list(after=after, **options)
+        )
+
+
+class ExpiresLate(MemoryFiles):
+    async def expired(self, now: float) -> Sequence[FileRecord]:
+        return [record for record in await super().expired(now) if record.expires_at != now]
+
+
+class CleansNames(MemoryFiles):
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        def cleaned(size: int) -> FileRecord:
+            record = describe(size)
+            fields = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
+            return FileRecord(**fields | {"filename": Path(record.filename).name})
+
+        return await super().put(chunks, cleaned)
+
+
+class DeletesAnything(MemoryFiles):
+    async def delete(self, file_id: str) -> None:
+        self._files.pop(file_id, None)
+
+
+class OfKind(FileStoreTests):
+    kind: Callable[[Path], MemoryFiles]
+
+    @pytest.fixture
+    def open_store(self) -> Callable[[Path], MemoryFiles]:
+        return type(self).kind
+
+
+class TestLosesTheLastChunk(OfKind):
+    kind = LosesTheLastChunk
+
+
+class TestIsOneByteOff(OfKind):
+    kind = IsOneByteOff
+
+
+class TestKeepsHalves(OfKind):
+    kind = KeepsHalves
+
+
+class TestMixesVersions(OfKind):
+    kind = MixesVersions
+
+
+class TestMixesSpaces(OfKind):
+    kind = MixesSpaces
+
+
+class TestNeedsItsCursor(OfKind):
+    kind = NeedsItsCursor
+
+
+class TestExpiresLate(OfKind):
+    kind = ExpiresLate
+
+
+class TestCleansNames(OfKind):
+    kind = CleansNames
+
+
+class TestDeletesAnything(OfKind):
+    kind = DeletesAnything
+
+
+class TestForgetsAll(OfKind):
+    kind = MemoryFiles
+
+    @pytest.fixture
+    def survives_reopening(self) -> bool:
+        return True
