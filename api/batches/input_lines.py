@@ -1,7 +1,7 @@
 """The lines of a job's input file, read in pieces.
 
 Never more than a piece of the file, and the line that goes over its end, is in memory. Whoever reads gives the event
-loop back after a few milliseconds of work. Knows nothing of what is in a line.
+loop back after a millisecond of work. Knows nothing of what is in a line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llmfw.core.errors import LLMFWError
 from llmfw.core.file_store import FileStore
 
 MAX_LINE = 64 * 2**20
-SLICE_S = 0.002
+SLICE_S = 0.001
 BOM = b"\xef\xbb\xbf"
 
 

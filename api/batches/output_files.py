@@ -32,8 +32,9 @@ async def write_files(record: BatchRecord, results: BatchResults, files: FileSto
 async def _chunks(results: BatchResults, failed: bool, usage: UsageSum | None) -> AsyncIterator[bytes]:
     until = time.perf_counter() + SLICE_S
     async for lines in results.lines(failed=failed):
-        for line in lines if usage else ():
-            usage.add(line)  # type: ignore[union-attr]
+        for line in lines:
+            if usage is not None:
+                usage.add(line)
             if time.perf_counter() > until:
                 await asyncio.sleep(0)
                 until = time.perf_counter() + SLICE_S

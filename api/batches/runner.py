@@ -118,7 +118,7 @@ class BatchRunner:
             if self._means.window.total:
                 with contextlib.suppress(LLMFWError):
                     stats = await self._stats()
-                    self._means.window.look(getattr(stats, "num_deferrable_waiting", stats.num_waiting))
+                    self._means.window.look(stats.num_deferrable_waiting)
 
     async def _take_unfinished(self) -> None:
         """Take the jobs that nobody works on, the oldest first."""

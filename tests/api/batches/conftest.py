@@ -16,7 +16,7 @@ from ...doubles.serving import MARKERS, byte_tokenizer
 from .rig import fresh_stores
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "sqlite"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Return empty stores, by their names in `Stores`."""
     stores = fresh_stores(request.param, tmp_path)

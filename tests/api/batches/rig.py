@@ -24,6 +24,8 @@ from llmfw.core.file_store import FileRecord, FileStore
 from llmfw.core.ids import sortable_id
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
+from llmfw.plugins.store_sqlite.batches import SqliteBatches
+from llmfw.plugins.store_sqlite.files import SqliteFiles
 
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import LAST_MESSAGE, SERVED_NAME, AnyGrammar, memory_stores
@@ -198,6 +200,10 @@ async def kill(runner: BatchRunner) -> None:
 
 
 def fresh_stores(kind: str, folder: Path) -> dict[str, Any]:
-    """Return empty stores of a kind: "memory"."""
-    assert kind == "memory"
-    return memory_stores()
+    """Return empty stores of a kind: "memory", or "sqlite" in a folder."""
+    if kind == "memory":
+        return memory_stores()
+    return memory_stores() | {
+        "files": SqliteFiles(folder / "store"),
+        "batches": SqliteBatches(folder / "store"),
+    }

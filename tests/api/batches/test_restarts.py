@@ -79,6 +79,21 @@ async def test_a_job_goes_on_after_a_restart(
     assert record.status == ("cancelled" if cancel else "completed")
 
 
+async def test_a_second_cancel_changes_nothing(tokenizer: Tokenizer, stores: Stores) -> None:
+    faults = with_faults(stores)
+    async with running(tokenizer, stores) as rig:
+        faults.fail = held("put")
+        batch_id = await rig.create(chat_lines(2))
+        await rig.reaches(batch_id, "finalizing")
+        first = await rig.services.batches.cancel(batch_id)
+        await asyncio.sleep(1.1)  # a later time stamp would show
+        second = await rig.services.batches.cancel(batch_id)
+        faults.fail = lambda name: None
+        assert (await settled(rig, batch_id, 2)).status == "cancelled"
+    assert (first.status, second.status) == ("cancelling", "cancelling")
+    assert first.cancelling_at == second.cancelling_at
+
+
 @pytest.mark.parametrize("name", ["read", "add", "done", "put", "update", "lease"])
 @pytest.mark.parametrize(
     "error", [StorageError("locked"), ZeroDivisionError("a defect")], ids=["storage", "defect"]

@@ -19,7 +19,7 @@ class Results(MemoryResults):
     """Notes the sizes of groups, and fails so many times."""
 
     def __init__(self, failures: int = 0) -> None:
-        super().__init__()
+        super().__init__("batch_1")
         self.groups: list[int] = []
         self.failures = failures
 

@@ -160,12 +160,11 @@ def test_a_wrong_file_fails_and_says_why(sdk: openai.OpenAI, files: Stores) -> N
     assert (error.code, error.line, error.param) == ("model_not_found", 2, "body.model")
 
 
-def test_a_cancel_answers_cancelling_at_once_and_again(tokenizer: Tokenizer) -> None:
+def test_a_cancel_answers_cancelling_at_once(tokenizer: Tokenizer) -> None:
     stores = memory_stores()
     with serving(EchoEngine(delay=0.02), tokenizer, stores=stores) as served, served.openai() as sdk:
         batch = create(sdk, stores, [chat_line(f"c{i}", "x" * 300) for i in range(100)])
         assert sdk.batches.cancel(batch.id).status == "cancelling"
-        assert sdk.batches.cancel(batch.id).status in ("cancelling", "cancelled")
         batch = ended(sdk, batch)
         assert batch.status == "cancelled"
         assert len(lines_of(stores, batch.error_file_id)) == 100
