@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 from collections.abc import Generator
-from typing import Any
 
 import msgspec
 import uvicorn
@@ -24,6 +22,7 @@ from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
 from llmfw.core.plugins import Plugins
 
 from .app import create_app
+from .event_loop import run_to_end
 from .listen import bind, url_of
 from .parts import load_model_parts, open_stores, with_grammar_checker
 
@@ -43,7 +42,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
     setup_logging(server_config.log_level)
     logger.info("%s", _arguments_line(engine_config, server_config))
     with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
-        _runner()(_Serving(engine_config, server_config, plugins).run(sock))
+        run_to_end(_Serving(engine_config, server_config, plugins).run(sock))
 
 
 class Server(uvicorn.Server):
@@ -172,11 +171,3 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         timeout_graceful_shutdown=int(GRACE_S) + 3,
         server_header=False,
     )
-
-
-def _runner() -> Any:
-    if os.name == "posix":
-        import uvloop
-
-        return uvloop.run
-    return asyncio.run

@@ -26,14 +26,18 @@ WIDTH = 100
 
 def commands() -> str:
     """Return a section for each command, with its help as it is printed."""
-    cli = build_cli()
-    with click.Context(cli, info_name="llmfw") as ctx:
-        sections = [_help(cli, "llmfw")]
-        for name in cli.list_commands(ctx):
-            command = cli.get_command(ctx, name)
-            assert command is not None
-            sections.append(_help(command, f"llmfw {name}"))
-    return "\n".join(sections)
+    return "\n".join(_sections(build_cli(), "llmfw"))
+
+
+def _sections(command: click.Command, name: str) -> Iterator[str]:
+    """Yield the sections of a command and, if it is a group, of all that are below it."""
+    yield _help(command, name)
+    if isinstance(command, click.Group):
+        with click.Context(command, info_name=name) as ctx:
+            for below in command.list_commands(ctx):
+                found = command.get_command(ctx, below)
+                assert found is not None
+                yield from _sections(found, f"{name} {below}")
 
 
 def _help(command: click.Command, name: str) -> str:

@@ -66,9 +66,14 @@ def test_the_made_parts_are_fresh():
 
 
 def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
-    cli = build_cli()
-    for name in ("serve", "chat", "complete", "plugins"):
-        options = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
+    own = [build_cli().commands[name] for name in ("serve", "chat", "complete", "batch", "plugins")]
+    while own:
+        command = own.pop()
+        if isinstance(command, click.Group):
+            with click.Context(command) as ctx:
+                below = [command.get_command(ctx, name) for name in command.list_commands(ctx)]
+            own.extend(found for found in below if found is not None)
+        options = [option for option in command.params if isinstance(option, click.Option)]
         assert all(option.help for option in options)
         assert all(flag in text_of("cli.md") for option in options for flag in option.opts)
 

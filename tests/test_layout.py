@@ -26,6 +26,9 @@ LIGHT_COMMANDS = (
     "serve --help",
     "chat --help",
     "complete --help",
+    "batch --help",
+    "batch submit --help",
+    "batch run --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

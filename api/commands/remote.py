@@ -1,4 +1,4 @@
-"""What `llmfw chat` and `llmfw complete` share: their options, and a client of any OpenAI-compatible server.
+"""What the commands that speak to a server share: their options, and a client of any OpenAI-compatible server.
 
 httpx is imported when a request is made, so that the command line starts without it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Generator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,8 @@ import click
 from llmfw.core.errors import LLMFWError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 DEFAULT_URL = "http://127.0.0.1:30000"
@@ -25,7 +28,19 @@ _Command = Callable[..., Any]
 
 
 class RemoteError(LLMFWError):
-    """The server cannot be reached, or answers with an error."""
+    """The server cannot be reached, or answers with an error.
+
+    Args:
+        status: of the answer; None: there was none, or not the whole of it.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnreachableError(RemoteError):
+    """No answer came, or not the whole of one; a later one may."""
 
 
 class Remote:
@@ -41,15 +56,27 @@ class Remote:
         self._is_default = url is None
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
 
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Made once: reading the certificates takes longer than most requests."""
+        import httpx
+
+        return httpx.create_ssl_context()
+
+    @property
+    def flag(self) -> str:
+        """The option that names this server in another command, after a space; nothing if it is the default one."""
+        return "" if self._is_default else f" --url {self.url}"
+
     def first_model(self) -> str:
         """Return the name of the first model that the server has.
 
         Raises:
             RemoteError: it cannot be reached, or has none.
         """
-        with self._requests() as client:
+        with self.requests() as client:
             reply = client.get("/v1/models")
-            _check(reply)
+            check(reply)
             try:
                 return str(reply.json()["data"][0]["id"])
             except (ValueError, LookupError, TypeError) as error:
@@ -61,10 +88,8 @@ class Remote:
         Raises:
             RemoteError: the server cannot be reached, refuses the body, or fails in mid-stream.
         """
-        with self._requests() as client, client.stream("POST", path, json={**body, "stream": True}) as reply:
-            if reply.is_error:
-                reply.read()
-            _check(reply)
+        with self.requests() as client, client.stream("POST", path, json={**body, "stream": True}) as reply:
+            check(reply)
             for line in reply.iter_lines():
                 if not line.startswith("data:"):
                     continue
@@ -79,17 +104,26 @@ class Remote:
             raise RemoteError("the server closed the connection before the answer ended")
 
     @contextlib.contextmanager
-    def _requests(self) -> Generator[httpx.Client, None, None]:
-        """Give a client of HTTP, and say what its errors mean."""
+    def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:
+        """Give a client of HTTP, and say what its errors mean.
+
+        Raises:
+            UnreachableError: no whole answer came.
+            RemoteError: the URL is none.
+        """
         import httpx
 
-        timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
-            with httpx.Client(base_url=self.url, headers=self._headers, timeout=timeout) as client:
+            with httpx.Client(
+                base_url=self.url, headers=self._headers, timeout=timeout, verify=self._tls
+            ) as client:
                 yield client
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             hint = "; start one with 'llmfw serve', or name another by --url" if self._is_default else ""
-            raise RemoteError(f"no server answers at {self.url}: {error}{hint}") from error
+            raise UnreachableError(f"no server answers at {self.url}: {error}{hint}") from error
+        except (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError) as error:
+            raise UnreachableError(f"{self.url}: {type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RemoteError(f"{self.url}: {type(error).__name__}: {error}") from error
 
@@ -99,6 +133,11 @@ def remote_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def server_options(command: _Command) -> _Command:
+    """Add the options that say which server is asked."""
+    return _URL(_API_KEY(command))
 
 
 def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
@@ -117,9 +156,12 @@ def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _check(reply: httpx.Response) -> None:
+def check(reply: httpx.Response) -> None:
+    """Raise a RemoteError with what the server says if the reply is an error; it may be a stream."""
     if reply.is_error:
-        raise RemoteError(f"{reply.status_code} from the server: {_message_of(_object(reply.text))}")
+        reply.read()
+        message = f"{reply.status_code} from the server: {_message_of(_object(reply.text))}"
+        raise RemoteError(message, reply.status_code)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -156,10 +198,12 @@ def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict
     return found
 
 
+_URL = click.option("--url", "--base-url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]")
+_API_KEY = click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Sent as a bearer token.")
 _OPTIONS = (
-    click.option("--url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]"),
+    _URL,
     click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first of /v1/models]"),
-    click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Sent as a bearer token."),
+    _API_KEY,
     click.option("--temperature", type=float, metavar="T", help="0 takes the most likely tokens."),
     click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer."),
     click.option("--seed", type=int, metavar="N", help="The same seed gives the same answer."),

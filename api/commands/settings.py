@@ -5,7 +5,7 @@ Their defaults are the structs' own. Knows nothing of what the server does with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import click
@@ -24,7 +24,8 @@ def _defaults() -> dict[str, Any]:
     return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
-_DEFAULTS = _defaults()
+DEFAULTS = _defaults()
+"""Of the structs' fields, those that have one."""
 
 
 def setting(
@@ -37,7 +38,7 @@ def setting(
         field: its default is the option's.
         unset: what happens without the option, in words, where the field's default is None.
     """
-    default = _DEFAULTS.get(field)
+    default = DEFAULTS.get(field)
     if default is None:
         help = f"{help} Default: {unset}."
     shown = default is not None
@@ -308,3 +309,18 @@ def with_settings(command: _Command) -> _Command:
     for option in reversed(_SETTINGS):
         command = option(command)
     return command
+
+
+def setting_options(*, without: Collection[str], flags: Collection[str] = ()) -> list[click.Option]:
+    """Return the options for a command that has others beside.
+
+    Args:
+        without: the fields that get no option.
+        flags: that the command needs for itself: an option that has one keeps its other names.
+    """
+    holder = click.Command("settings")
+    for option in _SETTINGS:
+        option(holder)
+    for parameter in holder.params:
+        parameter.opts = [name for name in parameter.opts if name not in flags]
+    return [p for p in holder.params if isinstance(p, click.Option) and p.name not in without]

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.serve import build_configs, serve_command
+from llmfw.api.commands.settings import setting_options
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.model import ResolvedModel
 
@@ -120,6 +121,13 @@ def configs(line: str, model: ResolvedModel = MODEL) -> dict[str, Any]:
 def test_each_flag_reaches_its_field(line, expected):
     field, value = expected
     assert configs(line)[field] == value
+
+
+def test_a_command_may_leave_settings_out_and_need_a_flag_for_itself():
+    options = {option.name: option for option in setting_options(without=("host", "port"), flags=("-o",))}
+    every = {param.name for param in serve_command.params} - {"model", "model_option"}
+    assert options.keys() == every - {"host", "port"}
+    assert options["options"].opts == ["--option"]
 
 
 def test_without_flags_every_field_has_its_structs_default():

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +20,7 @@ from llmfw.api.commands.remote import DEFAULT_URL, Remote, RemoteError
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving, wait_until
+from ..doubles.terminal import Terminal
 
 CHUNK = {"choices": [{"index": 0, "delta": {"content": "half"}}]}
 
@@ -217,41 +213,6 @@ def test_a_conversation_goes_on_after_errors_and_ctrl_c(capsys: pytest.CaptureFi
     assert "(stopped)" in shown
     assert "Error: it failed" in shown
     assert "There is no command /what." in shown
-
-
-class Terminal:
-    """`llmfw` on a terminal of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._end, theirs = pty.openpty()
-        command = [sys.executable, "-m", "llmfw.api", *arguments]
-        # A session of its own, whose terminal this is: so Ctrl-C reaches it, and it alone.
-        take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", take, *command],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-
-    def type(self, text: str) -> None:
-        os.write(self._end, text.encode())
-
-    def expect(self, text: str) -> None:
-        """Read until a text is shown; fail if it does not come."""
-        seen = ""
-        while text not in seen:
-            ready, _, _ = select.select([self._end], [], [], 10)
-            assert ready, f"{text!r} is not in {seen!r}"
-            seen += os.read(self._end, 1).decode(errors="replace")
-
-    def close(self) -> int:
-        """Return the exit code of a program that ends by itself."""
-        code = self._process.wait(10)
-        os.close(self._end)
-        return code
 
 
 @pytest.mark.slow

@@ -1,0 +1,206 @@
+"""`llmfw batch run`: a file of requests, run here and now, without a server.
+
+What does the work is `api.offline`; it is imported when all is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from llmfw.core.log import setup_logging
+from llmfw.core.model import resolve_model
+
+from ...whole_file import check_writable
+from ..params import Text, plugins_of
+from ..serve import DEFAULT_MODEL, build_configs
+from ..settings import DEFAULTS, setting_options
+from .first_line import endpoint_of
+from .meter import LineMeter
+from .wait import BatchError
+from .words import counts_in_words, show_errors
+
+if TYPE_CHECKING:
+    from llmfw.core.batch_store import BatchRecord
+
+# A server's doors and cupboards. What shapes answers (templates, parsers, defaults) is the same for both.
+_SERVERS_OWN = (
+    "host",
+    "port",
+    "api_key",
+    "storage",
+    "file_store",
+    "batch_store",
+    "response_store",
+    "response_ttl_days",
+    "response_store_mb",
+    "batch_share",
+)
+_STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "memory"}
+
+
+@click.command("run", short_help="Run a file of requests here, without a server.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="OUT",
+    help="For the results: appears whole, at the end.",
+)
+@click.option(
+    "--errors",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="ERR",
+    help="For the lines that failed; there is none if none did.  [default: OUT with .errors before its suffix]",
+)
+@click.option(
+    "--endpoint", metavar="PATH", help="Where the requests go.  [default: the url of the file's first line]"
+)
+@click.option(
+    "--storage",
+    type=Text(),
+    metavar="DIR",
+    help="Keeps what is done, until the end; of this run alone.  [default: OUT.llmfw]",
+)
+@click.option(
+    "--model",
+    "--model-path",
+    "model_option",
+    metavar="MODEL",
+    help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
+)
+def run_command(
+    file: Path,
+    model: str | None,
+    model_option: str | None,
+    output: Path,
+    errors: Path | None,
+    endpoint: str | None,
+    storage: str | None,
+    **values: Any,
+) -> None:
+    """Run the requests of FILE with MODEL, without a server, and write the results to OUT.
+
+    FILE is as for `submit`, MODEL as for `serve`. Ctrl-C, a crash or a kill costs nothing: the same command goes on
+    where it was. The exit code is 0 if the batch completed, also where single lines of it failed.
+    """
+    if model is not None and model_option is not None:
+        raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
+    errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")
+    _check_paths(file, output, errors)
+    endpoint = endpoint or endpoint_of(file)
+    folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
+    plugins = plugins_of(click.get_current_context())
+    resolved = resolve_model(model or model_option or DEFAULT_MODEL, plugins.registry)
+    kept = {"storage": str(folder_path), **_STORES}
+    engine, config = build_configs(resolved, {**DEFAULTS, **values, **kept})
+
+    from ...event_loop import run_to_end
+    from ...offline.folder import RunFolder, Subject, digest_of
+    from ...offline.run import FileRun
+
+    size, sha256 = digest_of(file)
+    subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)
+    folder = RunFolder(folder_path, subject, str(file))
+    with LineMeter() as meter:
+        setup_logging(config.log_level)  # within: so that its lines stand above the bar
+        if folder.is_resumed:
+            meter.note(f"going on with what is in {folder.path}")
+        shown = _Shown(meter)
+        work = FileRun(file, subject, endpoint, output, errors, shown.show)
+        record = run_to_end(_until_signal(work.run(engine, config, plugins)))
+    if isinstance(record, signal.Signals):
+        click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)
+        raise click.exceptions.Exit(128 + record)
+    folder.end()
+    _report(record, output, errors)
+
+
+class _Shown:
+    """What was last shown of the run."""
+
+    def __init__(self, meter: LineMeter) -> None:
+        self._meter = meter
+        self._last: BatchRecord | None = None
+
+    def show(self, state: str, record: BatchRecord | None) -> None:
+        """Show what is being done, and how far it is."""
+        self._last = record
+        if record is None:
+            self._meter.show(state, 0, 0, 0)
+        else:
+            done = record.num_completed + record.num_failed
+            self._meter.show(state, done, record.num_failed, record.num_total)
+
+    @property
+    def how_far(self) -> str:
+        """What was done when it stopped."""
+        if self._last is None or not self._last.num_total:
+            return ""
+        return f": {_counts(self._last)} are done"
+
+
+async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
+    """Return what comes of work, or the signal that ended it: it has time to put its things away."""
+    task = asyncio.create_task(work)
+    came: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        if not came:
+            task.cancel()
+        came.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if came:
+            return came[0]
+        raise
+
+
+def _check_paths(file: Path, output: Path, errors: Path) -> None:
+    """Refuse what would be found out only after the work, or destroy the input."""
+    names = {"FILE": file.resolve(), "OUT": output.resolve(), "ERR": errors.resolve()}
+    for one, other in (("FILE", "OUT"), ("FILE", "ERR"), ("OUT", "ERR")):
+        if names[one] == names[other]:
+            raise click.UsageError(f"{one} and {other} are the same file, {str(names[one])!r}")
+    check_writable(output)
+    check_writable(errors)
+
+
+def _report(record: BatchRecord, output: Path, errors: Path) -> None:
+    """Say how it ended.
+
+    Raises:
+        BatchError: it has not completed.
+    """
+    show_errors([msgspec.structs.asdict(error) for error in record.errors])
+    if record.status == "failed" and not record.output_file_id:
+        raise BatchError("the file cannot be run, for the reasons above")
+    text = f"{record.status}: {_counts(record)}; {output} has the results"
+    if record.num_failed:
+        text += f", {errors} those that failed"
+    if record.status != "completed":
+        raise BatchError(text)
+    click.echo(text, err=True)
+
+
+def _counts(record: BatchRecord) -> str:
+    return counts_in_words(record.num_completed + record.num_failed, record.num_failed, record.num_total)
+
+
+run_command.params.extend(setting_options(without=_SERVERS_OWN, flags=("-o",)))
+for _option in run_command.params:
+    if _option.name == "log_level":
+        _option.default = "warning"  # the bar says the rest

@@ -1,0 +1,96 @@
+"""`llmfw batch status`, `list` and `cancel`: what a server says of its batches."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from llmfw.core.batch_store import ENDED
+
+from ..remote import Remote, server_options
+from .server import BatchServer, Job
+from .wait import BatchError, report_end, wait_for_end
+from .words import count_in_words, counts_of, describe, plain, time_in_words
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print what the server says.")
+
+
+@click.command("status")
+@click.argument("batch_id")
+@click.option("--watch", is_flag=True, help="Stay until it has ended, and show how it goes on.")
+@_AS_JSON
+@server_options
+def status_command(batch_id: str, watch: bool, as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Show a batch.
+
+    With --watch the exit code is 0 if it completed, else 1. Ctrl-C ends the watching, not the batch.
+    """
+    server = BatchServer(Remote(url, api_key))
+    job = wait_for_end(server, batch_id) if watch else server.get(batch_id)
+    if as_json:
+        click.echo(json.dumps(job, indent=2))
+    else:
+        _print(job)
+    if watch:
+        report_end(server, job)
+
+
+@click.command("list")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Most batches."
+)
+@_AS_JSON
+@server_options
+def list_command(limit: int, as_json: bool, url: str | None, api_key: str | None) -> None:
+    """List the batches of a server, newest first; with --json as one array."""
+    jobs = BatchServer(Remote(url, api_key)).list(limit)
+    if as_json:
+        click.echo(json.dumps(jobs, indent=2))
+    else:
+        _print_table(jobs)
+
+
+@click.command("cancel")
+@click.argument("batch_id")
+@click.option("--wait", is_flag=True, help="Stay until it has ended.")
+@server_options
+def cancel_command(batch_id: str, wait: bool, url: str | None, api_key: str | None) -> None:
+    """Cancel a batch. The results of the lines that are done stay.
+
+    With --wait the exit code is 1 if it came to another end before it could be cancelled.
+    """
+    server = BatchServer(Remote(url, api_key))
+    job = server.cancel(batch_id)
+    if wait and job["status"] not in ENDED:
+        job = wait_for_end(server, batch_id)
+    how = f"{batch_id} is {plain(job['status'])}: {count_in_words(job)}"
+    if job["status"] in ENDED - {"cancelled"}:
+        raise BatchError(f"{how}; it had ended before it could be cancelled")
+    click.echo(how, err=True)
+
+
+def _print(job: Job) -> None:
+    click.echo(f"{plain(job['id'])}: {plain(job['status'])}")
+    for name, value in describe(job):
+        click.echo(f"  {name:12} {value}")
+
+
+def _print_table(jobs: list[Job]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        "id", "status", "lines", "failed", "created", "endpoint", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for job in jobs:
+        done, failed, total = counts_of(job)
+        created = time_in_words(job["created_at"]) if job.get("created_at") else ""
+        cells = (job["id"], job["status"], f"{done}/{total}", failed, created, job.get("endpoint"))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=240)  # a pipe has no width; do not cut what may be searched
+    console.print(table)

@@ -1,0 +1,101 @@
+"""`llmfw batch submit`: a file of requests becomes a batch in a running server."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..remote import Remote, RemoteError, UnreachableError, server_options
+from .first_line import endpoint_of
+from .meter import ByteMeter
+from .server import BatchServer, Job
+from .wait import report_end, wait_for_end
+from .words import errors_of, show_errors
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return "key=value"s as a mapping."""
+    pairs: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{value!r} is not key=value", ctx, param)
+        if key in pairs:
+            raise click.BadParameter(f"{key!r} is given twice: {pairs[key]!r} and {text!r}", ctx, param)
+        pairs[key] = text
+    return pairs
+
+
+@click.command("submit", short_help="Upload a file of requests, and start a batch with it.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--endpoint", metavar="PATH", help="Where its requests go.  [default: the url of the file's first line]"
+)
+@click.option(
+    "--window", default="24h", show_default=True, metavar="TIME", help="What has not run by then is given up."
+)
+@click.option(
+    "--metadata", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Kept with it; repeatable."
+)
+@click.option(
+    "--output-expires-after",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="The server removes the results so long after they were made.  [default: it keeps them]",
+)
+@click.option("--wait", is_flag=True, help="Stay until it has ended, and show how it goes on.")
+@server_options
+def submit_command(
+    file: Path, wait: bool, endpoint: str | None, url: str | None, api_key: str | None, **options: Any
+) -> None:
+    """Upload FILE and start a batch with it; its id is all that is printed on standard output.
+
+    Each line of FILE is a request: {"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}.
+    With --wait the exit code is 0 if the batch completed, also where single lines of it failed; else 1. Ctrl-C ends
+    the waiting, not the batch.
+    """
+    server = BatchServer(Remote(url, api_key))
+    body = _to_body(endpoint or endpoint_of(file), **options)
+    job = _create(server, body, _upload(server, file))
+    click.echo(job["id"])
+    if wait:
+        job = wait_for_end(server, job["id"])
+        show_errors(errors_of(job))
+        report_end(server, job)
+    else:
+        click.echo(f"To see it: llmfw batch status {job['id']} --watch{server.flag}", err=True)
+
+
+def _to_body(
+    endpoint: str, window: str, metadata: dict[str, str], output_expires_after: int | None
+) -> dict[str, Any]:
+    body: dict[str, Any] = {"endpoint": endpoint, "completion_window": window}
+    if metadata:
+        body["metadata"] = metadata
+    if output_expires_after is not None:
+        body["output_expires_after"] = {"anchor": "created_at", "seconds": output_expires_after}
+    return body
+
+
+def _upload(server: BatchServer, path: Path) -> str:
+    with ByteMeter("upload", path.stat().st_size) as meter:
+        file_id = server.upload(path, meter.show)
+    click.echo(f"{path} is {file_id} in the server", err=True)
+    return file_id
+
+
+def _create(server: BatchServer, body: dict[str, Any], file_id: str) -> Job:
+    try:
+        return server.create({**body, "input_file_id": file_id})
+    except UnreachableError as error:
+        seen = f"llmfw batch list{server.flag}"
+        raise RemoteError(
+            f"{error}; whether there is a batch of {file_id} is not known: see {seen}"
+        ) from error
+    except RemoteError:
+        with contextlib.suppress(RemoteError):
+            server.delete_file(file_id)  # nobody would ever know of it
+        raise

@@ -1,0 +1,84 @@
+"""Says in words what a batch is, as the server describes it. Knows nothing of how it was asked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+NUM_ERRORS = 10
+"""How many errors of a batch are shown."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def plain(value: object) -> str:
+    """Return a value of a server's as text of one line, without what could steer a terminal."""
+    return _CONTROL.sub(" ", str(value))
+
+
+def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
+    """Return how many lines have a result, how many of these failed, and how many there are."""
+    counts = job.get("request_counts") or {}
+    completed, failed, total = (int(counts.get(key) or 0) for key in ("completed", "failed", "total"))
+    return completed + failed, failed, total
+
+
+def count_in_words(job: dict[str, Any]) -> str:
+    """Return the counts as in "3 of 5 lines, 1 of them failed"."""
+    return counts_in_words(*counts_of(job))
+
+
+def counts_in_words(done: int, failed: int, total: int) -> str:
+    """Return counts as in "3 of 5 lines, 1 of them failed"."""
+    text = f"{done} of {total} lines"
+    return f"{text}, {failed} of them failed" if failed else text
+
+
+def errors_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return why a batch cannot run."""
+    return (job.get("errors") or {}).get("data") or []
+
+
+def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the first errors of a batch that cannot run, each with the line of the file that it is about."""
+    for error in errors[:NUM_ERRORS]:
+        where = f"line {error['line']}: " if error.get("line") is not None else ""
+        code = f" ({plain(error['code'])})" if error.get("code") else ""
+        yield f"{where}{plain(error.get('message'))}{code}"
+    if len(errors) > NUM_ERRORS:
+        yield f"and {len(errors) - NUM_ERRORS} more"
+
+
+def show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
+    """Show these on standard error."""
+    for line in error_lines(errors):
+        click.echo(line, err=True)
+
+
+def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what there is to say of a batch: names and values."""
+    yield "endpoint", plain(job.get("endpoint"))
+    if job.get("model"):
+        yield "model", plain(job["model"])
+    yield "lines", count_in_words(job)
+    for name in ("created", "expires", "completed", "failed", "expired", "cancelled"):
+        if at := job.get(f"{name}_at"):
+            yield name, time_in_words(at)
+    for name in ("input", "output", "error"):
+        if file_id := job.get(f"{name}_file_id"):
+            yield f"{name} file", plain(file_id)
+    if usage := job.get("usage"):
+        yield "tokens", f"{usage.get('input_tokens', 0)} in, {usage.get('output_tokens', 0)} out"
+    for key, value in (job.get("metadata") or {}).items():
+        yield "metadata", f"{plain(key)}={plain(value)}"
+    for line in error_lines(errors_of(job)):
+        yield "error", line
+
+
+def time_in_words(seconds: float) -> str:
+    """Return a time (seconds since the epoch) as this machine's clock shows it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

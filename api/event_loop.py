@@ -1,0 +1,19 @@
+"""The event loop that commands run on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+
+def run_to_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run a coroutine on an event loop of its own: uvloop's where there is one."""
+    if os.name == "posix":
+        import uvloop
+
+        return uvloop.run(work)
+    return asyncio.run(work)

@@ -1,0 +1,135 @@
+"""The folder in which a run keeps what it has, from its first attempt to its end.
+
+Knows what the run is of; nothing of how it goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from llmfw.core.errors import ConfigError
+
+MARKER = "run.json"
+GONE = ".gone"
+PIECE = 2**20
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is of. The results of two attempts belong together only if these are the same.
+
+    Attributes:
+        num_bytes, sha256: of the file of requests.
+        model: folder or hub id.
+        served_name: by which the file's lines name it.
+    """
+
+    num_bytes: int
+    sha256: str
+    model: str
+    served_name: str
+
+
+class _Marker(msgspec.Struct, frozen=True, kw_only=True):
+    subject: Subject
+    is_ours: bool  # the folder was not there before, and goes with the run
+    format: int = 1
+
+
+def digest_of(path: Path) -> tuple[int, str]:
+    """Return a file's size in bytes and its SHA-256.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    return size, digest.hexdigest()
+
+
+class RunFolder:
+    """The folder, made if it is not there.
+
+    Args:
+        path: nothing else may be in it.
+        subject: of this attempt.
+        source: name of the file of requests, for errors.
+
+    Raises:
+        ConfigError: the folder is not one of a run, or of a run of something else; or it cannot be used.
+
+    Attributes:
+        is_resumed: an earlier attempt has left something.
+    """
+
+    def __init__(self, path: Path, subject: Subject, source: str) -> None:
+        self.path = path
+        try:
+            shutil.rmtree(self._gone, ignore_errors=True)
+            found = self._read()
+            if found is not None:
+                _check_same(found.subject, subject, source, path)
+            else:
+                self._make(subject)
+        except OSError as error:
+            raise ConfigError(f"{str(path)!r} cannot be used as storage: {error.strerror}") from error
+        self.is_resumed = found is not None
+
+    def end(self) -> None:
+        """Remove the folder if a run has made it; one that was there stays as it is. Nothing may use it any more."""
+        found = self._read()
+        if found is not None and found.is_ours:
+            # Under another name first: a crash in the midst of it leaves no folder that looks like a run's.
+            os.rename(self.path, self._gone)
+            shutil.rmtree(self._gone, ignore_errors=True)
+
+    @property
+    def _gone(self) -> Path:
+        return self.path.with_name(self.path.name + GONE)
+
+    def _read(self) -> _Marker | None:
+        """Return what an earlier attempt says; None: there was none."""
+        try:
+            return msgspec.json.decode((self.path / MARKER).read_bytes(), type=_Marker)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{str(self.path / MARKER)!r} is not what this version of llmfw writes: {error}"
+            ) from error
+
+    def _make(self, subject: Subject) -> None:
+        is_ours = not self.path.exists()
+        if not is_ours and any(entry.name != f"{MARKER}.part" for entry in self.path.iterdir()):
+            raise ConfigError(
+                f"{str(self.path)!r} is not empty, and not the folder of a run: name another one for this run"
+            )
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self.path / f"{MARKER}.part"
+        part.write_bytes(msgspec.json.encode(_Marker(subject=subject, is_ours=is_ours)))
+        os.replace(part, self.path / MARKER)
+
+
+def _check_same(before: Subject, now: Subject, source: str, path: Path) -> None:
+    begin_anew = f"To begin anew remove the folder {str(path)!r}"
+    if (before.num_bytes, before.sha256) != (now.num_bytes, now.sha256):
+        raise ConfigError(
+            f"{source!r} has changed since this run began: it had {before.num_bytes} bytes with SHA-256 "
+            f"{before.sha256[:12]}…, and has {now.num_bytes} bytes with {now.sha256[:12]}…. {begin_anew}"
+        )
+    for name, field in (("model", "model"), ("served model name", "served_name")):
+        if getattr(before, field) != getattr(now, field):
+            raise ConfigError(
+                f"this run began with the {name} {getattr(before, field)!r}, not {getattr(now, field)!r}: its "
+                f"results would be of both. {begin_anew}"
+            )

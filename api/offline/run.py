@@ -1,0 +1,203 @@
+"""Runs a file of requests: stores, engine and runner are put together as in a server, but for HTTP.
+
+The engine has a process of its own, as in a server: then its steps and the work on lines (tokens, JSON, the store) do
+not wait for each other, and where it dies, of memory say, this one can still tell how far the run is. What has been
+done is in the stores at any time; this module only knows what is next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+from llmfw.core.batch_store import ENDED, BatchRecord
+from llmfw.core.client.client import EngineClient
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.errors import ConfigError, EngineDeadError
+from llmfw.core.file_store import FileRecord, FileStore
+from llmfw.core.plugins import Plugins
+
+from ..batches.deferring import DeferringClient
+from ..batches.service import BatchService, open_batches
+from ..parts import load_model_parts, open_stores, with_grammar_checker
+from ..responses.memory import ResponseMemory
+from ..schemas.batches import CreateBatchRequest
+from ..services import SECONDS_A_DAY, Answering, ModelParts, Stores
+from ..whole_file import whole_file
+from .folder import Subject
+
+INPUT_ID = "file-input"
+WINDOW = "30d"
+LOOK_S = 0.25
+PIECE = 2**20
+MARK = "run"  # of the names under which outputs are written: the folder's lock keeps others away
+
+
+class FileRun:
+    """One attempt at a file of requests.
+
+    Args:
+        source: the file.
+        subject: what was found of it.
+        endpoint: with `/v1`.
+        output, errors: where results go, whole, at the end. There is no file of errors where no line failed.
+        on_state: is called with what is being done and, once there is one, the job's state, every so often.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        subject: Subject,
+        endpoint: str,
+        output: Path,
+        errors: Path,
+        on_state: Callable[[str, BatchRecord | None], None],
+    ) -> None:
+        self._source = source
+        self._subject = subject
+        self._endpoint = endpoint
+        self._output = output
+        self._errors = errors
+        self._on_state = on_state
+
+    async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
+        """Go on from where the last attempt was, to the end; return how it ended. Cancel it at any time.
+
+        Args:
+            config: `storage` and its stores are the run's own.
+
+        Raises:
+            ConfigError: the model or a part cannot be had.
+            EngineError: the engine could not be started, or has died.
+            OutputError: a file cannot be written.
+        """
+        stores = await open_stores(config, plugins.registry)
+        try:
+            record = await _job_in(stores)
+            if record is None:
+                await self._store_input(stores.files)
+            if record is None or record.status not in ENDED:
+                async with _answering(engine, config, plugins, stores, self._on_state) as (client, batches):
+                    record = await self._follow(record, client, batches, stores)
+            await self._deliver(record, stores.files)
+            return record
+        finally:
+            for store in (stores.responses, stores.batches, stores.files):
+                await store.close()
+
+    async def _store_input(self, files: FileStore) -> None:
+        """Copy the file of requests to the store: from now on it may change, or go."""
+        digest = hashlib.sha256()
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for piece in _pieces(self._source):
+                digest.update(piece)
+                yield piece
+
+        def describe(size: int) -> FileRecord:
+            if (size, digest.hexdigest()) != (self._subject.num_bytes, self._subject.sha256):
+                raise ConfigError(
+                    f"{str(self._source)!r} changes while it is read; run it when it is finished"
+                )
+            return FileRecord(
+                id=INPUT_ID,
+                filename=self._source.name,
+                purpose="batch",
+                bytes=size,
+                created_at=int(time.time()),
+            )
+
+        await files.put(pieces(), describe)
+
+    async def _follow(
+        self, record: BatchRecord | None, client: EngineClient, batches: BatchService, stores: Stores
+    ) -> BatchRecord:
+        """See the job to its end."""
+        if record is None:
+            asked = CreateBatchRequest(
+                input_file_id=INPUT_ID, endpoint=self._endpoint, completion_window=WINDOW
+            )
+            batch_id = (await batches.create(asked)).id
+        else:
+            batch_id = record.id
+        while True:
+            record = await stores.batches.get(batch_id)
+            self._on_state(record.status, record)
+            if record.status in ENDED:
+                return record
+            if client.failure is not None:
+                raise EngineDeadError(client.failure)
+            await asyncio.sleep(LOOK_S)
+
+    async def _deliver(self, record: BatchRecord, files: FileStore) -> None:
+        """Write the results where they belong: the output last, so that with it everything is there."""
+        if record.status == "failed" and not (record.output_file_id or record.error_file_id):
+            return
+        self._on_state("writing", record)
+        if record.error_file_id is not None:
+            await _write(files, record.error_file_id, self._errors)
+        else:
+            self._errors.unlink(missing_ok=True)
+        await _write(files, record.output_file_id, self._output)
+
+
+async def _job_in(stores: Stores) -> BatchRecord | None:
+    """Return the run's job, if an earlier attempt came so far as to make it."""
+    found = await stores.batches.list(limit=1)
+    return found[0] if found else None
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+async def _write(files: FileStore, file_id: str | None, path: Path) -> None:
+    with whole_file(path, MARK) as file:
+        if file_id is not None:
+            async for piece in files.read(file_id):
+                file.write(piece)
+
+
+@contextlib.asynccontextmanager
+async def _answering(
+    engine: EngineConfig,
+    config: ServerConfig,
+    plugins: Plugins,
+    stores: Stores,
+    on_state: Callable[[str, BatchRecord | None], None],
+) -> AsyncIterator[tuple[EngineClient, BatchService]]:
+    """Give an engine and what runs batches on it."""
+    on_state(f"loading {config.served_model_name}", None)
+    client = ProcessEngineClient(engine)
+    try:
+        parts = await _start(client, engine, config, plugins)
+        memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY)
+        answering = Answering(DeferringClient(client), parts, config, memory)
+        batches = open_batches(client, answering, stores.files, stores.batches, strict=config.strict_params)
+        await batches.start()
+        try:
+            yield client, batches
+        finally:
+            await batches.close()
+    finally:
+        await client.close()
+
+
+async def _start(
+    client: EngineClient, engine: EngineConfig, config: ServerConfig, plugins: Plugins
+) -> ModelParts:
+    """Start the engine; read the tokenizer and what else is needed meanwhile."""
+    starting = asyncio.create_task(client.start())
+    try:
+        parts = await asyncio.to_thread(load_model_parts, engine, config, plugins.registry)
+        await starting
+    finally:
+        starting.cancel()
+    return with_grammar_checker(parts, config.grammar, plugins.registry, client.info.vocab_size)

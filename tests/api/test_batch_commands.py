@@ -1,0 +1,220 @@
+"""`llmfw batch` against a running server: from a file to its results."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.batch.first_line import endpoint_of
+
+from ..doubles.batch_lines import request, statuses_of, texts_of, write_requests
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import Served, byte_tokenizer, serving, wait_until
+from ..doubles.terminal import Terminal
+
+COMMAND = (sys.executable, "-m", "llmfw.api", "batch")
+
+
+def llmfw(server: Served, *arguments: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["batch", *arguments, "--url", server.url])
+
+
+def submit(server: Served, path: Path, *options: str) -> str:
+    """Return the id of a batch that has ended."""
+    return llmfw(server, "submit", str(path), "--wait", *options).stdout.strip()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A file with two requests that can be answered and one that cannot."""
+    bad = request("bad", temperature=-1)
+    return write_requests(tmp_path / "in.jsonl", [request("a"), bad, request("b", "World 🎉")])
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose answers take their time."""
+    with serving(EchoEngine(delay=0.02), byte_tokenizer(tmp_path_factory.mktemp("model"))) as served:
+        yield served
+
+
+@pytest.fixture
+def running(slow: Served, tmp_path: Path) -> Iterator[str]:
+    """The id of a batch that runs for longer than the test."""
+    many = [request(str(n), "abc" * 30) for n in range(500)]
+    batch_id = llmfw(slow, "submit", str(write_requests(tmp_path / "long.jsonl", many))).stdout.strip()
+    yield batch_id
+    llmfw(slow, "cancel", batch_id, "--wait")
+
+
+def test_a_file_is_submitted_waited_for_and_read(server: Served, mixed: Path, tmp_path: Path) -> None:
+    done = llmfw(server, "submit", str(mixed), "--wait")
+    assert done.exit_code == 0, done.stderr
+    assert "has completed: 3 of 3 lines, 1 of them failed" in done.stderr
+    batch_id = done.stdout.removesuffix("\n")
+    out, errors = tmp_path / "out.jsonl", tmp_path / "errors.jsonl"
+    assert llmfw(server, "results", batch_id, "-o", str(out), "--errors", str(errors)).exit_code == 0
+    assert texts_of(out.read_text()) == {"a": "Hello", "b": "World 🎉"}
+    assert statuses_of(errors.read_text()) == {"bad": 400}
+
+
+def test_results_go_to_standard_output_and_the_rest_does_not(server: Served, mixed: Path) -> None:
+    result = llmfw(server, "results", submit(server, mixed))
+    assert texts_of(result.stdout) == {"a": "Hello", "b": "World 🎉"}
+    assert "1 of them failed; --errors FILE gets what came of these" in result.stderr
+
+
+def test_without_wait_the_id_is_all_that_is_printed(server: Served, mixed: Path) -> None:
+    result = llmfw(server, "submit", str(mixed))
+    assert result.exit_code == 0
+    assert llmfw(server, "status", result.stdout.strip(), "--watch").exit_code == 0
+    assert f"llmfw batch status {result.stdout.strip()} --watch --url {server.url}" in result.stderr
+
+
+def test_metadata_and_window_are_kept_and_shown(server: Served, mixed: Path) -> None:
+    batch_id = submit(server, mixed, "--metadata", "team=red", "--metadata", "night=3", "--window", "2h")
+    shown = llmfw(server, "status", batch_id).stdout
+    assert "metadata     team=red\n" in shown
+    assert "metadata     night=3\n" in shown
+    job = json.loads(llmfw(server, "status", batch_id, "--json").stdout)
+    assert job["expires_at"] - job["created_at"] == 2 * 3600
+
+
+def test_a_file_that_cannot_be_run_is_told_by_line(server: Served, tmp_path: Path) -> None:
+    wrong = [request("a"), request("a"), request("b") | {"url": "/v1/embeddings"}, request("c")]
+    result = llmfw(server, "submit", str(write_requests(tmp_path / "in.jsonl", wrong)), "--wait")
+    assert result.exit_code == 1
+    assert "line 2: custom_id 'a'" in result.stderr
+    assert "line 3: url is '/v1/embeddings'" in result.stderr
+    assert "Error: batch_" in result.stderr
+    assert llmfw(server, "results", result.stdout.strip()).exit_code == 1
+
+
+def test_where_all_lines_failed_there_is_no_output_but_the_errors(server: Served, tmp_path: Path) -> None:
+    path = write_requests(tmp_path / "in.jsonl", [request("a", temperature=-1)])
+    result = llmfw(server, "results", submit(server, path), "--errors", str(tmp_path / "errors"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "has no output: it is completed, 1 of 1 lines, 1 of them failed" in result.stderr
+    assert statuses_of((tmp_path / "errors").read_text()) == {"a": 400}
+
+
+def test_where_no_line_failed_no_file_of_errors_is_written(server: Served, tmp_path: Path) -> None:
+    path = write_requests(tmp_path / "in.jsonl", [request("a")])
+    result = llmfw(server, "results", submit(server, path), "--errors", str(tmp_path / "errors"))
+    assert result.exit_code == 0
+    assert "no line failed" in result.stderr
+    assert not (tmp_path / "errors").exists()
+
+
+def test_a_batch_that_runs_has_no_results_yet(slow: Served, running: str) -> None:
+    result = llmfw(slow, "results", running)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there are results when it has ended: llmfw batch status" in result.stderr
+
+
+def test_a_batch_is_cancelled_and_keeps_what_it_has(slow: Served, running: str) -> None:
+    def lines_done() -> int:
+        job = json.loads(llmfw(slow, "status", running, "--json").stdout)
+        return int(job["request_counts"]["completed"])
+
+    wait_until(lambda: lines_done() > 0)
+    result = llmfw(slow, "cancel", running, "--wait")
+    assert result.exit_code == 0, result.stderr
+    assert f"{running} is cancelled: 500 of 500 lines" in result.stderr
+    assert texts_of(llmfw(slow, "results", running).stdout)
+
+
+def test_a_batch_that_has_ended_cannot_be_cancelled(server: Served, mixed: Path) -> None:
+    result = llmfw(server, "cancel", submit(server, mixed))
+    assert result.exit_code == 1
+    assert result.stderr == "Error: 409 from the server: Cannot cancel a batch with status 'completed'.\n"
+
+
+def test_the_batches_of_a_server_are_listed_newest_first(server: Served, mixed: Path) -> None:
+    older, newer = submit(server, mixed), submit(server, mixed)
+    found = [job["id"] for job in json.loads(llmfw(server, "list", "--limit", "2", "--json").stdout)]
+    assert found == [newer, older]
+    rows = llmfw(server, "list", "--limit", "1").stdout
+    assert newer in rows
+    assert "3/3" in rows
+    assert older not in rows
+
+
+@pytest.mark.parametrize("command", ["status", "cancel", "results"])
+def test_a_batch_that_is_not_there_is_one_line(server: Served, command: str) -> None:
+    result = llmfw(server, command, "batch_x? y")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: 404 from the server: there is no batch 'batch_x? y'\n"
+
+
+def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path, mixed: Path) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
+        assert llmfw(locked, "submit", str(mixed), "--wait", "--api-key", "sesame").exit_code == 0
+        assert "401 from the server: an API key is needed" in llmfw(locked, "list").stderr
+
+
+def test_where_no_server_is_that_is_said(mixed: Path) -> None:
+    arguments = ["batch", "submit", str(mixed), "--url", "http://127.0.0.1:9"]
+    result = CliRunner().invoke(build_cli(), arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Error: no server answers at http://127.0.0.1:9" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["/v1/completions", "/completions", "completions", "/v1/completions/"])
+def test_the_endpoint_is_that_of_the_first_line(tmp_path: Path, url: str) -> None:
+    line: dict[str, Any] = request("a") | {"url": url}
+    (tmp_path / "in.jsonl").write_text("\ufeff\n \n" + json.dumps(line), "utf-8")
+    assert endpoint_of(tmp_path / "in.jsonl") == "/v1/completions"
+
+
+def test_an_endpoint_that_is_given_goes_before(server: Served, mixed: Path) -> None:
+    result = llmfw(server, "submit", str(mixed), "--endpoint", "/v1/moderations")
+    assert result.exit_code == 1
+    assert "400 from the server: endpoint is '/v1/moderations'" in result.stderr
+
+
+@pytest.mark.slow
+def test_an_upload_does_not_need_memory_for_the_file(server: Served, tmp_path: Path) -> None:
+    body = request("a", "x" * 1000)
+    path = write_requests(tmp_path / "in.jsonl", (body | {"custom_id": str(n)} for n in range(150_000)))
+    code = (
+        "import resource; from llmfw.api.cli import build_cli\n"
+        "from llmfw.api.commands.batch import submit; import httpx\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"build_cli()(['batch', 'submit', {str(path)!r}, '--url', {server.url!r}], standalone_mode=False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert path.stat().st_size > 150 * 2**20
+    assert int(done.stdout.splitlines()[-1]) < 20 * 1024  # KiB
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_waiting_and_the_batch_goes_on(slow: Served, running: str) -> None:
+    command = (*COMMAND, "status", running, "--watch", "--url", slow.url)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        assert "in_progress" in watching.stderr.readline()
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(10) == 130
+        assert f"{running} goes on in the server" in watching.stderr.read()
+    assert "in_progress" in llmfw(slow, "status", running).stdout
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_a_bar(slow: Served, running: str) -> None:
+    terminal = Terminal("batch", "status", running, "--watch", "--url", slow.url)
+    terminal.expect("/500 lines")
+    terminal.expect("/s")
+    terminal.type("\x03")
+    terminal.expect("goes on in the server")
+    assert terminal.close() == 130
