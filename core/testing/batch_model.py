@@ -87,9 +87,9 @@ class BatchModel:
     async def reopen(self) -> None:
         self.owners.clear()
 
-    async def lease(self, id: str, owner: str, seconds: float) -> bool:
-        if id not in self.records:
-            raise KeyError(id)
+    async def lease(self, id: str, owner: str, seconds: float) -> bool | None:
+        if self.records[id].status in ENDED:
+            return None  # no one works on it: whether a store holds the lease is its own affair
         if self.owners.get(id, owner) != owner:
             return False
         self.owners[id] = owner
@@ -149,7 +149,9 @@ class Driven:
         given = {"status": status, "num_total": num_total, "num_completed": 77, "num_failed": 77}
         return await self.store.update(msgspec.structs.replace(old, **given), expected=expected)
 
-    async def lease(self, id: str, owner: str, seconds: float) -> bool:
+    async def lease(self, id: str, owner: str, seconds: float) -> bool | None:
+        if (await self.store.get(id)).status in ENDED:
+            return None
         return await self.store.lease(id, owner, seconds)
 
     async def add(self, id: str, results: Sequence[LineResult]) -> None:
