@@ -20,6 +20,14 @@ RESERVE = 2**18  # bytes: more than it takes to commit that a file is gone
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
+def has_entries(folder: Path) -> bool:
+    """Return whether there is a folder, and something in it."""
+    try:
+        return any(True for _ in os.scandir(folder))
+    except FileNotFoundError:
+        return False
+
+
 class Contents:
     """The folder.
 

@@ -22,7 +22,7 @@ import sqlite_utils
 from llmfw.core.errors import ConfigError, StorageError
 from llmfw.core.file_store import Describe, FileRecord, FileStore
 
-from .contents import Contents, Incoming
+from .contents import Contents, Incoming, has_entries
 from .database import Database, bindable
 from .failures import code_of, explained
 from .statements import StatementThread, to_the_end
@@ -61,15 +61,21 @@ class SqliteFiles(FileStore):
     """Keeps files in the folder `files`, and what is known of them in `files.db`.
 
     Raises:
-        ConfigError: from the constructor, as `Database`, or no folder was named.
+        ConfigError: from the constructor, as `Database`, or no folder was named, or its files are not known.
     """
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None:
             raise ConfigError("file store 'sqlite' needs a folder: give --storage DIR")
+        self._folder = folder / "files"
+        if not (folder / "files.db").exists() and has_entries(self._folder):
+            # What nothing is known of would be removed: it is someone else's, or the records of it were lost.
+            raise ConfigError(
+                f"{str(self._folder)!r} holds files, and there is no 'files.db' beside it that knows of them: "
+                "name another folder, or bring files.db back"
+            )
         self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
         self._db = self._file.db
-        self._folder = folder / "files"
         try:
             self._contents = Contents(self._folder)
             self._contents.keep_only({row[0] for row in self._db.execute("select content from files")})

@@ -88,6 +88,15 @@ async def with_one_file(folder: Path) -> None:
     await store.close()
 
 
+def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "thesis.txt").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"holds files, and there is no 'files.db'"):
+            SqliteFiles(tmp_path)
+    assert contents(tmp_path) == ["thesis.txt"]
+
+
 def test_other_users_cannot_read_what_is_stored(tmp_path: Path) -> None:
     asyncio.run(with_one_file(tmp_path / "new"))
     found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
