@@ -24,7 +24,7 @@ def has_entries(folder: Path) -> bool:
     """Return whether there is a folder, and something in it."""
     try:
         return any(True for _ in os.scandir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

@@ -120,6 +120,16 @@ def test_a_store_asks_for_a_folder(kind: type[FileStore], name: str, module: Any
 
 
 @STORES
+@pytest.mark.parametrize("below", [".", "sub"])
+def test_a_folder_that_is_a_file_is_refused(
+    kind: type[FileStore], name: str, module: Any, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("notes")
+    with pytest.raises(ConfigError, match=rf"{name}' cannot be used as storage: "):
+        kind(tmp_path / "notes.txt" / below)
+
+
+@STORES
 async def test_a_folder_in_use_is_refused(
     kind: type[FileStore], name: str, module: Any, tmp_path: Path
 ) -> None:
