@@ -47,6 +47,9 @@ class FileRun:
         endpoint: with `/v1`.
         output, errors: where results go, whole, at the end. There is no file of errors where no line failed.
         on_state: is called with what is being done and, once there is one, the job's state, every so often.
+
+    Attributes:
+        has_nothing: the folder was this process's, and no job was made: nothing would be lost with it.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class FileRun:
         self._output = output
         self._errors = errors
         self._on_state = on_state
+        self.has_nothing = False
 
     async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
         """Go on from where the last attempt was, to the end; return how it ended. Cancel it at any time.
@@ -79,6 +83,7 @@ class FileRun:
         stores = await open_stores(config, plugins.registry)
         try:
             record = await _job_in(stores)
+            self.has_nothing = record is None
             if record is None:
                 await self._store_input(stores.files)
             if record is None or record.status not in ENDED:
@@ -118,6 +123,7 @@ class FileRun:
         self, record: BatchRecord | None, client: EngineClient, batches: BatchService, stores: Stores
     ) -> BatchRecord:
         """See the job to its end."""
+        self.has_nothing = False
         if record is None:
             asked = CreateBatchRequest(
                 input_file_id=INPUT_ID, endpoint=self._endpoint, completion_window=WINDOW

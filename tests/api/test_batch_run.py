@@ -184,6 +184,22 @@ def test_after_a_signal_the_same_command_goes_on(folder: Path, run: Run, number:
     assert texts_of((folder / "out.jsonl").read_text()) == {str(n): f"{n} " * 10 for n in range(400)}
 
 
+def test_a_model_that_cannot_be_had_leaves_nothing_that_is_in_the_way_of_the_next_attempt(
+    folder: Path, run: Run
+) -> None:
+    write_requests(folder / "in.jsonl", [request("a")])
+    config = folder / "model" / "config.json"
+    right = config.read_text()
+    config.write_text("no JSON")
+    result = run()
+    assert result.exit_code == 1, result.stderr
+    assert "config.json" in result.stderr
+    assert names(folder) == ["in.jsonl", "model"]
+    config.write_text(right)
+    write_requests(folder / "in.jsonl", [request("b")])
+    assert run("--served-model-name", "other").exit_code == 0
+
+
 def test_a_file_that_has_changed_since_is_refused(folder: Path, run: Run) -> None:
     path = write_requests(folder / "in.jsonl", many())
     with stopped_by(folder, signal.SIGKILL):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from llmfw.core.errors import LLMFWError
 from llmfw.core.log import setup_logging
 from llmfw.core.model import resolve_model
 
@@ -117,7 +118,12 @@ def run_command(
             meter.note(f"going on with what is in {folder.path}")
         shown = _Shown(meter)
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
-        record = run_to_end(_until_signal(work.run(engine, config, plugins)))
+        try:
+            record = run_to_end(_until_signal(work.run(engine, config, plugins)))
+        except LLMFWError:
+            if work.has_nothing:
+                folder.end()  # or else the next attempt, with what was wrong put right, would be refused
+            raise
     if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)
         raise click.exceptions.Exit(128 + record)
