@@ -199,11 +199,18 @@ class Job:
 
 def log_change(before: str, record: BatchRecord) -> None:
     """Write a line on a job's new state."""
-    why = f": {record.errors[0].message}" if record.errors else ""
+    why = f": {_first(record.errors)}" if record.errors else ""
     logger.info(
         "Batch %s: %s → %s, %d lines, %d completed, %d failed%s",
         *(record.id, before, record.status, record.num_total, record.num_completed, record.num_failed, why),
     )
+
+
+def _first(errors: Sequence[BatchError]) -> str:
+    """Return the first error, where it is, and whether it is the only one."""
+    where = "" if errors[0].line is None else f"line {errors[0].line}: "
+    more = ", and more" if len(errors) > 1 else ""
+    return f"{where}{errors[0].message}{more}"
 
 
 def _gone(error: InputGoneError) -> BatchError:

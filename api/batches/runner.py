@@ -165,9 +165,9 @@ class BatchRunner:
         now, num_done = time.monotonic(), record.num_completed + record.num_failed
         before, num_before = self._seen.get(record.id, (now, num_done))
         self._seen[record.id] = now, num_done
-        rate = (num_done - num_before) / (now - before) if now > before else 0.0
+        rate = f", {(num_done - num_before) / (now - before):.1f} lines/s" if now > before else ""
         logger.info(
-            "Batch %s: %d of %d lines, %d failed, %.1f lines/s",
+            "Batch %s: %d of %d lines, %d failed%s",
             *(record.id, num_done, record.num_total, record.num_failed, rate),
         )
 

@@ -81,7 +81,10 @@ async def validate(files: FileStore, file_id: str, endpoint: str, model: str) ->
         async for number, line in read_lines(files, file_id):
             validator.look(number, line)
             if validator.num_lines > MAX_LINES:
-                return _rejected("too_many_tasks", f"the input file has more than {MAX_LINES} requests")
+                return _rejected(
+                    "too_many_tasks",
+                    f"the input file has more than {MAX_LINES} requests: cut it into several",
+                )
     except InputGoneError as error:
         return _rejected("file_not_found", str(error))
     return validator.verdict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Any
 
@@ -132,6 +133,31 @@ async def test_a_small_batch_does_not_wait_for_a_large_one(tokenizer: Tokenizer,
         assert (await rig.batches.get(large)).num_completed < 2000
         await rig.services.batches.cancel(large)
         await rig.ended(large)
+
+
+async def test_the_log_says_each_change_of_state_once_and_which_line_is_wrong(
+    tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "llmfw.api.batches")
+    async with running(tokenizer, stores) as rig:
+        await rig.ended(
+            await rig.create([chat_line("a"), chat_line("a"), {**chat_line("b"), "method": "GET"}])
+        )
+    changes = [message.partition(": ")[2] for message in caplog.messages if "→" in message]
+    assert [change.partition(",")[0] for change in changes] == ["new → validating", "validating → failed"]
+    assert re.search(r"0 failed: line 2: custom_id 'a' is that of an earlier line.*, and more$", changes[1])
+
+
+async def test_the_log_says_how_far_a_batch_is_and_a_rate_when_there_is_one(
+    tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "llmfw.api.batches")
+    async with running(tokenizer, stores, EchoEngine(delay=0.02), lease_s=0.15) as rig:
+        await rig.ended(await rig.create(chat_lines(20)))
+    first, *rest = [message for message in caplog.messages if " of 20 lines" in message]
+    assert first.endswith(" failed")
+    assert rest
+    assert all(re.search(r": \d+ of 20 lines, 0 failed, \d+\.\d lines/s$", message) for message in rest)
 
 
 async def test_a_wrong_file_fails_as_a_whole_and_says_each_wrong_line(
