@@ -123,19 +123,26 @@ class BatchRunner:
     async def _take_unfinished(self) -> None:
         """Take the jobs that nobody works on, the oldest first."""
         for record in reversed(await unfinished(self._means.batches)):
-            await self._take(record.id)
+            if await self._take(record.id):
+                num_done = record.num_completed + record.num_failed
+                logger.info(
+                    "Batch %s is taken up: %s, %d of %d lines",
+                    *(record.id, record.status, num_done, record.num_total),
+                )
 
-    async def _take(self, batch_id: str) -> None:
+    async def _take(self, batch_id: str) -> bool:
+        """Begin to work on a job, unless someone does already; return whether it is so."""
         if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
-            return
+            return False
         try:
             if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
-                return
+                return False
             job = Job(batch_id, self._means)
         except KeyError:  # it has ended, or is gone
-            return
+            return False
         task = asyncio.create_task(self._work(job))
         self._jobs[batch_id] = job, task
+        return True
 
     async def _work(self, job: Job) -> None:
         try:

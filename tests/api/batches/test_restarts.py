@@ -132,6 +132,21 @@ async def test_lines_that_are_done_do_not_run_again(tokenizer: Tokenizer, stores
         assert len(rig.engine.requests) == 5
 
 
+async def test_the_log_says_where_a_job_goes_on(
+    tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "llmfw.api.batches")
+    async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
+        batch_id = await rig.create([*chat_lines(3), chat_line("c3", "x" * 400)])
+        while (await rig.batches.get(batch_id)).num_completed < 3:
+            await asyncio.sleep(0.01)
+    assert not any("taken up" in message for message in caplog.messages)
+    async with running(tokenizer, stores) as rig:
+        await rig.ended(batch_id)
+    lines = [message for message in caplog.messages if "taken up" in message]
+    assert lines == [f"Batch {batch_id} is taken up: in_progress, 3 of 4 lines"]
+
+
 async def test_a_job_past_its_time_expires_after_a_restart(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         batch_id = await rig.create([chat_line("c0", "x" * 400)], completion_window="1s")
