@@ -94,6 +94,7 @@ _SETTINGS = (
     ),
     setting(
         "--storage",
+        "--file-storage-pth",
         field="storage",
         type=Text(),
         metavar="DIR",

@@ -22,10 +22,7 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 def has_entries(folder: Path) -> bool:
     """Return whether there is a folder, and something in it."""
-    try:
-        return any(True for _ in os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return folder.is_dir() and bool(os.listdir(folder))
 
 
 class Contents:

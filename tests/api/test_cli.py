@@ -63,6 +63,7 @@ FLAGS = {
     "--disable-radix-cache": ("disable_radix_cache", True),
     "--disable-overlap-schedule": ("overlap", False),
     "--storage kept": ("storage", "kept"),
+    "--file-storage-pth kept": ("storage", "kept"),
     "--file-store memory": ("file_store", "memory"),
     "--batch-store memory": ("batch_store", "memory"),
     "--batch-share 0.25": ("batch_share", 0.25),

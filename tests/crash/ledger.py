@@ -81,13 +81,12 @@ def list_all(http: httpx.Client, path: str, limit: int) -> list[dict[str, Any]]:
 
 
 def leftovers(storage: Path, tmp: Path) -> list[str]:
-    """Return the files of a server that no record tells of. torch has a cache of its own among temporary ones."""
+    """Return the files of a server that no record tells of. torch has a cache among the temporary ones."""
     with sqlite3.connect(f"file:{storage / 'files.db'}?mode=ro", uri=True) as db:
         known = {row[0] for row in db.execute("select content from files")}
     there = {str(path.relative_to(storage / "files")) for path in (storage / "files").rglob("*")}
-    return sorted(there ^ known) + [
-        str(path) for path in tmp.iterdir() if not path.name.startswith("torchinductor_")
-    ]
+    passing = (str(path) for path in tmp.rglob("*") if path.is_file())
+    return sorted(there ^ known) + [path for path in passing if "torchinductor_" not in path]
 
 
 class Watch:
