@@ -33,7 +33,7 @@ VALIDATING, RUNNING = 2, 32  # jobs at once
 RETRY_S = 0.2
 LISTED_ERRORS = 20  # of each job in a list; a page of all would be a hundred megabytes
 
-_WINDOW = re.compile(r"([1-9]\d{0,7})([smhd])")
+_WINDOW = re.compile(r"([1-9][0-9]{0,7})([smhd])")
 
 
 class BatchService:

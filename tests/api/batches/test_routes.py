@@ -220,6 +220,7 @@ WRONG: list[tuple[dict[str, Any], str, int]] = [
     ({"completion_window": "31d"}, "completion_window", 400),
     ({"completion_window": "0h"}, "completion_window", 400),
     ({"completion_window": "day"}, "completion_window", 400),
+    ({"completion_window": "1\u0663h"}, "completion_window", 400),
     ({"input_file_id": "file-none"}, "input_file_id", 404),
     ({"input_file_id": 3}, "input_file_id", 400),
     ({"metadata": {"k" * 65: "v"}}, "metadata." + "k" * 64, 400),
