@@ -31,8 +31,9 @@ MAX_WINDOW_S = 30 * 24 * 3600
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 VALIDATING, RUNNING = 2, 32  # jobs at once
 RETRY_S = 0.2
+LISTED_ERRORS = 20  # of each job in a list; a page of all would be a hundred megabytes
 
-_WINDOW = re.compile(r"([1-9]\d{0,7})([smhd])")
+_WINDOW = re.compile(r"([1-9][0-9]{0,7})([smhd])")
 
 
 class BatchService:
@@ -94,7 +95,7 @@ class BatchService:
         if not query.newest_first:
             raise RequestError("order is 'asc'; batches are listed newest first only", param="order")
         found = await self._batches.list(after=query.after, limit=query.fetch)
-        return BatchList(**page_of([view(record) for record in found], query))
+        return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
 
     async def cancel(self, batch_id: str) -> Batch:
         """Let a job end with what it has, and return it: it is cancelling.

@@ -6,7 +6,8 @@
         ├──► failed     │              │
         └───────────────┴──────────────┴──────► cancelling ──► cancelled
 
-Each sets the time stamp of its state. None knows of stores: who uses them replaces a record only if its status is
+Each sets the time stamp of its state, which is never before those of earlier ones: clocks are set back, too. None
+knows of stores: who uses them replaces a record only if its status is
 still the one that it started from.
 """
 
@@ -27,6 +28,9 @@ NEXT: dict[str, frozenset[str]] = {
     **dict.fromkeys(ENDED, frozenset[str]()),
 }
 """A state → those that may follow."""
+
+STAMPS = ("created_at", *(f"{status}_at" for status in sorted(NEXT) if status != "validating"))
+"""The fields that say when a job came into its states."""
 
 
 def may_be_cancelled(status: str) -> bool:
@@ -93,7 +97,17 @@ def _file_ids(record: BatchRecord) -> dict[str, str]:
 
 def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
     assert status in NEXT[record.status], f"{record.status} → {status}"
-    return msgspec.structs.replace(record, status=status, **changes)
+    return msgspec.structs.replace(
+        record, status=status, **{k: _not_before(record, k, v) for k, v in changes.items()}
+    )
+
+
+def _not_before(record: BatchRecord, name: str, value: object) -> object:
+    """Return the value of a field; of a time stamp, one that is not before those that the job has."""
+    if not (name in STAMPS and isinstance(value, int)):
+        return value
+    known = (getattr(record, stamp) for stamp in STAMPS)
+    return max(value, *(stamp for stamp in known if stamp is not None))
 
 
 def _check(record: BatchRecord, status: str) -> None:

@@ -17,14 +17,18 @@ from ..schemas.batches import (
 )
 
 
-def view(record: BatchRecord) -> Batch:
-    """Return a job as clients see it. They are told of its files once it has ended."""
+def view(record: BatchRecord, most_errors: int | None = None) -> Batch:
+    """Return a job as clients see it. They are told of its files once it has ended.
+
+    Args:
+        most_errors: that are shown; how many more there are is said in one. None: all.
+    """
     has_ended = record.status in ENDED
     return Batch(
         id=record.id,
         endpoint=record.endpoint,
         model=record.model or UNSET,
-        errors=_errors(record),
+        errors=_errors(record, most_errors),
         input_file_id=record.input_file_id,
         completion_window=record.completion_window,
         status=record.status,  # type: ignore[arg-type]
@@ -47,15 +51,18 @@ def view(record: BatchRecord) -> Batch:
     )
 
 
-def _errors(record: BatchRecord) -> BatchErrors | None:
+def _errors(record: BatchRecord, most: int | None) -> BatchErrors | None:
     if not record.errors:
         return None
-    return BatchErrors(
-        data=[
-            BatchErrorEntry(code=error.code, line=error.line, message=error.message, param=error.param)
-            for error in record.errors
-        ]
-    )
+    shown = [
+        BatchErrorEntry(code=error.code, line=error.line, message=error.message, param=error.param)
+        for error in record.errors[:most]
+    ]
+    more = len(record.errors) - len(shown)
+    if more:
+        message = f"{more} more; the batch itself has them all"
+        shown.append(BatchErrorEntry(code="more_errors", line=None, message=message, param=None))
+    return BatchErrors(data=shown)
 
 
 def _usage(usage: BatchUsage) -> Usage:

@@ -5,8 +5,10 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
 
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.errors import RequestError
@@ -33,6 +35,9 @@ REASONING_FIELDS = {
     "both": ("reasoning_content", "reasoning"),
 }
 """What `--reasoning-field` may be → the fields of a message that have the thinking."""
+
+MANY_MESSAGES = 1000
+"""More are rendered in a thread: a body may have a million, which would hold up everyone else for seconds."""
 
 
 class ChatService:
@@ -77,7 +82,7 @@ class ChatService:
         max_tokens, param = _max_tokens(body)
         sampling = to_sampling(body, max_tokens, {"max_tokens": param}, self._generator.sampling_defaults)
         form = self._form(body)
-        prompt_text = render_prompt(body, self._template, form.tools)
+        prompt_text = await self._prompt_text(body, form.tools)
         output = self._output(body, form, prompt_text)
         for check in form.checks:
             await self._generator.check_grammar(check.spec, check.param)
@@ -92,6 +97,11 @@ class ChatService:
             output=output,
             max_tokens_param=param,
         )
+
+    async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
+        if len(body.messages) <= MANY_MESSAGES:
+            return render_prompt(body, self._template, tools)
+        return await asyncio.to_thread(render_prompt, body, self._template, tools)
 
     def render(self, body: ChatRequest) -> str:
         """Return the text of the prompt that `start` would make of a body.

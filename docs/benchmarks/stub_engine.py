@@ -34,13 +34,13 @@ class StubEngine:
             vocab_size=VOCAB_SIZE,
             max_model_len=100_000,
             max_total_tokens=100_000,
-            max_running_requests=4096,
+            max_running_requests=8192,
             attention="none",
             policy="none",
         )
         self._step_s = step_s
         self._next = 0.0
-        self._running: dict[str, tuple[int, int]] = {}  # tokens done, tokens asked for
+        self._running: dict[str, tuple[int, int, int]] = {}  # tokens done, asked for, in one event
 
     @property
     def has_work(self) -> bool:
@@ -52,7 +52,7 @@ class StubEngine:
 
     def add(self, request: Request) -> None:
         """Accept a request."""
-        self._running[request.id] = (0, request.sampling.max_tokens or 1)
+        self._running[request.id] = (0, request.sampling.max_tokens or 1, request.stream_interval or 1)
 
     def abort(self, request_id: str) -> None:
         """End a request."""
@@ -63,7 +63,7 @@ class StubEngine:
         now = time.monotonic()
         self._next = max(self._next + self._step_s, now)
         time.sleep(self._next - now)
-        return [self._advance(request_id) for request_id in list(self._running)]
+        return [event for id in list(self._running) if (event := self._advance(id)) is not None]
 
     def stats(self) -> EngineStats:
         """Return figures of nothing but the requests."""
@@ -75,13 +75,17 @@ class StubEngine:
             num_total_tokens=0,
         )
 
-    def _advance(self, request_id: str) -> TokenEvent:
-        done, asked = self._running.pop(request_id)
+    def _advance(self, request_id: str) -> TokenEvent | None:
+        """Make a token of a request; return an event of its first one, its last one, and of each full interval."""
+        done, asked, interval = self._running.pop(request_id)
         done += 1
         if done < asked:
-            self._running[request_id] = (done, asked)
-        token = FIRST_WORD + (done * 37) % (VOCAB_SIZE // 2)
-        return TokenEvent(request_id, [token], FinishReason.LENGTH if done == asked else None)
+            self._running[request_id] = (done, asked, interval)
+        count = 1 if done == 1 else ((done - 2) % interval) + 1
+        if 1 < done < asked and count < interval:
+            return None
+        tokens = [FIRST_WORD + (i * 37) % (VOCAB_SIZE // 2) for i in range(done - count + 1, done + 1)]
+        return TokenEvent(request_id, tokens, FinishReason.LENGTH if done == asked else None)
 
 
 def build(config: Any) -> Any:

@@ -1,6 +1,6 @@
 """`llmfw serve` with `stub_engine.py` in its engine process; everything else is what users run.
 
-python stub_llmfw.py FOLDER PORT STREAM_INTERVAL SECONDS_A_STEP
+python stub_llmfw.py FOLDER PORT STREAM_INTERVAL SECONDS_A_STEP [STORAGE]
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.plugins import load_plugins
 
 if __name__ == "__main__":
-    folder, port, interval, step_s = sys.argv[1:]
+    folder, port, interval, step_s, *storage = sys.argv[1:]
     stub = (sys.executable, str(Path(__file__).parent / "stub_engine.py"), step_s)
     llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=stub)  # type: ignore
     llmfw.api.serve.serve(
         EngineConfig(model=folder, stream_interval=int(interval)),
-        ServerConfig(served_model_name="demo", port=int(port), log_level="warning"),
+        ServerConfig(
+            served_model_name="demo",
+            port=int(port),
+            log_level="warning",
+            storage=storage[0] if storage else None,
+        ),
         load_plugins(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from llmfw.api.schemas.batches import OutputExpiresAfter
 from llmfw.core.tokenizer import Tokenizer
+from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ...doubles.echo_engine import EchoEngine
 from .rig import Line, chat_line, chat_lines, running
@@ -185,3 +187,21 @@ async def test_cancelled_before_it_was_validated(tokenizer: Tokenizer, stores: S
     assert ids == (["c0", "c1", "c2"] if valid else [])
     assert [error.code for error in record.errors] == ([] if valid else ["invalid_json_line"])
     assert record.num_failed == len(ids)
+
+
+async def test_very_many_messages_are_rendered_beside_the_event_loop(
+    tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render, threads = JinjaChatTemplate.render, []
+
+    def watched(*args: Any, **kwargs: Any) -> str:
+        threads.append(threading.get_ident())
+        return render(*args, **kwargs)
+
+    monkeypatch.setattr(JinjaChatTemplate, "render", watched)
+    many = chat_line("many", messages=[{"role": "user", "content": "hi"}] * 1001)
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(await rig.create([many]))
+        assert record.num_completed == 1
+    assert threads
+    assert threading.get_ident() not in threads

@@ -187,6 +187,17 @@ def test_pages_are_newest_first_and_end(sdk: openai.OpenAI, files: Stores) -> No
     assert len(set(listed)) == len(listed)
 
 
+def test_a_list_shows_the_first_of_many_errors(sdk: openai.OpenAI) -> None:
+    file = sdk.files.create(file=("in.jsonl", b"no\n" * 300), purpose="batch")
+    made = sdk.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+    whole = ended(sdk, made)
+    listed = sdk.batches.list(limit=1).data[0]
+    every, shown = (batch.errors.data or [] if batch.errors else [] for batch in (whole, listed))
+    assert [error.line for error in every] == list(range(1, 301))
+    assert shown[:-1] == every[:20]
+    assert shown[-1].message == "280 more; the batch itself has them all"
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "after=nonsense", "order=asc"])
 def test_a_wrong_query_is_a_400(server: Served, query: str) -> None:
     reply = httpx.get(f"{server.url}/v1/batches?{query}")
@@ -209,6 +220,7 @@ WRONG: list[tuple[dict[str, Any], str, int]] = [
     ({"completion_window": "31d"}, "completion_window", 400),
     ({"completion_window": "0h"}, "completion_window", 400),
     ({"completion_window": "day"}, "completion_window", 400),
+    ({"completion_window": "1\u0663h"}, "completion_window", 400),
     ({"input_file_id": "file-none"}, "input_file_id", 404),
     ({"input_file_id": 3}, "input_file_id", 400),
     ({"metadata": {"k" * 65: "v"}}, "metadata." + "k" * 64, 400),

@@ -64,6 +64,13 @@ def test_each_move_is_one_of_the_machine_and_stamps_its_time(names: list[str]) -
     assert len(ENDED & {name.removesuffix("_at") for name in stamps(record)}) == (record.status in ENDED)
 
 
+def test_a_clock_that_is_set_back_makes_no_later_state_come_earlier() -> None:
+    running = states.accepted(new_record(), 3, "demo", 5)
+    made = states.finalizing(running, "completed", 30)
+    ended = states.ended(made, 7, BatchUsage())
+    assert stamps(ended) == {"in_progress_at": 10, "finalizing_at": 30, "completed_at": 30}
+
+
 @pytest.mark.parametrize("status", sorted(states.NEXT))
 def test_what_has_not_ended_can_be_cancelled_once(status: str) -> None:
     assert states.may_be_cancelled(status) == (status not in ENDED | {"cancelling"})

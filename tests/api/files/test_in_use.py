@@ -130,6 +130,39 @@ async def test_what_has_expired_goes_but_for_the_input_of_an_unfinished_job(file
     assert await files.remove_expired(150) == 1
 
 
+async def test_what_another_removes_meanwhile_does_not_keep_the_rest(files, store, monkeypatch):
+    first, second = await stored(store, 100), await stored(store, 100)
+    both = await store.expired(150)
+    await store.delete(first)
+
+    async def expired(now):
+        return both
+
+    monkeypatch.setattr(store, "expired", expired)
+    assert await files.remove_expired(150) == 1
+    with pytest.raises(KeyError):
+        await store.get(second)
+
+
+async def test_who_makes_a_batch_does_not_wait_for_all_that_expires(files, store, monkeypatch):
+    monkeypatch.setattr("llmfw.api.files.service.EXPIRED_AT_ONCE", 2)
+    for _ in range(20):
+        await stored(store, 100)
+    delete = store.delete
+
+    async def slowly(file_id):
+        await asyncio.sleep(0.001)
+        await delete(file_id)
+
+    monkeypatch.setattr(store, "delete", slowly)
+    going = asyncio.create_task(files.remove_expired(150))
+    await asyncio.sleep(0.002)
+    async with files.deleting:
+        assert not going.done()
+        assert len(await store.expired(150)) > 10
+    assert await going == 20
+
+
 async def test_expiry_goes_on_after_a_failure(files, store, monkeypatch, caplog):
     file_id = await stored(store, 100)
     expired, calls = store.expired, []
