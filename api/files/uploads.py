@@ -130,12 +130,15 @@ class UploadService:
         """Give an upload up; raise RequestError if it has ended."""
         with self._change(upload_id):
             state = _open(await self._find(upload_id))
-            state.status = "cancelled"
+            if state.file is not None and await self._is_there(state.file.id):
+                # Its file was stored, but not the note of it: there was a crash. Others may use the file by now.
+                state.status = "completed"
+            else:
+                state.status, state.file = "cancelled", None
             await self._keep(state)
-            if state.file is not None:  # a server that crashed may have stored it, and told nobody
-                await self._remove(state.file.id)
-                state.file = None
             await self._remove_parts(state)
+            if state.file is not None:
+                _open(state)
         return _object_of(state)
 
     @contextlib.contextmanager
@@ -228,6 +231,13 @@ class UploadService:
         while found := await self._store.list(space=state.id, limit=PAGE):
             for part in found:
                 await self._remove(part.id)
+
+    async def _is_there(self, file_id: str) -> bool:
+        try:
+            await self._store.get(file_id)
+        except KeyError:
+            return False
+        return True
 
     async def _remove(self, file_id: str) -> None:
         with contextlib.suppress(KeyError):
