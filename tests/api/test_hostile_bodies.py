@@ -181,7 +181,28 @@ TOKENIZE: dict[str, Any] = {
     "return_token_strs": True,
 }
 EMBEDDING: dict[str, Any] = {"model": "tiny", "input": ["a"], "dimensions": 3, "encoding_format": "float"}
+OUTPUT_EXPIRY = {"anchor": "created_at", "seconds": 3600}
+BATCH: dict[str, Any] = {
+    "input_file_id": "file-0",
+    "endpoint": "/v1/chat/completions",
+    "completion_window": "24h",
+    "metadata": {"a": "b"},
+    "output_expires_after": OUTPUT_EXPIRY,
+}
+UPLOAD: dict[str, Any] = {
+    "filename": "a.jsonl",
+    "purpose": "batch",
+    "bytes": 5,
+    "mime_type": "text/jsonl",
+    "expires_after": OUTPUT_EXPIRY,
+}
+COMPLETE = "/v1/uploads/{upload_id}/complete"
+NEED_ANOTHER = ("/v1/batches", COMPLETE)  # of what is there: 404
+
 BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/batches", BATCH),
+    ("/v1/uploads", UPLOAD),
+    (COMPLETE, {"part_ids": ["part_0", "part_1"], "md5": "0" * 32}),
     ("/v1/chat/completions", CHAT),
     ("/v1/chat/completions", CHAT_TOOLS),
     *(
@@ -333,7 +354,9 @@ def answered(reply: httpx.Response) -> bool:
 def test_the_bodies_are_of_every_route_that_takes_one(server):
     paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
     assert {path for path, _ in BODIES} == {
-        path for path, entry in paths.items() if "requestBody" in entry.get("post", ())
+        path
+        for path, entry in paths.items()
+        if "application/json" in entry.get("post", {}).get("requestBody", {}).get("content", ())
     }
 
 
@@ -345,7 +368,7 @@ def test_the_bodies_are_right_before_they_are_changed(server, path, body):
         assert answered(reply)
         assert reply.json()["error"]["code"] in ("unsupported_operation", "unsupported_parameter")
     else:
-        assert reply.status_code == 200, reply.text
+        assert reply.status_code == (404 if path in NEED_ANOTHER else 200), reply.text
 
 
 @pytest.mark.slow
