@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.client.client import EngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.grammar_choice import choose_grammar_backend
@@ -69,6 +70,24 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
             load_sampling_defaults(model.model) if config.sampling_defaults == "model" else {}
         ),
     )
+
+
+async def start_engine(
+    client: EngineClient, engine: EngineConfig, config: ServerConfig, registry: Registry
+) -> ModelParts:
+    """Start an engine; meanwhile load the parts that fit its model, and return them.
+
+    Raises:
+        ConfigError: a part or the model's files cannot be had; with the reason.
+        EngineError: the engine could not be started.
+    """
+    starting = asyncio.create_task(client.start())
+    try:
+        parts = await asyncio.to_thread(load_model_parts, engine, config, registry)
+        await starting
+    finally:
+        starting.cancel()
+    return with_grammar_checker(parts, config.grammar, registry, client.info.vocab_size)
 
 
 def with_grammar_checker(parts: ModelParts, name: str, registry: Registry, vocab_size: int) -> ModelParts:

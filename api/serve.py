@@ -24,7 +24,7 @@ from llmfw.core.plugins import Plugins
 from .app import create_app
 from .event_loop import run_to_end
 from .listen import bind, url_of
-from .parts import load_model_parts, open_stores, with_grammar_checker
+from .parts import open_stores, start_engine
 
 logger = logging.getLogger(__name__)
 
@@ -119,17 +119,15 @@ class _Serving:
             self._starting.cancel()
 
     async def _start(self, client: ProcessEngineClient, url: str) -> Server:
-        """Start the engine; read the tokenizer and what else is needed meanwhile."""
+        """Open the stores, start the engine, and put the application together."""
         registry = self._plugins.registry
-        engine = asyncio.create_task(client.start())
+        stores = await open_stores(self._config, registry)
         try:
-            parts = await asyncio.to_thread(load_model_parts, self._engine_config, self._config, registry)
-            stores = await open_stores(self._config, registry)
-            await engine
-        finally:
-            engine.cancel()
-        parts = with_grammar_checker(parts, self._config.grammar, registry, client.info.vocab_size)
-        app = create_app(client, parts, stores, self._config, plugin_routes=self._plugins.routes)
+            parts = await start_engine(client, self._engine_config, self._config, registry)
+            app = create_app(client, parts, stores, self._config, plugin_routes=self._plugins.routes)
+        except BaseException:
+            await stores.close()
+            raise
         _setup_uvicorn_logging()
         return Server(_uvicorn_config(app), client, url)
 

@@ -59,11 +59,17 @@ class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """Where what is to be kept is kept. They are closed with the services."""
+    """Where what is to be kept is kept."""
 
     files: FileStore
     batches: BatchStore
     responses: ResponseStore
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await self.responses.close()
+        await self.batches.close()
+        await self.files.close()
 
 
 class Answering:
@@ -138,6 +144,4 @@ class Services:
         await self.live.responses.close()
         await self._memory.close()
         await self._file_expiry.close()
-        await self._stores.responses.close()
-        await self._stores.batches.close()
-        await self._stores.files.close()
+        await self._stores.close()

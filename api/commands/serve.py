@@ -14,20 +14,11 @@ from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.model import ResolvedModel, resolve_model
 
 from .params import plugins_of
-from .settings import with_settings
-
-DEFAULT_MODEL = "demo"
+from .settings import model_of, with_model, with_settings
 
 
 @click.command("serve")
-@click.argument("model", required=False)
-@click.option(
-    "--model",
-    "--model-path",
-    "model_option",
-    metavar="MODEL",
-    help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
-)
+@with_model
 @with_settings
 def serve_command(model: str | None, model_option: str | None, **values: Any) -> None:
     """Serve MODEL to OpenAI clients.
@@ -35,13 +26,11 @@ def serve_command(model: str | None, model_option: str | None, **values: Any) ->
     MODEL is the name of a registered model (default: demo, which comes with llmfw), a folder in the layout of
     transformers, or a hub id.
     """
-    if model is not None and model_option is not None:
-        raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
+    name = model_of(model, model_option)
     plugins = plugins_of(click.get_current_context())
     for broken in plugins.broken:
         click.echo(f"warning: {broken}", err=True)
-    given = [name for name in (model, model_option) if name is not None]
-    resolved = resolve_model(given[0] if given else DEFAULT_MODEL, plugins.registry)
+    resolved = resolve_model(name, plugins.registry)
     engine_config, server_config = build_configs(resolved, values)
     from ..serve import serve  # brings Litestar
 

@@ -15,6 +15,7 @@ from llmfw.core.config import EngineConfig, ServerConfig
 
 from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
 
+DEFAULT_MODEL = "demo"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _Command = Callable[..., Any]
 
@@ -303,6 +304,26 @@ _SETTINGS = (
         help="A plugin that is not loaded; repeatable. Default: all that are installed are.",
     ),
 )
+
+
+def with_model(command: _Command) -> _Command:
+    """Add the argument MODEL, which is an option, too, to a command; see `model_of`."""
+    command = click.option(
+        "--model",
+        "--model-path",
+        "model_option",
+        metavar="MODEL",
+        help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
+    )(command)
+    return click.argument("model", required=False)(command)
+
+
+def model_of(model: str | None, model_option: str | None) -> str:
+    """Return the model that a command line of `with_model` names; raise UsageError if it names two."""
+    if model is not None and model_option is not None:
+        raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
+    given = [name for name in (model, model_option) if name is not None]
+    return given[0] if given else DEFAULT_MODEL
 
 
 def with_settings(command: _Command) -> _Command:

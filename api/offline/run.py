@@ -24,10 +24,10 @@ from llmfw.core.plugins import Plugins
 
 from ..batches.deferring import DeferringClient
 from ..batches.service import BatchService, open_batches
-from ..parts import load_model_parts, open_stores, with_grammar_checker
+from ..parts import open_stores, start_engine
 from ..responses.memory import ResponseMemory
 from ..schemas.batches import CreateBatchRequest
-from ..services import SECONDS_A_DAY, Answering, ModelParts, Stores
+from ..services import SECONDS_A_DAY, Answering, Stores
 from ..whole_file import whole_file
 from .folder import Subject
 
@@ -92,8 +92,7 @@ class FileRun:
             await self._deliver(record, stores.files)
             return record
         finally:
-            for store in (stores.responses, stores.batches, stores.files):
-                await store.close()
+            await stores.close()
 
     async def _store_input(self, files: FileStore) -> None:
         """Copy the file of requests to the store: from now on it may change, or go."""
@@ -183,7 +182,7 @@ async def _answering(
     on_state(f"loading {config.served_model_name}", None)
     client = ProcessEngineClient(engine)
     try:
-        parts = await _start(client, engine, config, plugins)
+        parts = await start_engine(client, engine, config, plugins.registry)
         memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY)
         answering = Answering(DeferringClient(client), parts, config, memory)
         batches = open_batches(client, answering, stores.files, stores.batches, strict=config.strict_params)
@@ -194,16 +193,3 @@ async def _answering(
             await batches.close()
     finally:
         await client.close()
-
-
-async def _start(
-    client: EngineClient, engine: EngineConfig, config: ServerConfig, plugins: Plugins
-) -> ModelParts:
-    """Start the engine; read the tokenizer and what else is needed meanwhile."""
-    starting = asyncio.create_task(client.start())
-    try:
-        parts = await asyncio.to_thread(load_model_parts, engine, config, plugins.registry)
-        await starting
-    finally:
-        starting.cancel()
-    return with_grammar_checker(parts, config.grammar, plugins.registry, client.info.vocab_size)

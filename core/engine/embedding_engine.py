@@ -151,7 +151,7 @@ class EmbeddingEngine:
         count = len(made.request.prompts)
         is_whole = len(made.vectors) == count
         if not made.request.deferrable:
-            self._guard.note_live(made.seconds if is_whole else None)
+            self._guard.note_live([made.seconds] if is_whole else [])
         if not is_whole:
             return None
         del self._open[request_id]

@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .deferral import Limits
 from .plan import BatchPlan
@@ -108,23 +108,25 @@ class LatencyGuard:
         self._times.learn(num_sequences + num_tokens, seconds)
         return seconds
 
-    def note_live(self, first_token: float | None = None) -> None:
-        """Take note that a live request ran, and after how many seconds of computing it had its first token."""
+    def note_live(self, first_tokens: Iterable[float] = ()) -> None:
+        """Take note that live requests ran, and after how many seconds of computing some had their first tokens."""
         self._last_live = self._clock()
-        if first_token is not None:
-            self._first_tokens.append(first_token)
+        self._first_tokens.extend(first_tokens)
 
     def end_plan(self, plan: BatchPlan, begun: float) -> None:
         """Take note of the end of a step of an engine that generates."""
         num_tokens = sum(p.count for p in plan.sequences if p.is_prefill)
         seconds = self.end(begun, len(plan.sequences), num_tokens)
+        live = [p for p in plan.sequences if not p.seq.request.deferrable]
         prompts: dict[str, float] = {}
-        for p in plan.sequences:
-            if p.seq.request.deferrable:
-                continue
-            self.note_live()
+        first_tokens = []
+        for p in live:
             if p.start < p.seq.prompt_len >= p.end:
-                prompts[p.seq.id] = self._prompts.get(p.seq.id, 0.0) + seconds
+                so_far = self._prompts.get(p.seq.id, 0.0) + seconds
                 if p.samples:
-                    self.note_live(prompts.pop(p.seq.id))
+                    first_tokens.append(so_far)
+                else:
+                    prompts[p.seq.id] = so_far
+        if live:
+            self.note_live(first_tokens)
         self._prompts = prompts

@@ -20,8 +20,8 @@ from llmfw.core.model import resolve_model
 
 from ...whole_file import check_writable
 from ..params import Text, plugins_of
-from ..serve import DEFAULT_MODEL, build_configs
-from ..settings import DEFAULTS, setting_options
+from ..serve import build_configs
+from ..settings import DEFAULTS, model_of, setting_options, with_model
 from .first_line import endpoint_of
 from .meter import LineMeter
 from .wait import BatchError
@@ -48,7 +48,7 @@ _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "m
 
 @click.command("run", short_help="Run a file of requests here, without a server.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("model", required=False)
+@with_model
 @click.option(
     "-o",
     "--output",
@@ -72,13 +72,6 @@ _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "m
     metavar="DIR",
     help="Keeps what is done, until the end; of this run alone.  [default: OUT.llmfw]",
 )
-@click.option(
-    "--model",
-    "--model-path",
-    "model_option",
-    metavar="MODEL",
-    help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
-)
 def run_command(
     file: Path,
     model: str | None,
@@ -94,14 +87,13 @@ def run_command(
     FILE is as for `submit`, MODEL as for `serve`. Ctrl-C, a crash or a kill costs nothing: the same command goes on
     where it was. The exit code is 0 if the batch completed, also where single lines of it failed.
     """
-    if model is not None and model_option is not None:
-        raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
+    name = model_of(model, model_option)
     errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")
     _check_paths(file, output, errors)
     endpoint = endpoint or endpoint_of(file)
     folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
     plugins = plugins_of(click.get_current_context())
-    resolved = resolve_model(model or model_option or DEFAULT_MODEL, plugins.registry)
+    resolved = resolve_model(name, plugins.registry)
     kept = {"storage": str(folder_path), **_STORES}
     engine, config = build_configs(resolved, {**DEFAULTS, **values, **kept})
 

@@ -145,6 +145,8 @@ async def test_the_log_says_each_change_of_state_once_and_which_line_is_wrong(
         await rig.ended(
             await rig.create([chat_line("a"), chat_line("a"), {**chat_line("b"), "method": "GET"}])
         )
+        while "→ failed" not in caplog.text:  # a state is to be seen in the store before it is in the log
+            await asyncio.sleep(0.01)
     changes = [message.partition(": ")[2] for message in caplog.messages if "→" in message]
     assert [change.partition(",")[0] for change in changes] == ["new → validating", "validating → failed"]
     assert re.search(r"0 failed: line 2: custom_id 'a' is that of an earlier line.*, and more$", changes[1])

@@ -34,7 +34,7 @@ class Machine:
 
     def live(self, prompt: int = 30, output: int = 5) -> float:
         first = self.step(1, prompt)
-        self.guard.note_live(first)
+        self.guard.note_live([first])
         for _ in range(output):
             self.step(1, 0)
             self.guard.note_live()
