@@ -14,6 +14,9 @@
     │   └── ConflictError      what is asked for is in the way of something that is going on
     ├── StorageError           a store cannot do now what was asked of it; later it may
     │   └── StorageFullError   there is no room left
+    ├── OverloadedError        so much waits already that a request is not accepted now; later it may be
+    │   └── TenantLimitError   one key or user has so many requests already
+    ├── DeadlineError          a request's own timeout has passed
     └── EngineError            the engine could not finish what it had accepted
         └── EngineDeadError    the engine process has ended
 
@@ -107,6 +110,26 @@ class StorageError(LLMFWError):
 
 class StorageFullError(StorageError):
     """A store has no room for what it was given."""
+
+
+class OverloadedError(LLMFWError):
+    """The queue is full; nothing of the request was begun.
+
+    Args:
+        retry_after_s: after so many seconds there may be room.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TenantLimitError(OverloadedError):
+    """One tenant has as many requests as one may have."""
+
+
+class DeadlineError(LLMFWError):
+    """The timeout that a request gave itself has passed; the message says how far it had come."""
 
 
 class EngineError(LLMFWError):

@@ -1,51 +1,135 @@
-"""The interface of a scheduling policy: in which order waiting requests are admitted.
+"""The interface of a scheduling policy: who is admitted first, who waits, who is retracted first.
 
-A policy is pure: it changes nothing that it is given, and the same input gives the same order. It does not
-decide how many are admitted; the scheduler does, by the memory and token budget of the step.
+A policy is pure: it changes nothing that it is given, keeps nothing from one call to the next, and the same input
+gives the same answer. It sees figures, one column (a numpy array) for each, so that thousands of requests are ordered
+in less than a millisecond; a request is known by its place in the columns. It does not decide how many are admitted:
+the scheduler does, by the memory and the token budget of the step.
+
+What a policy does wrong costs no request: where it raises, or leaves out or invents a place, that is logged once with
+its plugin's name, and first come, first served goes on in its stead.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+from .request import Request
 
+Places = npt.NDArray[np.intp]
+"""Places in the columns."""
 
-class Waiting(Protocol):
-    """What a policy sees of a waiting request. Read only."""
-
-    @property
-    def id(self) -> str:
-        """The request's id."""
-
-    @property
-    def arrival(self) -> int:
-        """Position in the order of arrival; smaller came earlier. A retracted request keeps its own."""
-
-    @property
-    def priority(self) -> int:
-        """As asked by the client; larger is more urgent, 0 is ordinary."""
-
-    @property
-    def token_ids(self) -> npt.NDArray[np.int32]:
-        """Prompt, and what was generated before a retraction: [num_tokens]."""
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
-class PrefixLookup(Protocol):
-    """What a policy may ask of the prefix cache."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The requests that wait, in no order: W of them. Every column is [W], read only.
 
-    def match_length(self, token_ids: npt.NDArray[np.int32]) -> int:
-        """Return how many leading tokens are in the cache. Does not count as a use of them."""
+    Attributes:
+        arrival: position in the order of arrival; smaller came earlier. A retracted request keeps its own.
+        waited: seconds since the request came.
+        time_left: seconds until its deadline; infinity without one.
+        priority: as asked by the client; larger is more urgent, 0 is ordinary.
+        num_tokens: prompt, and what was generated before a retraction.
+        num_cached: of these, how many leading ones are in the prefix cache.
+        num_to_come: output tokens that it may still generate.
+        tenant: number of the API key or user that it belongs to.
+        served: what its tenant has had so far, in tokens (see `Tenants`): the virtual counter of fair scheduling.
+        overtaken: how many requests that came later were admitted before it.
+        request: returns the whole request at a place.
+    """
+
+    arrival: Ints
+    waited: Floats
+    time_left: Floats
+    priority: Ints
+    num_tokens: Ints
+    num_cached: Ints
+    num_to_come: Ints
+    tenant: Ints
+    served: Floats
+    overtaken: Ints
+    request: Callable[[int], Request]
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self.arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The requests that run, in no order: R of them. Every column is [R], read only.
+
+    Attributes:
+        arrival, priority, num_to_come, tenant, served, request: as of `Waiting`.
+        prompt_len: tokens of the prompt.
+        num_output: tokens generated so far.
+        num_held: tokens' worth of pages that only this request holds, and that its retraction would free.
+    """
+
+    arrival: Ints
+    priority: Ints
+    num_to_come: Ints
+    tenant: Ints
+    served: Floats
+    prompt_len: Ints
+    num_output: Ints
+    num_held: Ints
+    request: Callable[[int], Request]
+
+    def __len__(self) -> int:
+        """Return how many run."""
+        return len(self.arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The state of pool and queue.
+
+    Attributes:
+        num_waiting, num_running: requests.
+        num_places: at most so many more may run.
+        num_free_tokens: tokens for which there are pages, free or taken by nothing but the prefix cache.
+        num_total_tokens: tokens that all pages hold.
+        budget: prompt tokens that the step may still compute.
+    """
+
+    num_waiting: int
+    num_running: int
+    num_places: int
+    num_free_tokens: int
+    num_total_tokens: int
+    budget: int
+
+
+class Order(NamedTuple):
+    """A policy's answer.
+
+    Attributes:
+        places: all places of the waiting requests, each exactly once, first to be admitted first: [W].
+        num_held: the last so many of these are not admitted in this step. (Where nothing runs, the first one is
+            admitted all the same: somebody has to go on.)
+    """
+
+    places: Places
+    num_held: int = 0
+
+    @classmethod
+    def by(cls, *keys: npt.NDArray[np.generic]) -> Order:
+        """Return the order by the first key, smallest first; equals by the next one, and so on."""
+        return cls(keys[0].argsort(kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1]))
 
 
 class SchedulePolicy(ABC):
-    """Orders the waiting requests. Built once, asked before each step in which something could be admitted."""
+    """Orders requests. Built once; asked in each step in which a request waits and one could be admitted."""
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the part, set by `-o policy.key=value`. A policy with options overrides this."""
@@ -54,5 +138,21 @@ class SchedulePolicy(ABC):
         self.options = options
 
     @abstractmethod
-    def order(self, waiting: Sequence[Waiting], cache: PrefixLookup) -> Sequence[Waiting]:
-        """Return the same requests, each exactly once, first to be admitted first."""
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        """Return in which order the waiting requests are admitted."""
+
+    def retraction_order(self, running: Running, figures: Figures) -> Places:
+        """Return in which order running requests are retracted when the pool is full, first to go first.
+
+        Here: those with the fewest output tokens, and of these the longest prompt. The least work is lost for the most
+        room. The last one stays in any case.
+        """
+        return np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
+
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        """Return which running requests may be retracted to admit the first of the order now, first to go first.
+
+        Asked only where there is no place or no room for the waiting request at `place`. As many are retracted as
+        needed, and none where all of them were not enough. Here: none.
+        """
+        return np.empty(0, dtype=np.intp)

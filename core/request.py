@@ -13,7 +13,8 @@ import math
 
 import msgspec
 
-from .errors import RequestError
+from .control import Answer, Command
+from .errors import OverloadedError, RequestError
 
 
 class FinishReason(enum.StrEnum):
@@ -147,6 +148,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         thinking: how thinking is marked, where a grammar has to wait for its end or it has a budget.
         deferrable: it runs in what requests that are not leave, and gives its place to them at any time.
         stream_interval: tokens in one event, but for its first and its last; None: the engine's own.
+        tenant: the API key or user that it belongs to, for policies and limits that count by it.
+        cache_salt: it shares cached prefixes with requests of the same salt only.
+        timeout_s: seconds after which it ends, wherever it is, by a DeadlineError; None: never.
+        tell_wait: events tell while it waits how many are before it.
     """
 
     id: str
@@ -160,6 +165,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     thinking: Thinking | None = None
     deferrable: bool = False
     stream_interval: int | None = None
+    tenant: str = ""
+    cache_salt: str = ""
+    timeout_s: float | None = None
+    tell_wait: bool = False
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -188,6 +197,17 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
     """Asks for one `EngineStats`."""
 
 
+class Control(msgspec.Struct, frozen=True, tag="control"):
+    """Asks for what an administrator may ask for.
+
+    Attributes:
+        number: chosen by the client; its answer carries the same one.
+    """
+
+    number: int
+    command: Command
+
+
 ToEngine = Request | EmbedRequest | Abort | StatsQuery
 
 
@@ -206,6 +226,18 @@ class TokenLogprob(msgspec.Struct, array_like=True):
     top_logprobs: list[float] = []
 
 
+class Wait(msgspec.Struct, array_like=True):
+    """How long a request may have to wait.
+
+    Attributes:
+        num_ahead: requests that are to be admitted before it.
+        seconds: until it is admitted, as far as can be told; None: it cannot.
+    """
+
+    num_ahead: int
+    seconds: float | None = None
+
+
 class TokenEvent(msgspec.Struct, array_like=True):
     """New tokens of one request, and how it ended if it did.
 
@@ -221,6 +253,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
         prompt_logprobs: one for each prompt token but the first, on the first event, if the request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
         vectors: of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
+        wait: the request waits; such an event has no tokens and ends nothing.
+        retry_after_s: with an error that passes: after so many seconds the same request may succeed.
     """
 
     id: str
@@ -233,6 +267,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
     prompt_logprobs: list[TokenLogprob] | None = None
     error_param: str | None = None
     vectors: bytes = b""
+    wait: Wait | None = None
+    retry_after_s: float = 0.0
 
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:
@@ -240,6 +276,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
         event = cls(id, [], FinishReason.ERROR, error=str(error), error_kind=type(error).__name__)
         if isinstance(error, RequestError):
             event.error_param = error.param
+        if isinstance(error, OverloadedError):
+            event.retry_after_s = error.retry_after_s
         return event
 
 
@@ -296,6 +334,14 @@ class EngineFailed(msgspec.Struct, tag="failed"):
 
     kind: str
     message: str
+
+
+class ControlAnswer(msgspec.Struct, tag="answer"):
+    """What a `Control` gave: an answer, or why there is none."""
+
+    number: int
+    answer: Answer | None = None
+    failure: EngineFailed | None = None
 
 
 FromEngine = StepOutput | EngineStats | EngineInfo | EngineFailed

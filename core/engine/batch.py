@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .plan import BatchPlan
+from ..scheduling.plan import BatchPlan
 
 Ints = npt.NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..request import EmbedRequest
-from .deferral import Limits
+from ..scheduling.deferral import Limits
 
 SLACK = 8  # tokens by which lengths may differ in any case: small batches cost more than so little padding
 MAX_PADDING = 1.25  # longest by shortest of a batch, beyond the slack

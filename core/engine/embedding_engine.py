@@ -12,8 +12,8 @@ import torch
 from ..config import EngineConfig
 from ..errors import ConfigError, ContextLengthError, RequestError
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
+from ..scheduling.deferral import Limits
 from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
-from .deferral import Limits
 from .devices import choose_device
 from .embed_queue import EmbedQueue
 from .encoder import Encoder

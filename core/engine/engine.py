@@ -25,27 +25,27 @@ from ..grammar import Grammar
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
+from ..scheduling.admission import NewTokenRatio
+from ..scheduling.constraint import constraint_of
+from ..scheduling.deferral import Limits
+from ..scheduling.kv_pool import KVPool
+from ..scheduling.plan import BatchPlan
+from ..scheduling.prefix_cache import NoPrefixCache
+from ..scheduling.radix_cache import RadixCache
+from ..scheduling.scheduler import Scheduler
+from ..scheduling.sequence_pages import SequencePages
 from ..weight_version import weight_version
-from .admission import NewTokenRatio
 from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
-from .constraint import constraint_of
-from .deferral import Limits
 from .devices import choose_device, gigabytes
 from .grammars import Grammars, choose_grammars
-from .kv_pool import KVPool
 from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
-from .plan import BatchPlan
-from .prefix_cache import NoPrefixCache
-from .radix_cache import RadixCache
 from .randomness import derive_seed
 from .request_check import check_request
 from .sampler import Sampler
-from .scheduler import Scheduler
-from .sequence_pages import SequencePages
 from .step_log import StepLog
 from .token_mask import MaskFiller
 

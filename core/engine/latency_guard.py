@@ -13,8 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from .deferral import Limits
-from .plan import BatchPlan
+from ..scheduling.deferral import Limits
+from ..scheduling.plan import BatchPlan
 
 LIVE_FOR_S = 10.0  # so long after a live request others are expected
 FRACTION = 0.5  # of the time to the first token: a live request waits for half of a step on average

@@ -17,13 +17,13 @@ import numpy.typing as npt
 import torch
 
 from ..attention import AttentionBackend
+from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
+from ..scheduling.sequence import SequenceState
 from .batch import ForwardBatch, make_batch
 from .hf_attention import AttentionStep
 from .logprobs import RowLogprobs
 from .models import LoadedModel
-from .plan import BatchPlan, PlannedSequence, StepResult
 from .sampler import Sampler
-from .sequence import SequenceState
 from .token_mask import TokenMasks
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .plan import PlannedSequence
+from ..scheduling.plan import PlannedSequence
 from .randomness import uniform
 from .token_mask import TokenMasks
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
-from .plan import BatchPlan
-from .scheduler import Scheduler
-from .sequence_pages import SequencePages
+from ..scheduling.plan import BatchPlan
+from ..scheduling.scheduler import Scheduler
+from ..scheduling.sequence_pages import SequencePages
 
 logger = logging.getLogger(__name__)
 

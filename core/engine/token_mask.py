@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from ..grammar import Grammar
-from .constraint import forbid
-from .plan import BatchPlan, PlannedSequence
+from ..scheduling.constraint import forbid
+from ..scheduling.plan import BatchPlan, PlannedSequence
 
 logger = logging.getLogger(__name__)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from llmfw.core.policy import PrefixLookup, SchedulePolicy, Waiting
+from llmfw.core.policy import Figures, Order, SchedulePolicy, Waiting
 
 
 class LPM(SchedulePolicy):
@@ -14,5 +12,5 @@ class LPM(SchedulePolicy):
     whose prefix is not cached waits for as long as others with a cached one keep coming.
     """
 
-    def order(self, waiting: Sequence[Waiting], cache: PrefixLookup) -> Sequence[Waiting]:
-        return sorted(waiting, key=lambda request: (-cache.match_length(request.token_ids), request.arrival))
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order.by(-waiting.num_cached, waiting.arrival)

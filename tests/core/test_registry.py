@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmfw.core.errors import ConfigError, PartError, UnknownPartError
-from llmfw.core.policy import SchedulePolicy
+from llmfw.core.policy import Order, SchedulePolicy
 from llmfw.core.registry import BrokenPlugin, Entry, Registry, check_option_keys
 
 
@@ -18,8 +18,8 @@ class Aged(SchedulePolicy):
         seconds: float = 2.0
         steps: int = 1
 
-    def order(self, waiting, cache):
-        return waiting
+    def order(self, waiting, figures):
+        return Order.by(waiting.arrival)
 
 
 AGED = Entry("policy", "aged", f"{__name__}:Aged", "ours", "llmfw-ours", "1.0")

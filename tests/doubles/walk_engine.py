@@ -11,8 +11,8 @@ from collections import deque
 
 import numpy as np
 
-from llmfw.core.engine.constraint import Constraint, constraint_of
 from llmfw.core.request import FinishReason, Request, TokenEvent
+from llmfw.core.scheduling.constraint import Constraint, constraint_of
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
 

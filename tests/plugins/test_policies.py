@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.plugins import load_plugins
 from llmfw.core.policy import SchedulePolicy
+from llmfw.core.testing.policy_views import make_figures, make_waiting
 
 NAMES = ("fcfs", "lpm", "priority")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A waiting request."""
-
-    id: str
-    arrival: int
-    priority: int = 0
-    num_tokens: int = 4
-    token_ids: np.ndarray = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "token_ids", np.arange(self.num_tokens, dtype=np.int32))
-
-
-class Cached:
-    """A prefix cache that holds the first tokens of a request with so many."""
-
-    def match_length(self, token_ids) -> int:
-        return len(token_ids) // 2
 
 
 def policy(name: str) -> SchedulePolicy:
@@ -41,41 +18,33 @@ def policy(name: str) -> SchedulePolicy:
     return entry.load()(entry.build_options({}))
 
 
-def order(name: str, *waiting: Asked) -> str:
-    return "".join(request.id for request in policy(name).order(waiting, Cached()))
-
-
-asked = st.builds(
-    Asked,
-    id=st.just("r"),
-    arrival=st.integers(0, 9),
-    priority=st.integers(-1, 1),
-    num_tokens=st.integers(1, 8),
-)
+def order(name: str, num: int, **columns: list[float]) -> list[int]:
+    return policy(name).order(make_waiting(num, **columns), make_figures()).places.tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(waiting=st.lists(asked, unique_by=lambda request: request.arrival))
-def test_every_request_comes_out_once_and_the_same_input_gives_the_same_order(name, waiting):
-    given_order = list(waiting)
-    ordered = list(policy(name).order(waiting, Cached()))
-    assert sorted(map(id, ordered)) == sorted(map(id, waiting))
-    assert waiting == given_order
-    assert list(policy(name).order(list(reversed(waiting)), Cached())) == ordered
+@given(cached=st.lists(st.integers(0, 9), max_size=20), data=st.data())
+def test_every_place_comes_out_once_and_the_order_does_not_depend_on_that_of_the_columns(name, cached, data):
+    num = len(cached)
+    arrival = data.draw(st.permutations(range(num)))
+    priority = data.draw(st.lists(st.integers(-1, 1), min_size=num, max_size=num))
+    places = order(name, num, arrival=arrival, num_cached=cached, priority=priority)
+    assert sorted(places) == list(range(num))
+    mirrored = order(name, num, arrival=arrival[::-1], num_cached=cached[::-1], priority=priority[::-1])
+    assert [num - 1 - place for place in mirrored] == places
 
 
 def test_fcfs_admits_by_arrival():
-    assert order("fcfs", Asked("b", 2, priority=9), Asked("a", 1), Asked("c", 3, num_tokens=8)) == "abc"
+    assert order("fcfs", 3, arrival=[2, 1, 3], priority=[9, 0, 0], num_cached=[0, 0, 8]) == [1, 0, 2]
 
 
 def test_lpm_admits_the_longest_cached_prefix_first():
-    assert order("lpm", Asked("c", 1, num_tokens=2), Asked("a", 3, num_tokens=8), Asked("b", 2)) == "abc"
+    assert order("lpm", 3, num_cached=[1, 8, 2]) == [1, 2, 0]
 
 
 def test_lpm_admits_equal_prefixes_by_arrival():
-    assert order("lpm", Asked("b", 2), Asked("a", 1), Asked("c", 3)) == "abc"
+    assert order("lpm", 3, arrival=[2, 1, 3]) == [1, 0, 2]
 
 
 def test_priority_admits_larger_priorities_first_then_by_arrival():
-    waiting = (Asked("d", 1, -1), Asked("c", 4), Asked("b", 2), Asked("a", 3, 7))
-    assert order("priority", *waiting) == "abcd"
+    assert order("priority", 4, priority=[-1, 0, 0, 7], arrival=[1, 4, 2, 3]) == [3, 2, 1, 0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.deferral import Limits
 from llmfw.core.engine.embed_queue import MAX_PADDING, SLACK, EmbedQueue
 from llmfw.core.request import EmbedRequest
+from llmfw.core.scheduling.deferral import Limits
 
 BUDGET = 64
 LENGTHS = st.lists(st.lists(st.integers(1, 100), min_size=1, max_size=8), min_size=1, max_size=8)

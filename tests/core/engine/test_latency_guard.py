@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from llmfw.core.engine.deferral import Limits
 from llmfw.core.engine.latency_guard import FRACTION, LEAST_STRETCH, LIVE_FOR_S, LatencyGuard, StepTimes
-from llmfw.core.engine.plan import BatchPlan, PlannedSequence
-from llmfw.core.engine.sequence import SequenceState
 from llmfw.core.request import Request, SamplingParams
+from llmfw.core.scheduling.deferral import Limits
+from llmfw.core.scheduling.plan import BatchPlan, PlannedSequence
+from llmfw.core.scheduling.sequence import SequenceState
 
 WHOLE = Limits(128, 512)
 

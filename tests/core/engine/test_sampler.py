@@ -18,11 +18,11 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from llmfw.core.engine.plan import PlannedSequence
 from llmfw.core.engine.randomness import derive_seed, uniform
 from llmfw.core.engine.sampler import Sampler
-from llmfw.core.engine.sequence import SequenceState
 from llmfw.core.request import Request, SamplingParams
+from llmfw.core.scheduling.plan import PlannedSequence
+from llmfw.core.scheduling.sequence import SequenceState
 
 CPU = torch.device("cpu")
 PROMPT = [1, 2, 3]

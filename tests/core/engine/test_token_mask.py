@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.constraint import allow, forbid
 from llmfw.core.engine.sampler import Sampler
 from llmfw.core.engine.token_mask import TokenMasks
 from llmfw.core.request import SamplingParams
+from llmfw.core.scheduling.constraint import allow, forbid
 
 from .test_sampler import CPU, plan
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from llmfw.core.engine.admission import NewTokenRatio
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import Thinking
+from llmfw.core.scheduling.admission import NewTokenRatio
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from llmfw.core.engine.constraint import Constraint, constraint_of
 from llmfw.core.request import Request, SamplingParams, Thinking
+from llmfw.core.scheduling.constraint import Constraint, constraint_of
 
 from ...doubles.trie_grammar import TrieGrammar, tokens_of
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from llmfw.core.engine.plan import BatchPlan
-from llmfw.core.engine.sequence_pages import SequencePages
+from llmfw.core.scheduling.plan import BatchPlan
+from llmfw.core.scheduling.sequence_pages import SequencePages
 
 MODULUS = (1 << 61) - 1
 

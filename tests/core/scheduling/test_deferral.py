@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from llmfw.core.engine.admission import MAX_NEW_TOKENS_COUNTED
-from llmfw.core.engine.deferral import ORDERED_AT_ONCE, Limits
-from llmfw.core.engine.plan import BatchPlan
-from llmfw.core.engine.sequence import SequenceState, Status
-from llmfw.core.policy import PrefixLookup, SchedulePolicy, Waiting
+from llmfw.core.policy import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core.scheduling.admission import MAX_NEW_TOKENS_COUNTED
+from llmfw.core.scheduling.deferral import ORDERED_AT_ONCE, Limits
+from llmfw.core.scheduling.plan import BatchPlan
+from llmfw.core.scheduling.sequence import SequenceState, Status
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 
@@ -46,7 +46,6 @@ class CheckedDriver(Driver):
             (max(1, int(share * max_running)), max(1, int(share * budget))) if share else (0, 0)
         )
         self.budget, self.max_running = budget, max_running
-        self.policy = policy(policy.Options())
         self.num_paused = self.num_gave_way = self.num_beside = 0
 
     def plan(self) -> BatchPlan:
@@ -78,8 +77,7 @@ class CheckedDriver(Driver):
         waiting = [seq for seq in self.scheduler.live.waiting if not seq.num_in_flight]
         if not waiting or not deferrable or any(p.is_new for p in planned):
             return
-        first = self.policy.order(waiting, self.pages.cache)[0]
-        assert isinstance(first, SequenceState)
+        first = next(seq for seq in self.scheduler.order(self.scheduler.live) if seq in waiting)
         left = self.budget - sum(p.count for p in planned if p.is_prefill or not p.samples)
         assert left <= 0 or len(lived) == self.max_running or not self._would_fit(first, left)
 
@@ -213,9 +211,9 @@ class Spy(FCFS):
 
     num_shown = 0
 
-    def order(self, waiting: list[Waiting], cache: PrefixLookup) -> list[Waiting]:  # type: ignore[override]
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
         Spy.num_shown += len(waiting)
-        return list(super().order(waiting, cache))
+        return super().order(waiting, figures)
 
 
 def test_thousands_that_wait_cost_a_step_of_live_ones_nothing_and_others_little() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from llmfw.core.engine.admission import NewTokenRatio
-from llmfw.core.engine.constraint import constraint_of
-from llmfw.core.engine.kv_pool import KVPool
-from llmfw.core.engine.plan import BatchPlan, StepResult
-from llmfw.core.engine.prefix_cache import NoPrefixCache
-from llmfw.core.engine.radix_cache import RadixCache
-from llmfw.core.engine.scheduler import Scheduler
-from llmfw.core.engine.sequence_pages import SequencePages
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
+from llmfw.core.scheduling.admission import NewTokenRatio
+from llmfw.core.scheduling.constraint import constraint_of
+from llmfw.core.scheduling.kv_pool import KVPool
+from llmfw.core.scheduling.plan import BatchPlan, StepResult
+from llmfw.core.scheduling.prefix_cache import NoPrefixCache
+from llmfw.core.scheduling.radix_cache import RadixCache
+from llmfw.core.scheduling.scheduler import Scheduler
+from llmfw.core.scheduling.sequence_pages import SequencePages
 from llmfw.plugins.policies.fcfs import FCFS
 
 from .hashed_model import HashedModel

@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
-from ..policy import SchedulePolicy
+import numpy as np
+
+from ..policy import Figures, Ints, SchedulePolicy, Waiting
 from ..request import FinishReason, Request, TokenEvent, TokenLogprob
 from .admission import MAX_NEW_TOKENS_COUNTED, NewTokenRatio
 from .constraint import Constraint
@@ -278,10 +281,9 @@ class Scheduler:
         if not (lane.num_waiting and budget > 0 and self._has_place(lane, limits)):
             return planned
         reserved = self._reserved_tokens(lane)
-        for seq in self._policy.order(lane.candidates, self._pages.cache):
+        for seq in self.order(lane, budget):
             if budget <= 0 or not self._has_place(lane, limits):
                 break
-            assert isinstance(seq, SequenceState)
             if seq.num_in_flight or seq.status is not Status.WAITING:
                 continue
             count = self._start(seq, limits, budget, reserved)
@@ -292,6 +294,47 @@ class Scheduler:
             to_store = seq.length - planned[-1].end
             reserved += to_store + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         return planned
+
+    def order(self, lane: Lane, budget: int = 0) -> list[SequenceState]:
+        """Return those that wait in the policy's order."""
+        candidates = lane.candidates
+        places = self._policy.order(self._waiting(candidates), self._figures(budget)).places
+        return [candidates[place] for place in places]
+
+    def _waiting(self, candidates: list[SequenceState]) -> Waiting:
+        """Return what a policy sees of sequences that wait."""
+
+        def ints(values: Iterable[int]) -> Ints:
+            return np.fromiter(values, np.int64, len(candidates))
+
+        cached = (
+            self._pages.cache.match_length(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+            for seq in candidates
+        )
+        nothing = np.zeros(len(candidates))
+        return Waiting(
+            arrival=ints(seq.arrival for seq in candidates),
+            waited=nothing,
+            time_left=nothing + np.inf,
+            priority=ints(seq.priority for seq in candidates),
+            num_tokens=ints(seq.num_tokens for seq in candidates),
+            num_cached=ints(cached),
+            num_to_come=ints(seq.num_to_come for seq in candidates),
+            tenant=ints(0 for _ in candidates),
+            served=nothing,
+            overtaken=ints(0 for _ in candidates),
+            request=lambda place: candidates[place].request,
+        )
+
+    def _figures(self, budget: int) -> Figures:
+        return Figures(
+            num_waiting=self.num_waiting,
+            num_running=self.num_running,
+            num_places=self._whole.places - self.num_running,
+            num_free_tokens=self._pages.num_available_tokens,
+            num_total_tokens=self._pages.num_total_tokens,
+            budget=budget,
+        )
 
     def _has_place(self, lane: Lane, limits: Limits) -> bool:
         taken = len(self.live.running) if lane is self.live else self.num_running

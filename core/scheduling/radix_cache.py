@@ -34,9 +34,10 @@ class RadixCache(PrefixCache):
     """
 
     def __init__(self, pool: KVPool) -> None:
+        super().__init__()
         self._pool = pool
         self._page_bytes = pool.page_size * TOKEN_BYTES
-        self._root = CacheNode(b"", NO_PAGES, None)
+        self._roots = {"": CacheNode(b"", NO_PAGES, None)}  # by salt
         self._clock = 0
         self._num_pages = 0
         self._num_locked_pages = 0
@@ -53,15 +54,15 @@ class RadixCache(PrefixCache):
         """Pages owned and not locked."""
         return self._num_pages - self._num_locked_pages
 
-    def match(self, token_ids: TokenIds) -> Match:
+    def match(self, token_ids: TokenIds, salt: str = "") -> Match:
         """Return the longest cached prefix, in whole pages. Splits the edge that it ends in."""
-        node, path, _ = self._walk(self._whole_pages(token_ids))
+        node, path, _ = self._walk(self._whole_pages(token_ids), salt)
         return Match(node, _concatenate(path))
 
-    def match_length(self, token_ids: TokenIds) -> int:
+    def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return how many tokens `match` would find. Changes nothing."""
         data = self._whole_pages(token_ids)
-        node, position = self._root, 0
+        node, position = self._root(salt), 0
         while position < len(data):
             child = node.children.get(data[position : position + self._page_bytes])
             if child is None:
@@ -73,11 +74,11 @@ class RadixCache(PrefixCache):
             node = child
         return position // TOKEN_BYTES
 
-    def insert(self, token_ids: TokenIds, pages: Pages) -> Match:
+    def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Give the pages of a prefix to the cache; see `PrefixCache.insert`."""
         data = self._whole_pages(token_ids)
         assert len(data) == len(pages) * self._page_bytes, "insert takes whole pages"
-        node, path, position = self._walk(data)
+        node, path, position = self._walk(data, salt)
         if position < len(data):
             rest = pages[position // self._page_bytes :].copy()
             leaf = CacheNode(data[position:], rest, node, self._clock)
@@ -122,19 +123,25 @@ class RadixCache(PrefixCache):
 
     def nodes(self) -> list[CacheNode]:
         """Return all nodes but the root, parents first."""
-        found = [self._root]
+        found = list(self._roots.values())
         for node in found:
             found.extend(node.children.values())
-        return found[1:]
+        return found[len(self._roots) :]
+
+    def _root(self, salt: str) -> CacheNode:
+        root = self._roots.get(salt)
+        if root is None:
+            root = self._roots[salt] = CacheNode(b"", NO_PAGES, None)
+        return root
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
         size = len(token_ids) - len(token_ids) % self._pool.page_size
         return token_ids[:size].tobytes()
 
-    def _walk(self, data: bytes) -> tuple[CacheNode, list[Pages], int]:
+    def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
         """Go down as far as `data` agrees, as a use; return the last node, the pages, and how many bytes agreed."""
         self._clock += 1
-        node, position = self._root, 0
+        node, position = self._root(salt), 0
         path: list[Pages] = []
         while position < len(data):
             child = node.children.get(data[position : position + self._page_bytes])

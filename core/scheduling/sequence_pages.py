@@ -70,7 +70,7 @@ class SequencePages:
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
-        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable])
+        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         self.cache.lock(node)
         seq.cache_node = node
         seq.row = self._free_rows.pop()
@@ -99,7 +99,9 @@ class SequencePages:
         if num_full <= seq.num_shared_pages:
             return
         row = self._row(seq)[:num_full]
-        node, pages = self.cache.insert(seq.token_ids[: num_full * self.page_size], row)
+        node, pages = self.cache.insert(
+            seq.token_ids[: num_full * self.page_size], row, seq.request.cache_salt
+        )
         own, theirs = row[seq.num_shared_pages : len(pages)], pages[seq.num_shared_pages :]
         self.pool.free(own[own != theirs])
         row[: len(pages)] = pages
