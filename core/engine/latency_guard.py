@@ -113,8 +113,8 @@ class LatencyGuard:
         self._last_live = self._clock()
         self._first_tokens.extend(first_tokens)
 
-    def end_plan(self, plan: BatchPlan, begun: float) -> None:
-        """Take note of the end of a step of an engine that generates."""
+    def end_plan(self, plan: BatchPlan, begun: float) -> float:
+        """Take note of the end of a step of an engine that generates; return its seconds, as `end` does."""
         num_tokens = sum(p.count for p in plan.sequences if p.is_prefill)
         seconds = self.end(begun, len(plan.sequences), num_tokens)
         live = [p for p in plan.sequences if not p.seq.request.deferrable]
@@ -130,3 +130,4 @@ class LatencyGuard:
         if live:
             self.note_live(first_tokens)
         self._prompts = prompts
+        return seconds
