@@ -25,7 +25,7 @@ class PieceGuard:
     """Says how many tokens of long prompts a step may hold in which other sequences decode.
 
     Args:
-        budget: most prompt tokens in one step.
+        budget: most prompt tokens in one step, of which long prompts have half.
         stretch: a step with a piece may take so many times what one without prompt tokens takes; 0: any time.
         least: a piece has so many tokens even if it takes longer.
 
@@ -36,9 +36,9 @@ class PieceGuard:
     def __init__(self, budget: int, *, stretch: float, least: int = LEAST_PIECE) -> None:
         if stretch and not stretch >= 1:
             raise ConfigError(f"--prefill-stretch is {stretch}; it must be at least 1, or 0 for no bound")
-        self._budget = budget
+        self._most = max(1, budget // 2)  # the other half is for other prompts: they go past a long one
         self._stretch = stretch
-        self._least = min(least, budget)
+        self._least = min(least, self._most)
         self._ordinary: dict[int, deque[float]] = {}  # seconds, by the bits of the number of sequences
         self._pieces: dict[int, deque[tuple[int, float]]] = {}  # sizes and seconds a token, by the context
         self._num_decoding = 1
@@ -61,13 +61,13 @@ class PieceGuard:
         allowed = (self._stretch - 1) * median_low(ordinary)
         grown = MOST_GROWTH * max(size for size, _ in known)
         size = int(min(grown, allowed / max(_seconds_each(known), 1e-9)))
-        return max(self._least, min(size, self._budget))
+        return max(self._least, min(size, self._most))
 
     def learn(self, plan: BatchPlan, seconds: float) -> None:
         """Take note of what a step took, without waiting for the one before it."""
-        prompts = [p for p in plan.sequences if p.is_prefill]
+        prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
-        self._num_decoding = max(1, sum(p.samples for p in plan.sequences))
+        self._num_decoding = max(1, int(plan.samples.sum()))
         cut = [p for p in prompts if not p.samples]
         if cut:
             self._context = max(p.start for p in cut)
