@@ -325,18 +325,18 @@ class RadixCache(PrefixCache):
 
     def _remove(self, leaf: CacheNode) -> None:
         """Take the leaf at the top of the heap from there and from the tree."""
-        parent = leaf.parent
+        parent, leaves, first = leaf.parent, self._leaves, leaf.key[: self._page_bytes]
         assert parent is not None
-        number, _, _ = heapq.heappop(self._leaves)
-        self._floor = max(self._floor, number)
-        first = leaf.key[: self._page_bytes]
+        leaf.parent = None
         del parent.children[first]
         if leaf.groups is not None:
             self._parked.cut(leaf, parent, len(leaf.pages), first)
-        leaf.parent = None
-        if not parent.children:
+        self._floor = max(self._floor, leaves[0][0])
+        if self._is_evictable(parent):
+            heapq.heapreplace(leaves, self._listed(parent))
+        else:
+            heapq.heappop(leaves)
             self._forget_if_empty(parent)
-            self._list_if_evictable(parent)
 
     def _forget_if_empty(self, node: CacheNode) -> None:
         """Drop the root of a salt of which nothing is cached or watched."""
@@ -344,11 +344,19 @@ class RadixCache(PrefixCache):
             self.roots.pop(node.salt, None)
 
     def _list_if_evictable(self, node: CacheNode) -> None:
-        if node.parent is None or node.locks or node.children or node.is_listed:
-            return
+        if self._is_evictable(node):
+            heapq.heappush(self._leaves, self._listed(node))
+
+    @staticmethod
+    def _is_evictable(node: CacheNode) -> bool:
+        """Return whether a node is a leaf that nobody holds, and not listed."""
+        return not (node.children or node.locks or node.is_listed or node.parent is None)
+
+    def _listed(self, node: CacheNode) -> tuple[float, int, CacheNode]:
+        """Return the entry of a node, which belongs to the heap from now on."""
         node.is_listed = True
         self._num_listed += 1
-        heapq.heappush(self._leaves, (self._eviction(node), self._num_listed, node))
+        return self._eviction(node), self._num_listed, node
 
 
 def _concatenate(path: list[Pages]) -> Pages:
