@@ -129,7 +129,7 @@ class CacheKeeper:
         return CacheView(
             num_tokens=cache.num_pages * self._page_size,
             num_locked=(cache.num_pages - cache.num_evictable_pages) * self._page_size,
-            num_pinned=_num_pages_above(nodes) * self._page_size,
+            num_pinned=cache.num_kept_pages * self._page_size,
             num_nodes=len(cache.nodes()),
             num_evicted=cache.num_evicted,
             num_hit=cache.num_hit,
@@ -206,14 +206,3 @@ class CacheKeeper:
         del self._pins[pin.id]
         self._cache.unwatch(pin.watch)
         self._next_end = min((pin.expires_at for pin in self._pins.values()), default=math.inf)
-
-
-def _num_pages_above(nodes: list[CacheNode]) -> int:
-    """Return how many pages are from the roots to these nodes, each counted once."""
-    seen: set[CacheNode] = set()
-    for each in nodes:
-        node: CacheNode | None = each
-        while node is not None and node not in seen:
-            seen.add(node)
-            node = node.parent
-    return sum(len(node.pages) for node in seen)

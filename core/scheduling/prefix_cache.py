@@ -28,7 +28,7 @@ class CacheNode:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: one for each page of tokens.
         locks: how many users hold this node or one below it.
-        hits: how many matches went through here.
+        hits: how many requests found what is here (`count`).
         last_use: clock of the last match or insert that did, a count of them.
         used_at: when that was, in seconds.
         floor: of the cache, at that time: the largest number by which a leaf was evicted.
@@ -79,7 +79,7 @@ class Watch:
         salt: it shares prefixes with prompts of the same salt only.
         index: whatever the one who watches knows it by.
         num_tokens: how many leading tokens are cached.
-        leads: its next tokens are being computed.
+        leads: above 0: its next tokens are being computed; the larger, the surer that they will be soon.
         keeps: the cache locks it as far as it is cached.
         group: the cache's own; None: it does not group, or the watch was forgotten.
     """
@@ -91,7 +91,7 @@ class Watch:
         self.salt = salt
         self.index = index
         self.num_tokens = 0
-        self.leads = False
+        self.leads = 0
         self.keeps = False
         self.group: Group | None = None
 
@@ -124,9 +124,13 @@ class PrefixCache(ABC):
         """Forget a watch."""
         del self._watches[watch.index]
 
-    def lead(self, watch: Watch) -> None:
-        """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
-        watch.leads = True
+    def lead(self, watch: Watch, rank: int) -> None:
+        """Take note that the tokens of a watched prompt are being computed, until it is forgotten.
+
+        Args:
+            rank: above 0; the larger, the surer that they will be soon.
+        """
+        watch.leads = rank
 
     def take_moved(self) -> list[Watch]:
         """Bring `num_tokens` of all watches up to date; return those that changed since the last call."""
@@ -137,12 +141,12 @@ class PrefixCache(ABC):
                 moved.append(watch)
         return moved
 
-    def num_awaited(self, watch: Watch) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with one that leads, and has as many cached.
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens beyond its cached ones a watch shares with one that leads with at least this rank.
 
         Those are being computed and will be in the cache. `take_moved` was called since the last change.
         """
-        leaders = [each for each in self._watches.values() if each.leads and each.salt == watch.salt]
+        leaders = [each for each in self._watches.values() if each.leads >= rank and each.salt == watch.salt]
         return max((self._num_shared(watch, each) for each in leaders if each is not watch), default=0)
 
     @staticmethod
@@ -162,6 +166,17 @@ class PrefixCache(ABC):
     @abstractmethod
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return how many tokens `match` would find. Changes nothing."""
+
+    @abstractmethod
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Take note of what a request that begins has found. `match` does not: it may be tried again and again.
+
+        Args:
+            node: at which its match ends.
+            num_found: tokens of it.
+            num_asked: tokens that were looked for.
+            above: what is above this node, and the node, was counted before.
+        """
 
     @abstractmethod
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
@@ -199,12 +214,18 @@ class PrefixCache(ABC):
     def num_evictable_pages(self) -> int:
         """Pages owned and not locked."""
 
+    @property
+    @abstractmethod
+    def num_kept_pages(self) -> int:
+        """Pages owned that are locked whether or not anything runs."""
+
 
 class NoPrefixCache(PrefixCache):
     """Keeps nothing: every prompt is computed whole."""
 
     num_pages = 0
     num_evictable_pages = 0
+    num_kept_pages = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,6 +238,9 @@ class NoPrefixCache(PrefixCache):
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return 0."""
         return 0
+
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Do nothing."""
 
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Take nothing; all pages stay the caller's."""

@@ -55,8 +55,8 @@ class RadixCache(PrefixCache):
         roots: by salt.
         now: seconds, as told by whoever has a clock; uses are dated with it.
         num_evicted: tokens, so far.
-        num_asked: tokens that were to be matched, so far.
-        num_hit: of these, those that were.
+        num_asked: tokens that requests looked for, so far.
+        num_hit: of these, those that they found.
     """
 
     def __init__(self, pool: KVPool, eviction: Eviction = lru) -> None:
@@ -74,6 +74,7 @@ class RadixCache(PrefixCache):
         self._leaves: list[tuple[float, int, CacheNode]] = []  # heap: number, tie-break, node
         self._num_listed = 0
         self._parked = Watches(pool.page_size)
+        self._kept: dict[Watch, None] = {}
 
     @property
     def num_pages(self) -> int:
@@ -85,11 +86,21 @@ class RadixCache(PrefixCache):
         """Pages owned and not locked."""
         return self._num_pages - self._num_locked_pages
 
+    @property
+    def num_kept_pages(self) -> int:
+        """Pages that prefixes to be kept hold, each counted once."""
+        seen: set[CacheNode] = set()
+        for watch in self._kept:
+            assert watch.group is not None
+            node: CacheNode | None = watch.group.node
+            while node is not None and node not in seen:
+                seen.add(node)
+                node = node.parent
+        return sum(len(node.pages) for node in seen)
+
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
-        """Return the longest cached prefix, in whole pages. Splits the edge that it ends in. Counts as a hit."""
-        node, path, position = self._walk(self._whole_pages(token_ids), salt, hits=1)
-        self.num_asked += len(token_ids)
-        self.num_hit += position // TOKEN_BYTES
+        """Return the longest cached prefix, in whole pages. Splits the edge that it ends in."""
+        node, path, _ = self._walk(self._whole_pages(token_ids), salt)
         return Match(node, _concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
@@ -109,11 +120,19 @@ class RadixCache(PrefixCache):
             node = child
         return position // TOKEN_BYTES
 
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Take note of what a request that begins has found; see `PrefixCache.count`."""
+        self.num_asked += num_asked
+        self.num_hit += num_found
+        while (parent := node.parent) is not None and node is not above:
+            node.hits += 1
+            node = parent
+
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Give the pages of a prefix to the cache; see `PrefixCache.insert`."""
         data = self._whole_pages(token_ids)
         assert len(data) == len(pages) * self._page_bytes, "insert takes whole pages"
-        node, path, position = self._walk(data, salt, hits=0)
+        node, path, position = self._walk(data, salt)
         if position < len(data):
             rest = pages[position // self._page_bytes :].copy()
             leaf = self._add_leaf(node, data[position:], rest, salt)
@@ -178,6 +197,7 @@ class RadixCache(PrefixCache):
         """Forget a watch."""
         node = self._parked.remove(watch)
         if watch.keeps:
+            del self._kept[watch]
             self.unlock(node)
         self._forget_if_empty(node)
 
@@ -188,13 +208,14 @@ class RadixCache(PrefixCache):
         """
         watch = self.watch(token_ids, salt, -1)
         watch.keeps = True
+        self._kept[watch] = None
         assert watch.group is not None
         self.lock(watch.group.node)
         return watch
 
-    def lead(self, watch: Watch) -> None:
+    def lead(self, watch: Watch, rank: int) -> None:
         """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
-        watch.leads = True
+        watch.leads = rank
         assert watch.group is not None, "a forgotten watch leads nobody"
         watch.group.leaders[watch] = None
 
@@ -202,16 +223,16 @@ class RadixCache(PrefixCache):
         """Return the watches whose `num_tokens` changed since the last call. Costs what changed."""
         return self._parked.take_moved()
 
-    def num_awaited(self, watch: Watch) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with one that leads, in whole pages."""
-        return self._parked.num_awaited(watch)
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens a watch shares, beyond its cached ones, with one that leads: those of whole pages."""
+        return self._parked.num_awaited(watch, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
         data = token_ids.tobytes()
         extra = len(data) % self._page_bytes
         return data[:-extra] if extra else data
 
-    def _walk(self, data: bytes, salt: str, hits: int) -> tuple[CacheNode, list[Pages], int]:
+    def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
         """Go down as far as `data` agrees, as a use; return the last node, the pages, and how many bytes agreed."""
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
@@ -227,7 +248,6 @@ class RadixCache(PrefixCache):
             child.last_use = clock
             child.used_at = now
             child.floor = floor
-            child.hits += hits
             path.append(child.pages)
             position += len(child.key)
             node = child

@@ -13,6 +13,7 @@ from llmfw.core.scheduling.kv_pool import KVPool
 from llmfw.core.scheduling.prefix_cache import NoPrefixCache
 from llmfw.core.scheduling.radix_cache import RadixCache
 
+from .driver import Driver
 from .test_watches import fill, ids
 
 
@@ -146,7 +147,9 @@ def test_the_view_tells_of_a_prefix_what_uses_it() -> None:
     system = list(range(30))
     for i in (100, 101):
         fill(house.cache, house.pool, [*system, i, i, i], "acme")
-    house.cache.lock(house.cache.match(ids([*system, 100]), "acme").node)
+    node, pages = house.cache.match(ids([*system, 100]), "acme")
+    house.cache.lock(node)
+    house.cache.count(node, len(pages), 33)
     house.pin([*system, 101], salt="acme")
     house.time += 5
     first = house.keeper.view(1).prefixes[0]
@@ -167,12 +170,17 @@ def test_a_prefix_is_dated_by_its_last_use() -> None:
     assert [each.age_s for each in house.keeper.view().prefixes] == [7, 2]
 
 
-def test_the_view_counts_what_matches_looked_for_and_found() -> None:
+def test_what_a_request_finds_is_counted_once_also_where_it_comes_in_two_parts() -> None:
     house = House()
-    fill(house.cache, house.pool, [1] * 10)
-    house.cache.match(ids([1] * 6 + [2] * 4))
+    fill(house.cache, house.pool, [1] * 6)
+    first, pages = house.cache.match(ids([1] * 9))
+    house.cache.count(first, len(pages), 9)
+    fill(house.cache, house.pool, [1] * 8)
+    node, _ = house.cache.match(ids([1] * 9))
+    house.cache.count(node, 2, 0, above=first)
     view = house.keeper.view()
-    assert (view.num_asked, view.num_hit) == (10, 6)
+    assert (view.num_asked, view.num_hit) == (9, 8)
+    assert [each.hits for each in view.prefixes] == [1]
 
 
 def test_the_prefixes_that_most_tokens_share_come_first_and_one_in_two_parts_is_one() -> None:
@@ -201,3 +209,19 @@ def test_users_and_shares_are_those_of_the_tree() -> None:
     ranked = [each.num_tokens for each in view.prefixes]
     assert len(ranked) <= view.num_nodes
     assert view.num_pinned <= view.num_locked <= view.num_tokens
+
+
+def test_the_scheduler_counts_what_requests_found_and_leaves_pins_alone() -> None:
+    driver = Driver()
+    cache = driver.pages.cache
+    assert isinstance(cache, RadixCache)
+    keeper = CacheKeeper(cache, driver.pages.pool, 100, lambda: 0.0)
+    prompt = list(range(1, 20))
+    keeper.pin(PinPrefix(prompt, 60))
+    for i in range(3):
+        driver.add(f"{i}", prompt, 2)
+        driver.finish()
+    view = keeper.flush()
+    assert view.num_hit == sum(driver.cached.values()) == 36
+    assert view.num_asked == 3 * 18
+    assert view.num_tokens == view.num_pinned == 19

@@ -25,9 +25,15 @@ def survivors(cache: RadixCache, *firsts: int) -> list[int]:
     return [first for first in firsts if cache.match_length(ids([first]))]
 
 
+def find(cache: RadixCache, tokens: list[int]) -> None:
+    """Match as a request does that begins."""
+    node, pages = cache.match(ids(tokens))
+    cache.count(node, len(pages), len(tokens))
+
+
 def use(cache: RadixCache, first: int, times: int) -> None:
     for _ in range(times):
-        cache.match(ids([first] * 5))
+        find(cache, [first] * 5)
 
 
 def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
@@ -50,7 +56,7 @@ def test_size_keeps_what_is_small_among_those_used_equally() -> None:
     cache, pool = cache_of("size")
     for first, count in ((1, 5), (2, 50)):
         fill(cache, pool, [first] * count)
-        cache.match(ids([first] * count))
+        find(cache, [first] * count)
     cache.evict(50)
     assert survivors(cache, 1, 2) == [1]
 
@@ -73,7 +79,7 @@ def change(cache: RadixCache, pool: KVPool, rng: random.Random) -> None:
     if draw == 0:
         fill(cache, pool, tokens)
     elif draw == 1:
-        cache.match(ids(tokens))
+        find(cache, tokens)
     else:
         cache.evict(rng.randrange(3))
 

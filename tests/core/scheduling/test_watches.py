@@ -41,8 +41,8 @@ class PlainForm(NoPrefixCache):
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         return self._cache.match_length(token_ids, salt)
 
-    def whole_pages_awaited(self, watch: Watch) -> int:
-        return self.num_awaited(watch) // self._page_size * self._page_size
+    def whole_pages_awaited(self, watch: Watch, rank: int) -> int:
+        return self.num_awaited(watch, rank) // self._page_size * self._page_size
 
 
 class Pair:
@@ -83,8 +83,9 @@ class Pair:
             self.plain.unwatch(plain)
         elif draw == 6 and self.watched:
             mine, plain = self.rng.choice(list(self.watched.values()))
-            self.cache.lead(mine)
-            self.plain.lead(plain)
+            rank = self.rng.choice([1, 2])
+            self.cache.lead(mine, rank)
+            self.plain.lead(plain, rank)
         elif draw == 7:
             if self.kept and self.rng.random() < 0.6:
                 self.cache.unwatch(self.kept.pop(self.rng.randrange(len(self.kept))))
@@ -99,7 +100,8 @@ class Pair:
         assert sorted(watch.index for watch in moved) == sorted(watch.index for watch in plainly)
         for mine, plain in self.watched.values():
             assert mine.num_tokens == plain.num_tokens
-            assert self.cache.num_awaited(mine) == self.plain.whole_pages_awaited(plain)
+            for rank in (1, 2):
+                assert self.cache.num_awaited(mine, rank) == self.plain.whole_pages_awaited(plain, rank)
         for watch in self.kept:
             assert watch.num_tokens == self.cache.match_length(watch.token_ids, watch.salt)
 
