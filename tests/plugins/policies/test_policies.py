@@ -1,37 +1,28 @@
-"""The order in which waiting requests are admitted."""
+"""The order in which waiting requests are admitted, and who is retracted."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from llmfw.core.plugins import load_plugins
 from llmfw.core.policy import SchedulePolicy
-from llmfw.core.testing.policy_views import make_figures, make_waiting
-
-NAMES = ("fcfs", "lpm", "priority")
+from llmfw.core.testing.policy_views import make_figures, make_running, make_waiting
 
 
-def policy(name: str) -> SchedulePolicy:
+def policy(name: str, **options: str) -> SchedulePolicy:
     entry = load_plugins().registry.find("policy", name)
-    return entry.load()(entry.build_options({}))
+    return entry.load()(entry.build_options({f"policy.{key}": text for key, text in options.items()}))
 
 
-def order(name: str, num: int, **columns: list[float]) -> list[int]:
-    return policy(name).order(make_waiting(num, **columns), make_figures()).places.tolist()
+def order(name: str, num: int, options: dict[str, str] | None = None, **columns: list[float]) -> list[int]:
+    asked = policy(name, **options or {})
+    return asked.order(make_waiting(num, **columns), make_figures()).places.tolist()
 
 
-@pytest.mark.parametrize("name", NAMES)
-@given(cached=st.lists(st.integers(0, 9), max_size=20), data=st.data())
-def test_every_place_comes_out_once_and_the_order_does_not_depend_on_that_of_the_columns(name, cached, data):
-    num = len(cached)
-    arrival = data.draw(st.permutations(range(num)))
-    priority = data.draw(st.lists(st.integers(-1, 1), min_size=num, max_size=num))
-    places = order(name, num, arrival=arrival, num_cached=cached, priority=priority)
-    assert sorted(places) == list(range(num))
-    mirrored = order(name, num, arrival=arrival[::-1], num_cached=cached[::-1], priority=priority[::-1])
-    assert [num - 1 - place for place in mirrored] == places
+def gives_way(gap: str, urgency: int, **running: list[int]) -> list[int]:
+    waiting = make_waiting(2, priority=[0, urgency])
+    seen = make_running(len(running["priority"]), **running)
+    return policy("priority", preemption_gap=gap).give_way(waiting, 1, seen, make_figures()).tolist()
 
 
 def test_fcfs_admits_by_arrival():
@@ -48,3 +39,39 @@ def test_lpm_admits_equal_prefixes_by_arrival():
 
 def test_priority_admits_larger_priorities_first_then_by_arrival():
     assert order("priority", 4, priority=[-1, 0, 0, 7], arrival=[1, 4, 2, 3]) == [3, 2, 1, 0]
+
+
+def test_lower_priorities_give_way_the_lowest_first_and_of_these_those_with_the_least_output():
+    running = {"priority": [1, 0, 0, 2, 3], "num_output": [0, 9, 4, 0, 0]}
+    assert gives_way("1", 2, **running) == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("gap", "found"), [("0", []), ("1", [0, 1, 2]), ("2", [0, 1]), ("3", [0]), ("9", [])]
+)
+def test_a_running_one_gives_way_from_the_gap_on(gap, found):
+    assert gives_way(gap, 3, priority=[0, 1, 2, 3, 4]) == found
+
+
+def test_priority_retracts_lower_priorities_first_where_the_pool_is_full():
+    running = make_running(3, priority=[1, 0, 0], num_output=[0, 5, 9])
+    assert policy("priority").retraction_order(running, make_figures()).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "lpm", "sjf", "fair"])
+def test_others_let_nobody_give_way(name):
+    seen = make_waiting(1, priority=[9]), 0, make_running(2), make_figures()
+    assert policy(name).give_way(*seen).tolist() == []
+
+
+def test_sjf_admits_the_fewest_tokens_still_to_compute_first():
+    assert order("sjf", 3, num_tokens=[50, 90, 20], num_cached=[0, 80, 0]) == [1, 2, 0]
+
+
+@pytest.mark.parametrize(("weight", "found"), [("0", [0, 1]), ("0.5", [0, 1]), ("1", [1, 0]), ("2", [1, 0])])
+def test_sjf_counts_the_output_as_much_as_it_is_told(weight, found):
+    assert order("sjf", 2, {"output_weight": weight}, num_tokens=[10, 60], num_to_come=[90, 10]) == found
+
+
+def test_sjf_takes_all_that_may_generate_without_end_for_equally_long():
+    assert order("sjf", 2, num_tokens=[60, 10], num_to_come=[8000, 9000]) == [1, 0]
