@@ -14,6 +14,8 @@ from llmfw.core.policy import Figures, Order, Places, Running, SchedulePolicy, W
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.scheduling.policy_guard import GuardedPolicy, load_policy
 from llmfw.core.testing.policy_views import make_figures, make_running, make_waiting
+from llmfw.plugins.policies.fcfs import FCFS
+from llmfw.plugins.policies.priority import Priority
 
 WAITING = make_waiting(4, arrival=[3, 1, 2, 0])
 RUNNING = make_running(3, num_output=[5, 1, 3])
@@ -142,6 +144,15 @@ def test_right_answers_go_through() -> None:
     assert guard.retraction_order(RUNNING, make_figures()).tolist() == [2, 0, 1]
     assert guard.give_way(WAITING, 0, RUNNING, make_figures()).tolist() == [2]
     assert guard.failure is None
+
+
+@pytest.mark.parametrize("kind", [FCFS, Priority])
+def test_who_gives_way_is_asked_where_the_policy_has_something_to_say(kind: type[SchedulePolicy]) -> None:
+    policy = kind(kind.Options())
+    guard = guarded(policy)
+    assert guard.preempts is policy.preempts is (kind is Priority)
+    guard.failure = "it did not answer"
+    assert guard.preempts is False
 
 
 def test_columns_that_the_scheduler_writes_to_cannot_be_written_by_the_policy() -> None:
