@@ -27,6 +27,7 @@ from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
 from ..scheduling.constraint import constraint_of
 from ..scheduling.deferral import Limits
+from ..scheduling.eviction import find_eviction
 from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
 from ..scheduling.policy_guard import load_policy
@@ -108,7 +109,8 @@ class Engine:
         _log_storage(storage, capacity)
         attention, backend = choose_attention(config, registry, model, device, storage)
         pool = KVPool(capacity.num_pages, config.page_size)
-        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool)
+        eviction = find_eviction(config.eviction)
+        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
         scheduler = Scheduler(
             pages,

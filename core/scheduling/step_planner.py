@@ -276,6 +276,7 @@ class StepPlanner:
                 if count:
                     self._lead(seq)
                 lane.start(seq)
+                self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)
                 return count
