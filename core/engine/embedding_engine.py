@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from ..config import EngineConfig
+from ..control import Answer, Command, GetPolicy, PolicyInfo
 from ..errors import ConfigError, ContextLengthError, RequestError
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
 from ..scheduling.deferral import Limits
@@ -142,6 +143,15 @@ class EmbeddingEngine:
             num_cached_tokens=0,
             num_total_tokens=0,
             num_deferrable_waiting=self._queue.num_deferrable,
+        )
+
+    def control(self, command: Command) -> Answer:
+        """Say that prompts are taken as they come; raise RequestError for any other command."""
+        if isinstance(command, GetPolicy):
+            return PolicyInfo(self.info.policy)
+        raise RequestError(
+            "this engine embeds: it has no prefix cache, takes prompts as they come, and traces nothing",
+            code="unsupported_operation",
         )
 
     def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:
