@@ -200,9 +200,9 @@ class RadixCache(PrefixCache):
         self.lock(watch.group.node)
         return watch
 
-    def lead(self, watch: Watch) -> None:
+    def lead(self, watch: Watch, rank: int) -> None:
         """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
-        watch.leads = True
+        watch.leads = rank
         assert watch.group is not None, "a forgotten watch leads nobody"
         watch.group.leaders[watch] = None
 
@@ -210,9 +210,9 @@ class RadixCache(PrefixCache):
         """Return the watches whose `num_tokens` changed since the last call. Costs what changed."""
         return self._parked.take_moved()
 
-    def num_awaited(self, watch: Watch) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with one that leads, in whole pages."""
-        return self._parked.num_awaited(watch)
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens, in whole pages, a watch shares beyond its cached ones with one that leads so much."""
+        return self._parked.num_awaited(watch, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
         data = token_ids.tobytes()

@@ -145,8 +145,9 @@ class Watches:
         self._walked.clear()
         return moved
 
-    def num_awaited(self, watch: Watch) -> int:
-        """Return how many tokens, in whole pages, a watch shares with a leader of its group beyond the cached ones.
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens, in whole pages, a watch shares with a leader of its group, of at least a rank, beyond the cached
+        ones.
 
         A leader in another group shares not even the next page.
         """
@@ -154,7 +155,7 @@ class Watches:
         assert group is not None
         most = 0
         for leader in group.leaders:
-            if leader is not watch:
+            if leader is not watch and leader.leads >= rank:
                 start = group.num_tokens
                 most = max(most, _num_common(watch.token_ids[start:], leader.token_ids[start:]))
         return most - most % self._page_size
