@@ -30,7 +30,8 @@ class ControlAnswers:
         if self._failure is not None:
             raise EngineDeadError(self._failure)
         number = next(self._numbers)
-        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[number] = answer
         try:
             self._send(Control(number, command))
             return await answer

@@ -31,6 +31,8 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "max_pinned_fraction": "--max-pinned-fraction",
+    "trace_requests": "--trace-requests",
 }
 """Settings of storage for keys and values, and of generation, and their flags."""
 

@@ -73,6 +73,11 @@ class CacheKeeper:
         self._pins: dict[str, _Pin] = {}
         self._next_end = math.inf
 
+    @property
+    def num_pinned_pages(self) -> int:
+        """Pages that pins hold, each counted once. Looks at every edge above every pin."""
+        return _num_pages_above([pin.node for pin in self._pins.values()])
+
     def pin(self, command: PinPrefix) -> PinInfo:
         """Keep a prefix from eviction.
 
@@ -129,7 +134,7 @@ class CacheKeeper:
         return CacheView(
             num_tokens=cache.num_pages * self._page_size,
             num_locked=(cache.num_pages - cache.num_evictable_pages) * self._page_size,
-            num_pinned=_num_pages_above(nodes) * self._page_size,
+            num_pinned=self.num_pinned_pages * self._page_size,
             num_nodes=len(cache.nodes()),
             num_evicted=cache.num_evicted,
             num_hit=cache.num_hit,

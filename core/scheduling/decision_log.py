@@ -130,9 +130,8 @@ class DecisionLog:
 
     def planned(self, plan: BatchPlan) -> None:
         """As `DecisionTrace.planned`."""
-        for part in plan.sequences:
-            if part.is_prefill:
-                self._note(part.seq, "computed", "", part.count)
+        for part in plan.prefills:
+            self._note(part.seq, "computed", "", part.count)
         self._step += 1
 
     def retracted(self, seq: SequenceState, reason: str) -> None:

@@ -31,11 +31,11 @@ def sequence(id: str = "a", num_tokens: int = 9) -> SequenceState:
 
 def step(log: DecisionLog, *parts: tuple[SequenceState, int, bool]) -> None:
     """Plan a step in which sequences compute so many tokens, of their prompts or not."""
-    planned = tuple(
+    planned = [
         PlannedSequence(seq, 0, 0, count, samples=False, is_new=False, is_prefill=is_prefill)
         for seq, count, is_prefill in parts
-    )
-    log.planned(BatchPlan(planned, sum(part.count == 1 for part in planned)))
+    ]
+    log.planned(BatchPlan.of(planned))
 
 
 @pytest.fixture
