@@ -42,7 +42,7 @@ class PlainForm(NoPrefixCache):
         return self._cache.match_length(token_ids, salt)
 
     def whole_pages_awaited(self, watch: Watch) -> int:
-        return self.num_awaited(watch) // self._page_size * self._page_size
+        return self.num_awaited(watch, 1) // self._page_size * self._page_size
 
 
 class Pair:
@@ -83,8 +83,8 @@ class Pair:
             self.plain.unwatch(plain)
         elif draw == 6 and self.watched:
             mine, plain = self.rng.choice(list(self.watched.values()))
-            self.cache.lead(mine)
-            self.plain.lead(plain)
+            self.cache.lead(mine, 1)
+            self.plain.lead(plain, 1)
         elif draw == 7:
             if self.kept and self.rng.random() < 0.6:
                 self.cache.unwatch(self.kept.pop(self.rng.randrange(len(self.kept))))
@@ -99,7 +99,7 @@ class Pair:
         assert sorted(watch.index for watch in moved) == sorted(watch.index for watch in plainly)
         for mine, plain in self.watched.values():
             assert mine.num_tokens == plain.num_tokens
-            assert self.cache.num_awaited(mine) == self.plain.whole_pages_awaited(plain)
+            assert self.cache.num_awaited(mine, 1) == self.plain.whole_pages_awaited(plain)
         for watch in self.kept:
             assert watch.num_tokens == self.cache.match_length(watch.token_ids, watch.salt)
 
