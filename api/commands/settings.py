@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.scheduling.eviction import EVICTIONS
 
 from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
 
@@ -255,6 +256,13 @@ _SETTINGS = (
         "disable_radix_cache",
         is_flag=True,
         help="Never reuse the keys and values of a common prefix. Default: reuse them.",
+    ),
+    setting(
+        "--eviction",
+        field="eviction",
+        type=click.Choice(tuple(EVICTIONS)),
+        help="Which prefixes leave the cache first when room is needed: those used longest ago (lru), least often (lfu), "
+        "or least often for their size (size).",
     ),
     setting(
         "--max-pinned-fraction",

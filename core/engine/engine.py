@@ -31,6 +31,7 @@ from ..scheduling.cache_keeper import CacheKeeper
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
+from ..scheduling.eviction import find_eviction
 from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
 from ..scheduling.prefix_cache import NoPrefixCache
@@ -119,7 +120,8 @@ class Engine:
         _log_storage(storage, capacity)
         attention, backend = choose_attention(config, registry, model, device, storage)
         pool = KVPool(capacity.num_pages, config.page_size)
-        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool)
+        eviction = find_eviction(config.eviction)
+        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
         decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
         scheduler = Scheduler(

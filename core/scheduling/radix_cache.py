@@ -142,20 +142,12 @@ class RadixCache(PrefixCache):
     def evict(self, count: int) -> int:
         """Free pages of the leaves that the rule lets go first, from their ends, until `count` are free."""
         freed: list[Pages] = []
-        missing, leaves = count, self._leaves
-        while missing > 0 and leaves:
-            number, tie, leaf = leaves[0]
-            if leaf.locks or leaf.children:  # it is listed again when its lock or its last child goes
-                heapq.heappop(leaves)
-                leaf.is_listed = False
-            elif (now := self._eviction(leaf)) != number:
-                heapq.heapreplace(leaves, (now, tie, leaf))
-            elif len(leaf.pages) > missing:
+        missing = count
+        while missing > 0 and (leaf := self._next_leaf()) is not None:
+            if len(leaf.pages) > missing:
                 freed.append(self._shorten(leaf, missing))
                 missing = 0
             else:
-                heapq.heappop(leaves)
-                self._floor = max(self._floor, number)
                 freed.append(leaf.pages)
                 missing -= len(leaf.pages)
                 self._remove(leaf)
@@ -300,6 +292,25 @@ class RadixCache(PrefixCache):
         upper.children[node.key[: self._page_bytes]] = node
         return upper
 
+    def _next_leaf(self) -> CacheNode | None:
+        """Return the leaf that goes first, which is at the top of the heap then."""
+        leaves, number_of = self._leaves, self._eviction
+        num_stale = 0
+        while leaves:
+            number, tie, leaf = leaves[0]
+            if leaf.locks or leaf.children:  # it is listed again when its lock or its last child goes
+                heapq.heappop(leaves)
+                leaf.is_listed = False
+            elif (now := number_of(leaf)) == number:
+                return leaf
+            elif num_stale * 8 < len(leaves):
+                heapq.heapreplace(leaves, (now, tie, leaf))
+                num_stale += 1
+            else:  # so many are that all of them are corrected in less time
+                leaves[:] = [(number_of(leaf), tie, leaf) for _, tie, leaf in leaves]
+                heapq.heapify(leaves)
+        return None
+
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
         """Cut fewer pages than all from a leaf's end; return them."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
@@ -313,9 +324,11 @@ class RadixCache(PrefixCache):
         return lost
 
     def _remove(self, leaf: CacheNode) -> None:
-        """Take a leaf from the tree."""
+        """Take the leaf at the top of the heap from there and from the tree."""
         parent = leaf.parent
         assert parent is not None
+        number, _, _ = heapq.heappop(self._leaves)
+        self._floor = max(self._floor, number)
         first = leaf.key[: self._page_bytes]
         del parent.children[first]
         if leaf.groups is not None:
