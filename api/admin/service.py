@@ -6,6 +6,7 @@ Knows nothing of HTTP, and not who is allowed to ask.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TypeVar
 
 import msgspec
@@ -36,6 +37,9 @@ from ..schemas.admin import CachedPrefix, CacheReply, PinRequest, PolicyRequest,
 from .pinning import PinnedTokens, source_of, ttl_of
 
 AnswerT = TypeVar("AnswerT")
+
+_OF_A_CHAT = re.compile(r"^(msg|resp)_")
+"""How ids of replies begin that a chat has made for another API."""
 
 
 class AdminService:
@@ -103,7 +107,7 @@ class AdminService:
             NotFoundError: nothing is known of it.
             RequestError: nothing is traced.
         """
-        known_as = f"chatcmpl-{request_id[4:]}" if request_id.startswith("msg_") else request_id
+        known_as = _OF_A_CHAT.sub("chatcmpl-", request_id)
         traces: list[RequestTrace] = []
         with contextlib.suppress(NotFoundError):
             while True:  # its choices have numbers, from 0 on

@@ -205,14 +205,14 @@ def _print_cache(reply: _Reply) -> None:
 
 def _prefix_row(prefix: Mapping[str, Any]) -> tuple[str, ...]:
     numbers = (f"{prefix[name]:,}" for name in ("num_tokens", "own_tokens", "num_below", "hits"))
-    last = f" … {prefix['last_text'][-30:]}" if prefix["last_text"] else ""
+    last = f" … {prefix['last_text'][-40:]}" if prefix["last_text"] else ""
     return (
         *numbers,
         seconds(prefix["age_s"]),
         str(prefix["users"]),
         "yes" if prefix["pinned"] else "",
         prefix["cache_salt"],
-        json.dumps(f"{prefix['first_text'][:40]}{last}", ensure_ascii=False),
+        json.dumps(f"{prefix['first_text'][:60]}{last}", ensure_ascii=False),
     )
 
 

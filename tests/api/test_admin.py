@@ -13,7 +13,7 @@ from llmfw.core.control import PinPrefix, PrefixInfo, SetPolicy
 
 from ..doubles.echo_administration import EchoAdministration
 from ..doubles.echo_engine import VOCAB_SIZE, EchoEngine
-from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
+from ..doubles.serving import MARKERS, SERVED_NAME, Served, byte_tokenizer, serving
 from .test_errors import error_of
 
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
@@ -176,10 +176,19 @@ def test_one_choice_is_found_by_its_own_id(server: Served) -> None:
     assert [trace["id"] for trace in found["traces"]] == [choice_id]
 
 
-def test_a_message_of_anthropic_s_api_is_found(server: Served) -> None:
-    body = {"model": "org/echo", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
-    message_id = server.post("/v1/messages", body).json()["id"]
-    assert httpx.get(f"{server.url}/admin/requests/{message_id}").json()["id"] == message_id
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/completions", {"prompt": "Hi"}),
+    ],
+)
+def test_replies_of_other_apis_are_found(server: Served, path: str, body: Any) -> None:
+    reply_id = server.post(path, {"model": SERVED_NAME, **body}).json()["id"]
+    [trace] = httpx.get(f"{server.url}/admin/requests/{reply_id}").json()["traces"]
+    assert trace["prompt_tokens"] == len(server.engine.requests[-1].prompt)
+    assert trace["id"] == server.engine.requests[-1].id
 
 
 def test_an_unknown_request_is_not_found(server: Served) -> None:
