@@ -13,11 +13,11 @@ from llmfw.core.testing.policy_views import make_figures, make_waiting
 from llmfw.plugins.policies.fair import Fair
 
 
-def fair(waiting: Waiting, weight: float = 1.0) -> list[int]:
-    return Fair(Fair.Options(input_weight=weight)).order(waiting, make_figures()).places.tolist()
+def fair(waiting: Waiting) -> list[int]:
+    return Fair(Fair.Options()).order(waiting, make_figures()).places.tolist()
 
 
-def greedy(waiting: Waiting, weight: float = 1.0) -> list[int]:
+def greedy(waiting: Waiting) -> list[int]:
     """Admit the oldest of the tenant with the smallest counter, count its prompt, and so on."""
     counters = dict(zip(waiting.tenant.tolist(), waiting.served.tolist(), strict=True))
     left = sorted(range(len(waiting)), key=lambda place: waiting.arrival[place])
@@ -25,14 +25,14 @@ def greedy(waiting: Waiting, weight: float = 1.0) -> list[int]:
     while left:
         heads = {waiting.tenant[place]: place for place in reversed(left)}
         place = min(heads.values(), key=lambda head: (counters[waiting.tenant[head]], waiting.arrival[head]))
-        counters[waiting.tenant[place]] += weight * (waiting.num_tokens[place] - waiting.num_cached[place])
+        counters[waiting.tenant[place]] += waiting.num_tokens[place] - waiting.num_cached[place]
         left.remove(place)
         admitted.append(place)
     return admitted
 
 
-@given(data=st.data(), num=st.integers(0, 30), weight=st.sampled_from([0.0, 0.5, 1.0, 2.0]))
-def test_the_order_is_that_of_the_greedy_algorithm(data, num, weight):
+@given(data=st.data(), num=st.integers(0, 30))
+def test_the_order_is_that_of_the_greedy_algorithm(data, num):
     tenant = data.draw(st.lists(st.integers(0, 4), min_size=num, max_size=num))
     served = data.draw(st.lists(st.integers(0, 20), min_size=5, max_size=5))
     waiting = make_waiting(
@@ -43,7 +43,7 @@ def test_the_order_is_that_of_the_greedy_algorithm(data, num, weight):
         num_tokens=data.draw(st.lists(st.integers(5, 12), min_size=num, max_size=num)),
         num_cached=data.draw(st.lists(st.integers(0, 5), min_size=num, max_size=num)),
     )
-    assert fair(waiting, weight) == greedy(waiting, weight)
+    assert fair(waiting) == greedy(waiting)
 
 
 def test_many_are_ordered_as_few_are():
