@@ -70,6 +70,15 @@ _SETTINGS = (
         unset="no key is asked for",
     ),
     setting(
+        "--admin-api-key",
+        field="admin_api_key",
+        type=Text(),
+        envvar="LLMFW_ADMIN_API_KEY",
+        show_envvar=True,
+        help="Opens /admin, which no other key does then.",
+        unset="any API key does, or, where there is none, clients on this machine",
+    ),
+    setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
     ),
     setting(
@@ -277,6 +286,13 @@ _SETTINGS = (
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),
         help="Seed of requests that bring none. Default: drawn at each start.",
+    ),
+    setting(
+        "--trace-requests",
+        field="trace_requests",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Keep what is decided about the last N requests, for 'llmfw trace', and log it at level debug; 0: nothing.",
     ),
     setting(
         "--log-level",

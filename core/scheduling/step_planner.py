@@ -208,7 +208,8 @@ class StepPlanner:
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, rest):
-            self._tell_waits(lane.queue.indices, reason)
+            if self._trace is not None:
+                self._tell_waits(lane.queue.indices[self._desk.order(lane).places], reason)
             return
         order = self._desk.order(lane, rest.tokens)
         indices = lane.queue.indices[order.places]  # a copy: the queue changes
