@@ -39,6 +39,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         eviction: by which rule prefixes leave the cache: "lru", "lfu" or "size".
         max_pinned_fraction: most of the KV storage that pinned prefixes may keep.
         trace_requests: for so many of the last requests, what was decided about them is kept; 0: for none.
+        record_requests: file that a line is written to for each request that ends, see `engine.recorder`; None: none.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -70,6 +71,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     eviction: str = "lru"
     max_pinned_fraction: float = 0.25
     trace_requests: int = 0
+    record_requests: str | None = None
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40

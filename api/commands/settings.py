@@ -265,6 +265,14 @@ _SETTINGS = (
         metavar="SHARE",
         help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
     ),
+    setting(
+        "--record-requests",
+        field="record_requests",
+        type=Text(),
+        metavar="FILE",
+        help="Write when requests came and how long they were, for `llmfw simulate`; no text can be read from it.",
+        unset="nothing is recorded",
+    ),
     click.option(
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),

@@ -30,6 +30,7 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "record_requests": "--record-requests",
 }
 """Settings of storage for keys and values, and of generation, and their flags."""
 

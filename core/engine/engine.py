@@ -34,6 +34,7 @@ from ..scheduling.prefix_cache import NoPrefixCache
 from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
+from ..scheduling.trace import DecisionTrace, together
 from ..weight_version import weight_version
 from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
@@ -44,6 +45,7 @@ from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
 from .randomness import derive_seed
+from .recorder import Recorder
 from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog
@@ -93,12 +95,16 @@ class Engine:
         self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
-    def build(cls, config: EngineConfig, registry: Registry) -> Engine:
+    def build(cls, config: EngineConfig, registry: Registry, trace: DecisionTrace | None = None) -> Engine:
         """Load the model and build the parts that the config names.
+
+        Args:
+            trace: is told of the scheduler's decisions.
 
         Raises:
             ConfigError: something cannot be found, loaded or served; the message says what and why.
         """
+        recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
         policy_entry = registry.find("policy", config.policy)
         policy: SchedulePolicy = policy_entry.load()(policy_entry.build_options(config.options))
@@ -119,6 +125,7 @@ class Engine:
             prefill_budget=capacity.prefill_budget,
             chunked=capacity.chunked,
             share=config.batch_share,
+            trace=together(trace, recorder),
         )
         overlap = device.type == "cuda" if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)

@@ -1,0 +1,69 @@
+"""What happened to each request of a replay, as columns by the request's number. Times are in seconds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Ledger:
+    """The columns, [number of requests] each. NaN: it did not happen (yet).
+
+    Attributes:
+        arrived, admitted, first, last: when it came, ran for the first time, and had its first and its last token.
+        cached: prompt tokens found in the cache when it was first admitted.
+        replica: by which it was served, in the order of admission there; -1: by none, it was refused.
+        num_retractions: of all requests together.
+    """
+
+    def __init__(self, num_requests: int) -> None:
+        self.arrived, self.admitted, self.first, self.last = np.full((4, num_requests), np.nan)
+        self.cached = np.zeros(num_requests, dtype=np.int64)
+        self.replica = np.full(num_requests, -1)
+        self.rank = np.zeros(num_requests, dtype=np.int64)
+        self.num_retractions = 0
+        self._num_admitted = 0
+        self._gaps: list[Floats] = []
+
+    @property
+    def served(self) -> npt.NDArray[np.bool_]:
+        """Which requests were not refused."""
+        return self.replica >= 0
+
+    @property
+    def gaps(self) -> Floats:
+        """Seconds from one token to the next, of all requests."""
+        return np.concatenate(self._gaps) if self._gaps else np.empty(0)
+
+    def admit(self, number: int, now: float, num_cached: int) -> None:
+        """Take note that a request runs; of the second time, after a retraction, none is taken."""
+        if np.isnan(self.admitted[number]):
+            self.admitted[number] = now
+            self.cached[number] = num_cached
+            self.rank[number] = self._num_admitted
+            self._num_admitted += 1
+
+    def sampled(self, numbers: Ints, now: float) -> None:
+        """Take note of one new token of each of these requests."""
+        gaps = now - self.last[numbers]
+        self.last[numbers] = now
+        is_first = np.isnan(gaps)
+        if is_first.any():
+            self.first[numbers[is_first]] = now
+            gaps = gaps[~is_first]
+        self._gaps.append(gaps)
+
+    def most_overtaken(self) -> int:
+        """Return how many requests that came later ran before one of the same replica, at most."""
+        most = 0
+        for replica in range(int(self.replica.max(initial=-1)) + 1):
+            later: list[int] = []  # ranks of those that came after the one looked at, sorted
+            for rank in self.rank[self.replica == replica][::-1].tolist():
+                most = max(most, bisect_left(later, rank))
+                insort(later, rank)
+        return most
