@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from llmfw.core.scheduling.plan import BatchPlan
 
-from .columns import columns
 from .profile import Profile
 
 Floats = npt.NDArray[np.float64]
@@ -33,7 +32,7 @@ class Step:
     @classmethod
     def of(cls, plan: BatchPlan, seconds: float) -> Step:
         """Return the shape of a plan, with what it took."""
-        starts, counts = columns(plan).starts, columns(plan).counts
+        starts, counts = plan.starts, plan.counts
         pairs = (counts * (starts + (counts + 1) / 2))[counts > 1].sum()
         return cls(int(counts.sum()), len(counts), float((starts + counts).sum()), float(pairs), seconds)
 

@@ -15,19 +15,20 @@ class Ledger:
     """The columns, [number of requests] each. NaN: it did not happen (yet).
 
     Attributes:
-        arrived, admitted, first, last: when it came, ran for the first time, and had its first and its last token.
-        cached: prompt tokens found in the cache when it was first admitted.
-        replica: by which it was served, in the order of admission there; -1: by none, it was refused.
+        arrived, begun, first, last: when it came, was computed for the first time, and had its first and its last token.
+        cached: prompt tokens found in the cache when it was computed for the first time.
+        replica: by which it was served, -1: by none, it was refused.
+        rank: in the order in which they were computed for the first time.
         num_retractions: of all requests together.
     """
 
     def __init__(self, num_requests: int) -> None:
-        self.arrived, self.admitted, self.first, self.last = np.full((4, num_requests), np.nan)
+        self.arrived, self.begun, self.first, self.last = np.full((4, num_requests), np.nan)
         self.cached = np.zeros(num_requests, dtype=np.int64)
         self.replica = np.full(num_requests, -1)
         self.rank = np.zeros(num_requests, dtype=np.int64)
         self.num_retractions = 0
-        self._num_admitted = 0
+        self._num_begun = 0
         self._gaps: list[Floats] = []
 
     @property
@@ -40,13 +41,13 @@ class Ledger:
         """Seconds from one token to the next, of all requests."""
         return np.concatenate(self._gaps) if self._gaps else np.empty(0)
 
-    def admit(self, number: int, now: float, num_cached: int) -> None:
-        """Take note that a request runs; of the second time, after a retraction, none is taken."""
-        if np.isnan(self.admitted[number]):
-            self.admitted[number] = now
+    def begin(self, number: int, now: float, num_cached: int) -> None:
+        """Take note that a request is computed; of the second time, after a retraction, none is taken."""
+        if np.isnan(self.begun[number]):
+            self.begun[number] = now
             self.cached[number] = num_cached
-            self.rank[number] = self._num_admitted
-            self._num_admitted += 1
+            self.rank[number] = self._num_begun
+            self._num_begun += 1
 
     def sampled(self, numbers: Ints, now: float) -> None:
         """Take note of one new token of each of these requests."""

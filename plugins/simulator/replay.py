@@ -15,7 +15,7 @@ from .ledger import Ledger
 from .profile import Profile
 from .replica import EngineSettings, Replica
 from .routers import Router
-from .tokens import tokens_of
+from .tokens import prompt_of
 from .trace import TraceRequest
 
 
@@ -47,15 +47,16 @@ def replay(
         now = moment + profile.per_request
         _advance_all(replicas, now)
         for request in arriving:
-            tokens = tokens_of(request)
+            prompt = prompt_of(request)
             ledger.arrived[request.number] = moment
-            router(replicas, request, tokens[: request.prompt_len]).add(request, tokens, now)
+            router(replicas, request, prompt).add(request, prompt, now)
         for replica in replicas:
             if replica.ends_at == math.inf and replica.scheduler.has_work:
                 replica.advance(now)
     _advance_all(replicas, math.inf)
     for replica in replicas:
         replica.pages.check_nothing_leaked()
+        ledger.num_retractions += replica.scheduler.num_retractions
     return ledger
 
 

@@ -23,12 +23,10 @@ from llmfw.core.scheduling.radix_cache import RadixCache
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence import SequenceState, Status
 from llmfw.core.scheduling.sequence_pages import SequencePages
-from llmfw.core.scheduling.trace import QuietTrace
 
-from .columns import columns
 from .ledger import Ledger
 from .profile import Profile
-from .tokens import END, TokenIds
+from .tokens import END, TokenIds, output_of
 from .trace import TraceRequest
 
 IDLE = math.inf
@@ -60,8 +58,8 @@ class EngineSettings:
         return request.prompt_len + request.max_tokens <= self.num_pages * self.page_size
 
 
-class Replica(QuietTrace):
-    """One engine. Its scheduler tells it what is decided.
+class Replica:
+    """One engine.
 
     Args:
         index: among the replicas.
@@ -96,8 +94,9 @@ class Replica(QuietTrace):
         self._now = 0.0
         self._running: BatchPlan | None = None
         self._next: BatchPlan | None = None
-        self._numbers: list[int] = []  # of requests, by their order of arrival here
-        self._tokens: list[TokenIds | None] = []  # the same
+        self._outputs: dict[str, list[int]] = {}  # of the requests here, by id
+        self._lengths: dict[str, int] = {}  # theirs at the end
+        self._numbers = np.zeros(1024, dtype=np.int64)  # of requests, by index in the scheduler's table
         self.scheduler = Scheduler(
             self.pages,
             policy,
@@ -105,24 +104,24 @@ class Replica(QuietTrace):
             max_running=settings.max_running,
             prefill_budget=settings.chunk,
             clock=lambda: self._now,
-            trace=self,
         )
 
-    def num_cached(self, tokens: TokenIds, salt: str) -> int:
+    def num_cached(self, prompt: TokenIds, salt: str) -> int:
         """Return how many leading tokens are in the cache."""
-        return self._cache.match_length(tokens, salt)
+        return self._cache.match_length(prompt[:-1], salt)
 
-    def add(self, request: TraceRequest, tokens: TokenIds, now: float) -> None:
+    def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
         """Let a request wait. If no step runs, `advance` is to be called when all that come now have come."""
         self._now = now
-        self._numbers.append(request.number)
-        self._tokens.append(tokens)
+        request_id = str(request.number)
+        self._outputs[request_id] = output_of(request)
+        self._lengths[request_id] = request.length
         self._ledger.replica[request.number] = self.index
         self.num_tokens += request.prompt_len
         self.scheduler.add(
             Request(
-                id=str(request.number),
-                prompt=cast("list[int]", tokens[: request.prompt_len]),  # saves a list of ten thousands
+                id=request_id,
+                prompt=cast("list[int]", prompt),  # saves a list of ten thousands
                 sampling=SamplingParams(max_tokens=request.max_tokens),
                 eos_token_ids=(END,),
                 priority=request.priority,
@@ -147,33 +146,35 @@ class Replica(QuietTrace):
             self._next = self._plan()
 
     def _plan(self) -> BatchPlan | None:
-        plan = columns(self.scheduler.schedule())
-        return plan if len(plan.sequences) else None
+        plan = self.scheduler.schedule()
+        if not plan.sequences:
+            return None
+        for place in np.flatnonzero(plan.is_new).tolist():
+            number = int(plan.sequences[place].id)
+            self._set_number(int(plan.indices[place]), number)
+            self._ledger.begin(number, self._now, int(plan.starts[place]))
+        return plan
+
+    def _set_number(self, index: int, number: int) -> None:
+        if index >= len(self._numbers):
+            self._numbers = np.resize(self._numbers, 2 * index)
+        self._numbers[index] = number
 
     def _commit(self, plan: BatchPlan) -> None:
         """Hand the scheduler the tokens that the trace has for a step."""
-        sampling = [plan.sequences[place] for place in np.flatnonzero(plan.samples)]
-        going_on = [seq for seq in sampling if seq.status is not Status.FINISHED]
-        numbers = np.array([self._numbers[seq.arrival] for seq in going_on], dtype=np.int64)
-        self._ledger.sampled(numbers, self._now)
-        self.num_tokens += len(going_on)
-        self.scheduler.commit(
-            getattr(plan, "raw", plan), StepResult([self._next_token(seq) for seq in sampling])
-        )
+        sampling, indices = plan.sampling, plan.indices[plan.samples]
+        if self._profile.overlap:  # some may have ended while this step was launched already
+            indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]
+        self._ledger.sampled(self._numbers[indices], self._now)
+        self.num_tokens += len(indices)
+        for event in self.scheduler.commit(plan, StepResult([self._next_token(seq) for seq in sampling])):
+            if event.finish_reason is not None:
+                self._end(event.id)
 
     def _next_token(self, seq: SequenceState) -> int:
-        tokens = self._tokens[seq.arrival]
-        return END if tokens is None else int(tokens[seq.num_tokens])
+        output = self._outputs.get(seq.id)
+        return END if output is None else output[len(seq.output)]
 
-    def admitted(self, seq: SequenceState) -> None:
-        """A request runs."""
-        self._ledger.admit(self._numbers[seq.arrival], self._now, seq.num_computed)
-
-    def retracted(self, seq: SequenceState, reason: str) -> None:
-        """A request waits again."""
-        self._ledger.num_retractions += 1
-
-    def ended(self, seq: SequenceState, reason: str) -> None:
-        """A request ended."""
-        self.num_tokens -= seq.num_tokens
-        self._tokens[seq.arrival] = None
+    def _end(self, request_id: str) -> None:
+        del self._outputs[request_id]
+        self.num_tokens -= self._lengths.pop(request_id)

@@ -33,7 +33,7 @@ def longest_prefix(replicas: Sequence[Replica], request: TraceRequest, prompt: T
     most = MOST_LOAD * mean + request.prompt_len
     return min(
         (replica for replica in replicas if replica.num_tokens <= most),
-        key=lambda replica: (-replica.num_cached(prompt[:-1], request.salt), replica.num_tokens),
+        key=lambda replica: (-replica.num_cached(prompt, request.salt), replica.num_tokens),
     )
 
 

@@ -11,7 +11,7 @@ from llmfw.core.engine.recorder import Recorder
 from llmfw.core.errors import ConfigError
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.sequence import SequenceState
-from llmfw.plugins.simulator.tokens import tokens_of
+from llmfw.plugins.simulator.tokens import output_of, prompt_of
 from llmfw.plugins.simulator.trace import TraceRequest, read_trace
 
 from .running import build_engine
@@ -72,8 +72,8 @@ def test_times_and_lengths_are_read_back(tmp_path):
 )
 def test_prompts_share_in_the_trace_the_blocks_that_they_share(tmp_path, prompt, shared):
     first, second = record(tmp_path / "r.jsonl", [sequence(0, PROMPT, OUTPUT), sequence(1, prompt, [5] * 9)])
-    a, b = tokens_of(first), tokens_of(second)
-    size = min(len(a), second.prompt_len)
+    a, b = [*prompt_of(first).tolist(), *output_of(first)], prompt_of(second).tolist()
+    size = min(len(a), len(b))
     assert next((i for i in range(size) if a[i] != b[i]), size) == shared
 
 

@@ -19,13 +19,13 @@ from .traces import ENGINE, FLAT, line, many, read, replayed
 def test_a_request_alone_has_the_times_that_its_steps_take(tmp_path):
     trace = read(tmp_path, [line(0, list(range(9)), 3)])  # 144 tokens in chunks of 64: three steps
     ledger = replayed(trace)
-    assert (ledger.admitted[0], ledger.first[0], ledger.last[0]) == (0, 3, 5)
+    assert (ledger.begun[0], ledger.first[0], ledger.last[0]) == (0, 3, 5)
     assert ledger.gaps.tolist() == [1, 1]
 
 
 def test_a_request_that_comes_during_a_step_waits_for_its_end(tmp_path):
     ledger = replayed(read(tmp_path, [line(0, [1], 5), line(1500, [2], 1), line(2000, [3], 1)]))
-    assert ledger.admitted.tolist() == [0, 2, 2]  # what comes at the very end of a step is seen
+    assert ledger.begun.tolist() == [0, 2, 2]  # what comes at the very end of a step is seen
 
 
 def test_what_the_first_has_computed_the_second_finds(tmp_path):
@@ -84,8 +84,8 @@ def test_every_request_gets_all_its_tokens_however_little_room_there_is(tmp_path
     ledger = replayed(trace, EngineSettings(kv_tokens, 16, 8, 64), profile=profile, speed=4.0)
     assert ledger.served.all()
     assert len(ledger.gaps) + len(trace) == sum(request.output_len for request in trace)
-    assert (ledger.admitted >= ledger.arrived).all()
-    assert (ledger.first > ledger.admitted).all()
+    assert (ledger.begun >= ledger.arrived).all()
+    assert (ledger.first > ledger.begun).all()
 
 
 def test_little_room_leads_to_retractions_which_lose_nothing(tmp_path):
@@ -109,7 +109,7 @@ def test_the_same_input_gives_the_same_output_bit_for_bit(tmp_path, router):
         )
         for _ in range(2)
     ]
-    for name in ("arrived", "admitted", "first", "last", "cached", "replica", "gaps"):
+    for name in ("arrived", "begun", "first", "last", "cached", "replica", "gaps"):
         assert getattr(runs[0], name).tobytes() == getattr(runs[1], name).tobytes()
 
 
@@ -150,9 +150,9 @@ def test_figures_are_those_of_a_hand_made_ledger(tmp_path):
     ledger = Ledger(3)
     for number in range(3):
         ledger.arrived[number], ledger.replica[number] = 0.0, 0
-    for number, admitted, cached in [(1, 0.0, 8), (2, 1.0, 16), (0, 2.0, 0)]:
-        ledger.admit(number, admitted, cached)
-        ledger.sampled(np.array([number]), admitted + 1)
+    for number, begun, cached in [(1, 0.0, 8), (2, 1.0, 16), (0, 2.0, 0)]:
+        ledger.begin(number, begun, cached)
+        ledger.sampled(np.array([number]), begun + 1)
     ledger.sampled(np.array([0, 1, 2]), 4.0)
     figures = figures_of(ledger, trace, FLAT, 64)
     assert figures["hit_rate"] == 24 / 96

@@ -9,12 +9,17 @@ import pytest
 
 from llmfw.plugins.simulator.bounds import infinite_hit_rate, lru_hit_rate
 from llmfw.plugins.simulator.errors import SimulatorError
-from llmfw.plugins.simulator.tokens import END, tokens_of
-from llmfw.plugins.simulator.trace import read_trace
+from llmfw.plugins.simulator.tokens import END, output_of, prompt_of
+from llmfw.plugins.simulator.trace import TraceRequest, read_trace
 
 from .traces import line, read, write
 
 MOONCAKE = {"timestamp": 27482, "input_length": 700, "output_length": 52, "hash_ids": [46, 2353]}
+
+
+def tokens_of(request: TraceRequest) -> np.ndarray:
+    """Return prompt and output."""
+    return np.concatenate([prompt_of(request), np.array(output_of(request), dtype=np.int32)])
 
 
 def common(a: np.ndarray, b: np.ndarray) -> int:
