@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +16,7 @@ class Ledger:
         arrived, begun, first, last: when it came, was computed for the first time, and had its first and its last token.
         cached: prompt tokens found in the cache when it was computed for the first time.
         replica: by which it was served, -1: by none, it was refused.
-        rank: in the order in which they were computed for the first time.
+        overtaken: how many that came later were admitted before it.
         num_retractions: of all requests together.
     """
 
@@ -26,9 +24,8 @@ class Ledger:
         self.arrived, self.begun, self.first, self.last = np.full((4, num_requests), np.nan)
         self.cached = np.zeros(num_requests, dtype=np.int64)
         self.replica = np.full(num_requests, -1)
-        self.rank = np.zeros(num_requests, dtype=np.int64)
+        self.overtaken = np.zeros(num_requests, dtype=np.int64)
         self.num_retractions = 0
-        self._num_begun = 0
         self._gaps: list[Floats] = []
 
     @property
@@ -41,13 +38,12 @@ class Ledger:
         """Seconds from one token to the next, of all requests."""
         return np.concatenate(self._gaps) if self._gaps else np.empty(0)
 
-    def begin(self, number: int, now: float, num_cached: int) -> None:
+    def begin(self, number: int, now: float, num_cached: int, overtaken: int) -> None:
         """Take note that a request is computed; of the second time, after a retraction, none is taken."""
         if np.isnan(self.begun[number]):
             self.begun[number] = now
             self.cached[number] = num_cached
-            self.rank[number] = self._num_begun
-            self._num_begun += 1
+            self.overtaken[number] = overtaken
 
     def sampled(self, numbers: Ints, now: float) -> None:
         """Take note of one new token of each of these requests."""
@@ -58,13 +54,3 @@ class Ledger:
             self.first[numbers[is_first]] = now
             gaps = gaps[~is_first]
         self._gaps.append(gaps)
-
-    def most_overtaken(self) -> int:
-        """Return how many requests that came later ran before one of the same replica, at most."""
-        most = 0
-        for replica in range(int(self.replica.max(initial=-1)) + 1):
-            later: list[int] = []  # ranks of those that came after the one looked at, sorted
-            for rank in self.rank[self.replica == replica][::-1].tolist():
-                most = max(most, bisect_left(later, rank))
-                insort(later, rank)
-        return most

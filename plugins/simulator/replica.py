@@ -150,9 +150,10 @@ class Replica:
         if not plan.sequences:
             return None
         for place in np.flatnonzero(plan.is_new).tolist():
-            number = int(plan.sequences[place].id)
-            self._set_number(int(plan.indices[place]), number)
-            self._ledger.begin(number, self._now, int(plan.starts[place]))
+            number, index = int(plan.sequences[place].id), int(plan.indices[place])
+            self._set_number(index, number)
+            overtaken = int(self.pages.numbers.overtaken[index])
+            self._ledger.begin(number, self._now, int(plan.starts[place]), overtaken)
         return plan
 
     def _set_number(self, index: int, number: int) -> None:

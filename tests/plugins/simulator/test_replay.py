@@ -150,8 +150,8 @@ def test_figures_are_those_of_a_hand_made_ledger(tmp_path):
     ledger = Ledger(3)
     for number in range(3):
         ledger.arrived[number], ledger.replica[number] = 0.0, 0
-    for number, begun, cached in [(1, 0.0, 8), (2, 1.0, 16), (0, 2.0, 0)]:
-        ledger.begin(number, begun, cached)
+    for number, begun, cached, overtaken in [(1, 0.0, 8, 0), (2, 1.0, 16, 0), (0, 2.0, 0, 2)]:
+        ledger.begin(number, begun, cached, overtaken)
         ledger.sampled(np.array([number]), begun + 1)
     ledger.sampled(np.array([0, 1, 2]), 4.0)
     figures = figures_of(ledger, trace, FLAT, 64)
