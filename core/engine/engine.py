@@ -22,7 +22,6 @@ import torch
 from ..config import EngineConfig
 from ..errors import RequestError
 from ..grammar import Grammar
-from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
@@ -30,6 +29,7 @@ from ..scheduling.constraint import constraint_of
 from ..scheduling.deferral import Limits
 from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
+from ..scheduling.policy_guard import load_policy
 from ..scheduling.prefix_cache import NoPrefixCache
 from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
@@ -106,8 +106,7 @@ class Engine:
         """
         recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
-        policy_entry = registry.find("policy", config.policy)
-        policy: SchedulePolicy = policy_entry.load()(policy_entry.build_options(config.options))
+        policy = load_policy(registry, config.policy, config.options)
         model = load_model(config, device)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device)
