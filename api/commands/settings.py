@@ -236,6 +236,14 @@ _SETTINGS = (
         help="Most prompt tokens in one step when prompts are not cut.",
     ),
     setting(
+        "--prefill-stretch",
+        field="prefill_stretch",
+        type=FiniteRange(0),
+        metavar="TIMES",
+        help="A step in which others decode takes at most so many times as long for a prompt that is longer than a "
+        "step; 0: any time.",
+    ),
+    setting(
         "--schedule-conservativeness",
         field="schedule_conservativeness",
         type=FiniteRange(0, min_open=True),

@@ -44,6 +44,7 @@ from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
+from .piece_guard import PieceGuard
 from .randomness import derive_seed
 from .recorder import Recorder
 from .request_check import check_request
@@ -63,6 +64,7 @@ class Engine:
         grammars: of the requests that have one.
         step_log: is told of each launched step.
         guard: bounds steps of deferrable sequences.
+        piece_guard: bounds pieces of long prompts.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -76,6 +78,7 @@ class Engine:
         grammars: Grammars,
         step_log: StepLog,
         guard: LatencyGuard,
+        piece_guard: PieceGuard,
         *,
         overlap: bool,
         random_seed: int,
@@ -88,6 +91,7 @@ class Engine:
         self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
         self._step_log = step_log
         self._guard = guard
+        self._piece_guard = piece_guard
         self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
@@ -137,6 +141,7 @@ class Engine:
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
             overlap=overlap,
             random_seed=config.random_seed,
         )
@@ -183,7 +188,7 @@ class Engine:
         """Run one step; return what became known by it."""
         events = self._take_compiled()
         begun = self._guard.begin()
-        plan = self._scheduler.schedule(self._guard.limits())
+        plan = self._scheduler.schedule(self._guard.limits(), piece=self._piece_guard.largest())
         assert plan.sequences or self._launched or not self._scheduler.has_work, (
             "nothing runs, and nothing can"
         )
@@ -244,7 +249,7 @@ class Engine:
     def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
         """Wait for a launched step; return what became known by it."""
         events = self._scheduler.commit(plan, launched.result())
-        self._guard.end_plan(plan, begun)
+        self._piece_guard.learn(plan, self._guard.end_plan(plan, begun))
         return events
 
     def stats(self) -> EngineStats:
