@@ -86,6 +86,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the API process.
 
     Attributes:
+        admin_api_key: opens /admin, which then no other key does; None: any key does, or, where there is none, clients
+            on this machine alone.
         storage: folder for what has to survive a restart; None: nothing does.
         file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
             responses; "auto": in the folder if there is one, else in memory.
@@ -100,6 +102,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 30000
     api_key: str | None = None
+    admin_api_key: str | None = None
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None

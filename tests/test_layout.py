@@ -31,6 +31,9 @@ LIGHT_COMMANDS = (
     "batch submit --help",
     "batch run --help",
     "simulate --help",
+    "cache pin --help",
+    "policy set --help",
+    "trace --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

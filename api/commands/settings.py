@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.scheduling.eviction import EVICTIONS
 
 from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
 
@@ -67,6 +68,15 @@ _SETTINGS = (
         show_envvar=True,
         help="Clients must send it as a bearer token.",
         unset="no key is asked for",
+    ),
+    setting(
+        "--admin-api-key",
+        field="admin_api_key",
+        type=Text(),
+        envvar="LLMFW_ADMIN_API_KEY",
+        show_envvar=True,
+        help="Opens /admin, which no other key does then.",
+        unset="any API key does, or, where there is none, clients on this machine",
     ),
     setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
@@ -255,6 +265,20 @@ _SETTINGS = (
         is_flag=True,
         help="Never reuse the keys and values of a common prefix. Default: reuse them.",
     ),
+    setting(
+        "--eviction",
+        field="eviction",
+        type=click.Choice(tuple(EVICTIONS)),
+        help="Which prefixes leave the cache first when room is needed: those used longest ago (lru), least often (lfu), "
+        "or least often for their size (size).",
+    ),
+    setting(
+        "--max-pinned-fraction",
+        field="max_pinned_fraction",
+        type=FiniteRange(0, 1),
+        metavar="SHARE",
+        help="Most of the KV storage that pinned prefixes may keep, from 0 to 1.",
+    ),
     click.option(
         "--disable-overlap-schedule",
         is_flag=True,
@@ -285,6 +309,13 @@ _SETTINGS = (
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),
         help="Seed of requests that bring none. Default: drawn at each start.",
+    ),
+    setting(
+        "--trace-requests",
+        field="trace_requests",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Keep what is decided about the last N requests, for 'llmfw trace', and log it at level debug; 0: nothing.",
     ),
     setting(
         "--log-level",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
+    from .watches import Group
 
 TokenIds = npt.NDArray[np.int32]
 
@@ -27,11 +28,27 @@ class CacheNode:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: one for each page of tokens.
         locks: how many users hold this node or one below it.
-        last_use: clock of the last match or insert that went through here.
+        hits: how many matches went through here.
+        last_use: clock of the last match or insert that did, a count of them.
+        used_at: when that was, in seconds.
+        floor: of the cache, at that time: the largest number by which a leaf was evicted.
         is_listed: the cache's eviction list has an entry for it.
+        groups: of watches whose match ends here, by their next page; None: no watch's does.
     """
 
-    __slots__ = ("children", "is_listed", "key", "last_use", "locks", "pages", "parent")
+    __slots__ = (
+        "children",
+        "floor",
+        "groups",
+        "hits",
+        "is_listed",
+        "key",
+        "last_use",
+        "locks",
+        "pages",
+        "parent",
+        "used_at",
+    )
 
     def __init__(self, key: bytes, pages: Pages, parent: CacheNode | None, last_use: int = 0) -> None:
         self.key = key
@@ -39,8 +56,12 @@ class CacheNode:
         self.parent = parent
         self.children: dict[bytes, CacheNode] = {}
         self.locks = 0
+        self.hits = 0
         self.last_use = last_use
+        self.used_at = 0.0
+        self.floor = 0.0
         self.is_listed = False
+        self.groups: dict[bytes, Group] | None = None
 
 
 class Match(NamedTuple):
@@ -59,9 +80,11 @@ class Watch:
         index: whatever the one who watches knows it by.
         num_tokens: how many leading tokens are cached.
         leads: above 0: its next tokens are being computed; the larger, the surer that they will be soon.
+        keeps: the cache locks it as far as it is cached.
+        group: the cache's own; None: it does not group, or the watch was forgotten.
     """
 
-    __slots__ = ("index", "leads", "num_tokens", "salt", "token_ids")
+    __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
 
     def __init__(self, token_ids: TokenIds, salt: str, index: int) -> None:
         self.token_ids = token_ids
@@ -69,6 +92,8 @@ class Watch:
         self.index = index
         self.num_tokens = 0
         self.leads = 0
+        self.keeps = False
+        self.group: Group | None = None
 
 
 class PrefixCache(ABC):

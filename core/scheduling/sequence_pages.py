@@ -186,10 +186,12 @@ class SequencePages:
         seq.row = -1
         seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
 
-    def check_nothing_leaked(self) -> None:
+    def check_nothing_leaked(self, num_pinned: int = 0) -> None:
         """Assert, when no sequence runs, that every page is free or evictable and every row free."""
         assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
-        assert self.cache.num_evictable_pages == self.cache.num_pages, "a lock was left on the prefix cache"
+        assert self.cache.num_evictable_pages + num_pinned == self.cache.num_pages, (
+            "a lock was left on the prefix cache"
+        )
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
 
     def _is_short(self, indices: Indices) -> npt.NDArray[np.bool_]:

@@ -65,6 +65,22 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option(
     "--chunk", type=_POSITIVE, default=8192, show_default=True, help="Most prompt tokens in one step."
 )
+@click.option(
+    "--prefill-stretch",
+    "stretch",
+    type=click.FloatRange(min=0),
+    default=1.6,
+    show_default=True,
+    metavar="FACTOR",
+    help="As of `llmfw serve`: bounds steps with a piece of a prompt longer than a chunk; 0: no bound.",
+)
+@click.option(
+    "--eviction",
+    default="lru",
+    show_default=True,
+    metavar="RULE",
+    help="By which prefixes leave the cache: lru, lfu or size.",
+)
 @click.option("--replicas", type=_POSITIVE, default=1, show_default=True, help="Engines that share the load.")
 @click.option(
     "--router",

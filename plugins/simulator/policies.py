@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from llmfw.core.policy import SchedulePolicy
 from llmfw.core.registry import Registry
+from llmfw.core.scheduling.policy_guard import GuardedPolicy, load_policy
 
 from .errors import SimulatorError
 
 
 def policy_maker(
     spelling: str, options: Mapping[str, str], registry: Registry
-) -> Callable[[], SchedulePolicy]:
+) -> Callable[[], GuardedPolicy]:
     """Return a function that makes fresh policies.
 
     Args:
@@ -21,7 +21,7 @@ def policy_maker(
         registry: where names are looked up.
 
     Raises:
-        ConfigError: as `Registry.find` and `Entry.build_options`.
+        ConfigError, PartError: as `load_policy`.
         SimulatorError: the spelling is none.
     """
     name, colon, own = spelling.partition(":")
@@ -33,6 +33,5 @@ def policy_maker(
                 f"--policy {spelling!r}: {assignment!r} is not key=value, as in {name}:key=value"
             )
         given[f"policy.{key}"] = value
-    entry = registry.find("policy", name)
-    made, built = entry.load(), entry.build_options(given)
-    return lambda: made(built)
+    load_policy(registry, name, given)  # tells at once what is wrong with it
+    return lambda: load_policy(registry, name, given)

@@ -14,9 +14,11 @@ from typing import cast
 
 import numpy as np
 
+from llmfw.core.engine.piece_guard import PieceGuard
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.admission import NewTokenRatio
+from llmfw.core.scheduling.eviction import find_eviction
 from llmfw.core.scheduling.kv_pool import KVPool
 from llmfw.core.scheduling.plan import BatchPlan, StepResult
 from llmfw.core.scheduling.radix_cache import RadixCache
@@ -41,12 +43,16 @@ class EngineSettings:
         page_size: tokens in a page.
         max_running: most sequences in one step.
         chunk: most prompt tokens in one step.
+        stretch: bounds pieces of longer prompts beside sequences that decode, see `core.engine.piece_guard`.
+        eviction: the rule by which prefixes leave the cache.
     """
 
     kv_tokens: int
     page_size: int
     max_running: int
     chunk: int
+    stretch: float = 0.0
+    eviction: str = "lru"
 
     @property
     def num_pages(self) -> int:
@@ -84,14 +90,16 @@ class Replica:
         max_len: int,
     ) -> None:
         pool = KVPool(settings.num_pages, settings.page_size)
-        self._cache = RadixCache(pool)
+        self._cache = RadixCache(pool, find_eviction(settings.eviction))
         self.pages = SequencePages(pool, self._cache, settings.max_running, max_len)
         self.index = index
         self.ends_at = IDLE
         self.num_tokens = 0
+        self._pieces = PieceGuard(settings.chunk, stretch=settings.stretch)
         self._profile = profile
         self._ledger = ledger
         self._now = 0.0
+        self._seconds = 0.0  # of the running step
         self._running: BatchPlan | None = None
         self._next: BatchPlan | None = None
         self._outputs: dict[str, list[int]] = {}  # of the requests here, by id
@@ -136,17 +144,19 @@ class Replica:
         self._now = now
         if self._running is not None:
             self._commit(self._running)
+            self._pieces.learn(self._running, self._seconds)
         self._running, self._next = self._next or self._plan(), None
         if self._running is None:
             assert not self.scheduler.has_work, "nothing runs, and nothing can"
             self.ends_at = IDLE
             return
-        self.ends_at = now + self._profile.step_seconds(self._running.starts, self._running.counts)
+        self._seconds = self._profile.step_seconds(self._running.starts, self._running.counts)
+        self.ends_at = now + self._seconds
         if self._profile.overlap:
             self._next = self._plan()
 
     def _plan(self) -> BatchPlan | None:
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(piece=self._pieces.largest())
         if not plan.sequences:
             return None
         for place in np.flatnonzero(plan.is_new).tolist():

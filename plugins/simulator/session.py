@@ -37,6 +37,8 @@ class Settings:
     page_size: int
     max_running: int
     chunk: int
+    stretch: float
+    eviction: str
     replicas: int
     router: str
     speed: float
@@ -49,7 +51,9 @@ class Settings:
     @property
     def engine(self) -> EngineSettings:
         """What each replica has."""
-        return EngineSettings(self.kv_tokens, self.page_size, self.max_running, self.chunk)
+        return EngineSettings(
+            self.kv_tokens, self.page_size, self.max_running, self.chunk, self.stretch, self.eviction
+        )
 
     def described(self) -> dict[str, object]:
         """Return what figures depend on, beside trace and policy."""
@@ -59,6 +63,8 @@ class Settings:
             "page_size",
             "max_running",
             "chunk",
+            "stretch",
+            "eviction",
             "replicas",
             "router",
             "speed",
