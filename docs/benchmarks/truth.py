@@ -178,8 +178,8 @@ def calibrated(policy: str, profile: Profile, folder: Path, drawn: list[Prompt])
 
 def simulated(policy: str, profile: Profile, trace: list[TraceRequest]) -> dict[str, Any]:
     """Return the figures of a replay."""
-    make_policy = policy_maker(policy, {}, load_plugins().registry)
-    ledger = replay(trace, ENGINE, profile, make_policy, router=ROUTERS["round-robin"])
+    made = policy_maker(policy, {}, load_plugins().registry)()
+    ledger = replay(trace, ENGINE, profile, [made], router=ROUTERS["round-robin"])
     return figures_of(ledger, trace, profile, ENGINE.chunk)
 
 

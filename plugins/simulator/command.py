@@ -69,10 +69,10 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     "--prefill-stretch",
     "stretch",
     type=click.FloatRange(min=0),
-    default=1.6,
+    default=0.0,
     show_default=True,
-    metavar="FACTOR",
-    help="As of `llmfw serve`: bounds steps with a piece of a prompt longer than a chunk; 0: no bound.",
+    metavar="TIMES",
+    help="As of `llmfw serve`: bounds steps with a piece of a prompt that is longer than a step; 0: any time.",
 )
 @click.option(
     "--eviction",

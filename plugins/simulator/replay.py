@@ -6,7 +6,7 @@ Knows no clock and draws no random number: the same input gives the same output,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from llmfw.core.policy import SchedulePolicy
@@ -23,17 +23,16 @@ def replay(
     trace: Sequence[TraceRequest],
     settings: EngineSettings,
     profile: Profile,
-    make_policy: Callable[[], SchedulePolicy],
+    policies: Sequence[SchedulePolicy],
     *,
     router: Router,
-    num_replicas: int = 1,
     speed: float = 1.0,
 ) -> Ledger:
     """Return what happened to each request.
 
     Args:
         trace: by arrival.
-        make_policy: called once for each replica.
+        policies: one for each replica, of which there are so many.
         router: chooses the replica of each request.
         speed: the trace's time is divided by it.
     """
@@ -41,7 +40,7 @@ def replay(
     held = [request for request in trace if settings.holds(request)]
     max_len = max((request.prompt_len + request.max_tokens for request in held), default=1)
     replicas = [
-        Replica(index, settings, make_policy(), profile, ledger, max_len) for index in range(num_replicas)
+        Replica(index, settings, policy, profile, ledger, max_len) for index, policy in enumerate(policies)
     ]
     for moment, arriving in groupby(held, key=lambda request: request.arrival_s / speed):
         now = moment + profile.per_request

@@ -15,6 +15,7 @@ from rich.console import Console
 from llmfw.core.plugins import load_plugins
 
 from .bounds import infinite_hit_rate
+from .errors import SimulatorError
 from .figures import Figures, Floats, figures_of, ttfts
 from .policies import policy_maker
 from .profile import Profile, load_profile, save_profile
@@ -77,7 +78,7 @@ def simulate(path: Path, settings: Settings) -> None:
     """Replay a trace with each policy; print JSON or a table on stdout, progress on stderr.
 
     Raises:
-        SimulatorError: the trace, the profile or the picture's file cannot be used.
+        SimulatorError: the trace, the profile or the picture's file cannot be used, or a policy failed.
         ConfigError: a policy or an option of one is not known.
     """
     if settings.plot is not None:
@@ -91,15 +92,11 @@ def simulate(path: Path, settings: Settings) -> None:
     waits: dict[str, Floats] = {}
     for spelling, make_policy in makers.items():
         begun = time.perf_counter()
-        ledger = replay(
-            trace,
-            settings.engine,
-            profile,
-            make_policy,
-            router=ROUTERS[settings.router],
-            num_replicas=settings.replicas,
-            speed=settings.speed,
-        )
+        policies = [make_policy() for _ in range(settings.replicas)]
+        router = ROUTERS[settings.router]
+        ledger = replay(trace, settings.engine, profile, policies, router=router, speed=settings.speed)
+        if failure := next((policy.failure for policy in policies if policy.failure is not None), None):
+            raise SimulatorError(f"policy {spelling!r} failed: {failure}")
         figures = figures_of(ledger, trace, profile, settings.chunk)
         results.append({"policy": spelling, **figures, "settings": settings.described(), **bound})
         waits[spelling] = ttfts(ledger)

@@ -94,9 +94,26 @@ def test_a_policy_of_another_package_has_its_own_options(simulate, trace, instal
     assert json.loads(shown.stdout)["most_overtaken"] == 0
 
 
+def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plugin):
+    folder = install_plugin(
+        "broken",
+        "@hookimpl\ndef register_schedule_policies(register):\n    register('bad', 'bad_policy:Bad')\n",
+    )
+    (folder / "bad_policy.py").write_text(
+        "from llmfw.core.policy import Order, SchedulePolicy\n"
+        "class Bad(SchedulePolicy):\n"
+        "    def order(self, waiting, figures):\n"
+        "        return Order(waiting.arrival[:0])\n"
+    )
+    shown = simulate(trace, "--policy", "bad", "--json")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "policy 'bad' failed: order() returned 0 places for 1 requests" in shown.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (["--eviction", "fifo"], "no eviction rule is called 'fifo'"),
         (["--policy", "fastest"], "unknown policy 'fastest'; known: "),
         (["--policy", "fcfs:speed=3"], "policy 'fcfs' has no option 'speed'"),
         (["--policy", "fcfs:speed"], "'speed' is not key=value"),

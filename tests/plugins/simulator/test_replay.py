@@ -102,7 +102,7 @@ def test_the_same_input_gives_the_same_output_bit_for_bit(tmp_path, router):
         replayed(
             trace,
             EngineSettings(640, 16, 8, 64),
-            make_policy=lambda: LPM(LPM.Options()),
+            policy=LPM,
             router=ROUTERS[router],
             num_replicas=3,
             speed=10.0,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from llmfw.core.policy import SchedulePolicy
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.simulator.ledger import Ledger
 from llmfw.plugins.simulator.profile import Profile
@@ -53,14 +54,18 @@ def many(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return lines
 
 
-def replayed(trace: list[TraceRequest], engine: EngineSettings = ENGINE, **settings: Any) -> Ledger:
+def replayed(
+    trace: list[TraceRequest],
+    engine: EngineSettings = ENGINE,
+    *,
+    policy: type[SchedulePolicy] = FCFS,
+    num_replicas: int = 1,
+    **settings: Any,
+) -> Ledger:
     """Replay a trace first come, first served, unless told otherwise."""
-    chosen = {
-        "profile": FLAT,
-        "make_policy": lambda: FCFS(FCFS.Options()),
-        "router": ROUTERS["round-robin"],
-    } | settings
-    return replay(trace, engine, **chosen)
+    policies = [policy(policy.Options()) for _ in range(num_replicas)]
+    chosen = {"profile": FLAT, "router": ROUTERS["round-robin"]} | settings
+    return replay(trace, engine, policies=policies, **chosen)
 
 
 def read(folder: Path, lines: Iterable[dict[str, Any]]) -> list[TraceRequest]:
