@@ -96,7 +96,7 @@ class Figures:
 
     Attributes:
         num_waiting, num_running: requests.
-        num_places: at most so many more may run.
+        num_places: at most so many more may run. Live ones may take the places of deferrable ones.
         num_free_tokens: tokens for which there are pages, free or taken by nothing but the prefix cache.
         num_total_tokens: tokens that all pages hold.
         budget: prompt tokens that the step may still compute.

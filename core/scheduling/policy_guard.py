@@ -48,6 +48,11 @@ class GuardedPolicy(SchedulePolicy):
         self._policy = policy
         self._plugin = plugin
 
+    @property
+    def preempts(self) -> bool:
+        """Whether the policy is to be asked who gives way."""
+        return bool(self._asked(lambda: self._policy.preempts))
+
     def order(self, waiting: Waiting, figures: Figures) -> Order:
         """Return the policy's order, or that of arrival."""
 

@@ -240,7 +240,7 @@ class StepPlanner:
             if count:
                 draft.add_piece(seq, count)
                 rest.take(seq, count)
-            admitted.append(seq.arrival)
+            admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
         self._tell_waits(indices[num_looked_at:], reason)

@@ -78,7 +78,7 @@ class PolicyLoad:
 
     def _step(self) -> None:
         plan = self._scheduler.schedule()
-        result = StepResult([1] * sum(part.samples for part in getattr(plan, "parts", plan.sequences)))
+        result = StepResult([1] * sum(part.samples for part in plan.parts))
         for event in self._scheduler.commit(plan, result):
             self.given[event.id] += len(event.token_ids)
             self.ends[event.id] += event.finish_reason is FinishReason.LENGTH

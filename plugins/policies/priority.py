@@ -29,6 +29,10 @@ class Priority(SchedulePolicy):
 
     options: Options
 
+    @property
+    def preempts(self) -> bool:
+        return self.options.preemption_gap > 0
+
     def order(self, waiting: Waiting, figures: Figures) -> Order:
         return Order.by(-waiting.priority, waiting.arrival)
 
@@ -36,8 +40,6 @@ class Priority(SchedulePolicy):
         return np.lexsort((-running.arrival, -running.prompt_len, running.num_output, running.priority))
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
-        gap = self.options.preemption_gap
-        if gap == 0:
-            return super().give_way(waiting, place, running, figures)
+        most = waiting.priority[place] - max(1, self.options.preemption_gap)
         places = self.retraction_order(running, figures)
-        return places[running.priority[places] <= waiting.priority[place] - gap]
+        return places[running.priority[places] <= most]

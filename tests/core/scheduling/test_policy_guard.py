@@ -13,7 +13,10 @@ from llmfw.core.plugins import load_plugins
 from llmfw.core.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.scheduling.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.testing.policy_load import PolicyLoad
 from llmfw.core.testing.policy_views import make_figures, make_running, make_waiting
+from llmfw.plugins.policies.fcfs import FCFS
+from llmfw.plugins.policies.priority import Priority
 
 WAITING = make_waiting(4, arrival=[3, 1, 2, 0])
 RUNNING = make_running(3, num_output=[5, 1, 3])
@@ -144,6 +147,15 @@ def test_right_answers_go_through() -> None:
     assert guard.failure is None
 
 
+@pytest.mark.parametrize("kind", [FCFS, Priority])
+def test_who_gives_way_is_asked_where_the_policy_has_something_to_say(kind: type[SchedulePolicy]) -> None:
+    policy = kind(kind.Options())
+    guard = guarded(policy)
+    assert guard.preempts is policy.preempts is (kind is Priority)
+    guard.failure = "it did not answer"
+    assert guard.preempts is False
+
+
 def test_columns_that_the_scheduler_writes_to_cannot_be_written_by_the_policy() -> None:
     arrival = np.array([3, 1, 2, 0])
     own = {name: getattr(WAITING, name) for name in Waiting.__slots__} | {"arrival": arrival}
@@ -152,6 +164,24 @@ def test_columns_that_the_scheduler_writes_to_cannot_be_written_by_the_policy() 
     assert arrival.tolist() == [3, 1, 2, 0]
     assert arrival.flags.writeable
     assert "read-only" in str(guard.failure)
+
+
+@pytest.mark.parametrize("method", ["order", "retraction_order", "give_way"])
+def test_a_policy_that_fails_in_the_middle_loses_no_request(method: str) -> None:
+    class Tires(Priority):
+        num_left = 5
+
+    def tired(self: Tires, *seen: Any) -> Any:
+        self.num_left -= 1
+        return getattr(Priority, method)(self, *seen) if self.num_left else None
+
+    setattr(Tires, method, tired)
+    guard = guarded(Tires(Priority.Options()))
+    load = PolicyLoad(guard, seed=1)
+    load.run(60)
+    assert "NoneType" in str(guard.failure)
+    assert load.given == load.asked
+    assert set(load.ends.values()) == {1}
 
 
 def test_an_interrupt_is_no_failure() -> None:

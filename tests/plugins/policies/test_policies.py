@@ -46,11 +46,14 @@ def test_lower_priorities_give_way_the_lowest_first_and_of_these_those_with_the_
     assert gives_way("1", 2, **running) == [2, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("gap", "found"), [("0", []), ("1", [0, 1, 2]), ("2", [0, 1]), ("3", [0]), ("9", [])]
-)
+@pytest.mark.parametrize(("gap", "found"), [("1", [0, 1, 2]), ("2", [0, 1]), ("3", [0]), ("9", [])])
 def test_a_running_one_gives_way_from_the_gap_on(gap, found):
     assert gives_way(gap, 3, priority=[0, 1, 2, 3, 4]) == found
+
+
+@pytest.mark.parametrize(("gap", "asked"), [("0", False), ("1", True)])
+def test_without_a_gap_nobody_gives_way(gap, asked):
+    assert policy("priority", preemption_gap=gap).preempts is asked
 
 
 def test_priority_retracts_lower_priorities_first_where_the_pool_is_full():
@@ -62,6 +65,7 @@ def test_priority_retracts_lower_priorities_first_where_the_pool_is_full():
 def test_others_let_nobody_give_way(name):
     seen = make_waiting(1, priority=[9]), 0, make_running(2), make_figures()
     assert policy(name).give_way(*seen).tolist() == []
+    assert not policy(name).preempts
 
 
 def test_sjf_admits_the_fewest_tokens_still_to_compute_first():
