@@ -30,6 +30,7 @@ LIGHT_COMMANDS = (
     "batch --help",
     "batch submit --help",
     "batch run --help",
+    "simulate --help",
     "cache pin --help",
     "policy set --help",
     "trace --help",

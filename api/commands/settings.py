@@ -246,6 +246,14 @@ _SETTINGS = (
         help="Most prompt tokens in one step when prompts are not cut.",
     ),
     setting(
+        "--prefill-stretch",
+        field="prefill_stretch",
+        type=FiniteRange(0),
+        metavar="TIMES",
+        help="A step in which others decode takes at most so many times as long for a prompt that is longer than a "
+        "step; 0: any time.",
+    ),
+    setting(
         "--schedule-conservativeness",
         field="schedule_conservativeness",
         type=FiniteRange(0, min_open=True),
@@ -281,6 +289,14 @@ _SETTINGS = (
         type=FiniteRange(0, 1),
         metavar="SHARE",
         help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
+    ),
+    setting(
+        "--record-requests",
+        field="record_requests",
+        type=Text(),
+        metavar="FILE",
+        help="Write when requests came and how long they were, for `llmfw simulate`; no text can be read from it.",
+        unset="nothing is recorded",
     ),
     click.option(
         "--random-seed",

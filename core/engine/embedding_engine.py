@@ -31,6 +31,7 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "record_requests": "--record-requests",
     "max_pinned_fraction": "--max-pinned-fraction",
     "trace_requests": "--trace-requests",
 }

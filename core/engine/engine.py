@@ -38,6 +38,7 @@ from ..scheduling.prefix_cache import NoPrefixCache
 from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
+from ..scheduling.trace import DecisionTrace, together
 from ..weight_version import weight_version
 from .administration import Administration
 from .attention_choice import choose_attention
@@ -48,8 +49,10 @@ from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
+from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .randomness import derive_seed
+from .recorder import Recorder
 from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog
@@ -67,6 +70,7 @@ class Engine:
         grammars: of the requests that have one.
         step_log: is told of each launched step.
         guard: bounds steps of deferrable sequences.
+        piece_guard: bounds pieces of long prompts.
         keeper: of the prefix cache.
         administration: carries out commands.
         overlap: run one step ahead.
@@ -82,6 +86,7 @@ class Engine:
         grammars: Grammars,
         step_log: StepLog,
         guard: LatencyGuard,
+        piece_guard: PieceGuard,
         keeper: CacheKeeper,
         administration: Administration,
         *,
@@ -96,6 +101,7 @@ class Engine:
         self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
         self._step_log = step_log
         self._guard = guard
+        self._piece_guard = piece_guard
         self._keeper = keeper
         self._administration = administration
         self._overlap = overlap
@@ -105,12 +111,16 @@ class Engine:
         self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
-    def build(cls, config: EngineConfig, registry: Registry) -> Engine:
+    def build(cls, config: EngineConfig, registry: Registry, trace: DecisionTrace | None = None) -> Engine:
         """Load the model and build the parts that the config names.
+
+        Args:
+            trace: is told of the scheduler's decisions.
 
         Raises:
             ConfigError: something cannot be found, loaded or served; the message says what and why.
         """
+        recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
         policies = PolicyChoice(registry, config.policy, config.options)
         model = load_model(config, device)
@@ -132,7 +142,7 @@ class Engine:
             prefill_budget=capacity.prefill_budget,
             chunked=capacity.chunked,
             share=config.batch_share,
-            trace=decisions,
+            trace=together(trace, decisions, recorder),
         )
         most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
@@ -147,6 +157,7 @@ class Engine:
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
             keeper,
             Administration(scheduler, policies, keeper, decisions),
             overlap=overlap,
@@ -213,10 +224,11 @@ class Engine:
     def _schedule(self) -> BatchPlan:
         """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
         self._keeper.tick()
-        plan = self._scheduler.schedule(self._guard.limits())
+        piece = self._piece_guard.largest()
+        plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
         while not (plan.sequences or self._launched) and self._scheduler.has_work:
             assert self._keeper.give_up(), "nothing runs, and nothing can"
-            plan = self._scheduler.schedule(self._guard.limits())
+            plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
         return plan
 
     def _take_compiled(self) -> list[TokenEvent]:
@@ -270,7 +282,7 @@ class Engine:
     def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
         """Wait for a launched step; return what became known by it."""
         events = self._scheduler.commit(plan, launched.result())
-        self._guard.end_plan(plan, begun)
+        self._piece_guard.learn(plan, self._guard.end_plan(plan, begun))
         return events
 
     def stats(self) -> EngineStats:
