@@ -70,6 +70,15 @@ _SETTINGS = (
         unset="no key is asked for",
     ),
     setting(
+        "--admin-api-key",
+        field="admin_api_key",
+        type=Text(),
+        envvar="LLMFW_ADMIN_API_KEY",
+        show_envvar=True,
+        help="Opens /admin, which no other key does then.",
+        unset="any API key does, or, where there is none, clients on this machine",
+    ),
+    setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
     ),
     setting(
@@ -237,6 +246,14 @@ _SETTINGS = (
         help="Most prompt tokens in one step when prompts are not cut.",
     ),
     setting(
+        "--prefill-stretch",
+        field="prefill_stretch",
+        type=FiniteRange(0),
+        metavar="TIMES",
+        help="A step in which others decode takes at most so many times as long for a prompt that is longer than a "
+        "step; 0: any time.",
+    ),
+    setting(
         "--schedule-conservativeness",
         field="schedule_conservativeness",
         type=FiniteRange(0, min_open=True),
@@ -273,10 +290,25 @@ _SETTINGS = (
         metavar="SHARE",
         help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
     ),
+    setting(
+        "--record-requests",
+        field="record_requests",
+        type=Text(),
+        metavar="FILE",
+        help="Write when requests came and how long they were, for `llmfw simulate`; no text can be read from it.",
+        unset="nothing is recorded",
+    ),
     click.option(
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),
         help="Seed of requests that bring none. Default: drawn at each start.",
+    ),
+    setting(
+        "--trace-requests",
+        field="trace_requests",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Keep what is decided about the last N requests, for 'llmfw trace', and log it at level debug; 0: nothing.",
     ),
     setting(
         "--log-level",
