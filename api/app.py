@@ -17,8 +17,10 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 
+from .admin.access import AdminPaths, FromThisMachine
 from .errors import EXCEPTION_HANDLERS
 from .middleware import ApiKey, RequestId
+from .routes.admin import admin_routes
 from .routes.anthropic import anthropic_routes
 from .routes.batches import batch_routes
 from .routes.chat import chat_routes
@@ -79,7 +81,7 @@ def create_app(
         openapi_config=None,
         logging_config=None,
     )
-    return _guarded(app, config.api_key)
+    return _guarded(app, config)
 
 
 def _routes(services: Services, client: EngineClient, config: ServerConfig) -> list[ControllerRouterHandler]:
@@ -96,17 +98,23 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *batch_routes(services.batches, strict=strict),
         *native_routes(services.native, live.generator, strict=strict),
         *tokenize_routes(services.tokenization, strict=strict),
+        *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
         *openapi_routes(needs_key=config.api_key is not None),
     ]
 
 
-def _guarded(app: ASGIApp, api_key: str | None) -> ASGIApp:
+def _guarded(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """Put around an application what holds for every request."""
-    if api_key is not None:
-        app = ApiKey(app, api_key, {HEALTH_PATH})
-    return RequestId(app)
+    guarded = app if config.api_key is None else ApiKey(app, config.api_key, {HEALTH_PATH})
+    return RequestId(AdminPaths(guarded, _for_admins(app, config)))
+
+
+def _for_admins(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+    """Put around an application what holds for an administrator's requests: there is always something."""
+    key = config.admin_api_key or config.api_key
+    return FromThisMachine(app) if key is None else ApiKey(app, key, ())
 
 
 def _import_route(plugin: str, path: str) -> Any:

@@ -135,8 +135,9 @@ class _Serving:
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
     """Return all settings on one line, the API key hidden."""
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
-    if values["api_key"] is not None:
-        values["api_key"] = "***"
+    for name in ("api_key", "admin_api_key"):
+        if values[name] is not None:
+            values[name] = "***"
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

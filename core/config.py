@@ -41,6 +41,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         eviction: by which rule prefixes leave the cache: "lru", "lfu" or "size".
         max_pinned_fraction: most of the KV storage that pinned prefixes may keep.
         trace_requests: for so many of the last requests, what was decided about them is kept; 0: for none.
+        record_requests: file that a line is written to for each request that ends, see `engine.recorder`; None: none.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -73,6 +74,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     eviction: str = "lru"
     max_pinned_fraction: float = 0.25
     trace_requests: int = 0
+    record_requests: str | None = None
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40
@@ -84,6 +86,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the API process.
 
     Attributes:
+        admin_api_key: opens /admin, which then no other key does; None: any key does, or, where there is none, clients
+            on this machine alone.
         storage: folder for what has to survive a restart; None: nothing does.
         file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
             responses; "auto": in the folder if there is one, else in memory.
@@ -98,6 +102,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 30000
     api_key: str | None = None
+    admin_api_key: str | None = None
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None

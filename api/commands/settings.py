@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.scheduling.eviction import EVICTIONS
 
 from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
 
@@ -67,6 +68,15 @@ _SETTINGS = (
         show_envvar=True,
         help="Clients must send it as a bearer token.",
         unset="no key is asked for",
+    ),
+    setting(
+        "--admin-api-key",
+        field="admin_api_key",
+        type=Text(),
+        envvar="LLMFW_ADMIN_API_KEY",
+        show_envvar=True,
+        help="Opens /admin, which no other key does then.",
+        unset="any API key does, or, where there is none, clients on this machine",
     ),
     setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
@@ -255,6 +265,13 @@ _SETTINGS = (
         is_flag=True,
         help="Never reuse the keys and values of a common prefix. Default: reuse them.",
     ),
+    setting(
+        "--eviction",
+        field="eviction",
+        type=click.Choice(tuple(EVICTIONS)),
+        help="Which prefixes leave the cache first when room is needed: those used longest ago (lru), least often (lfu), "
+        "or least often for their size (size).",
+    ),
     click.option(
         "--disable-overlap-schedule",
         is_flag=True,
@@ -273,10 +290,25 @@ _SETTINGS = (
         metavar="SHARE",
         help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
     ),
+    setting(
+        "--record-requests",
+        field="record_requests",
+        type=Text(),
+        metavar="FILE",
+        help="Write when requests came and how long they were, for `llmfw simulate`; no text can be read from it.",
+        unset="nothing is recorded",
+    ),
     click.option(
         "--random-seed",
         type=click.IntRange(0, 2**63 - 1),
         help="Seed of requests that bring none. Default: drawn at each start.",
+    ),
+    setting(
+        "--trace-requests",
+        field="trace_requests",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Keep what is decided about the last N requests, for 'llmfw trace', and log it at level debug; 0: nothing.",
     ),
     setting(
         "--log-level",

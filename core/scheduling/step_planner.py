@@ -214,7 +214,8 @@ class StepPlanner:
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, rest):
-            self._tell_waits(lane.queue.indices, reason)
+            if self._trace is not None:
+                self._tell_waits(lane.queue.indices[self._desk.order(lane).places], reason)
             return
         order = self._desk.order(lane, rest.tokens)
         indices = lane.queue.indices[order.places]  # a copy: the queue changes
@@ -240,7 +241,7 @@ class StepPlanner:
             if count:
                 draft.add_piece(seq, count)
                 rest.take(seq, count)
-            admitted.append(seq.arrival)
+            admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
         self._tell_waits(indices[num_looked_at:], reason)
@@ -282,6 +283,7 @@ class StepPlanner:
                 if count:
                     self._lead(seq)
                 lane.start(seq)
+                self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)
                 return count

@@ -35,6 +35,7 @@ _SERVERS_OWN = (
     "host",
     "port",
     "api_key",
+    "admin_api_key",
     "storage",
     "file_store",
     "batch_store",

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from llmfw.core.config import EngineConfig
+from llmfw.core.control import GetPolicy, GetTrace, PinPrefix, PolicyInfo, SetPolicy, ViewCache
 from llmfw.core.engine.build import build_engine
 from llmfw.core.engine.embedding_engine import EmbeddingEngine
 from llmfw.core.errors import ConfigError, LLMFWError, ModelError, RequestError
@@ -230,3 +231,12 @@ def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batc
     assert engine._guard.limits().tokens_per_place == 1
     events = [event.id for _ in range(64) if engine.has_work for event in engine.step()]
     assert events == ["batch"]
+
+
+@pytest.mark.parametrize("command", [SetPolicy("lpm"), ViewCache(), PinPrefix([1], 60.0), GetTrace("a")])
+def test_what_an_encoder_has_not_an_administrator_cannot_ask_for(tmp_path, command):
+    engine = build(save_encoder(tmp_path, "BertConfig", "cls_token"))
+    assert engine.control(GetPolicy()) == PolicyInfo("fcfs")
+    with pytest.raises(RequestError, match="this engine embeds") as caught:
+        engine.control(command)
+    assert caught.value.code == "unsupported_operation"

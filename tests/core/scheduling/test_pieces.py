@@ -28,7 +28,7 @@ class PieceDriver(Driver):
     def plan(self) -> BatchPlan:
         piece = self.rng.choice([0, 1, 3, 8])
         plan = self.scheduler.schedule(piece=piece)
-        if any(not p.is_prefill and not p.seq.request.deferrable for p in plan.parts):
+        if any(p.samples and not p.is_prefill and not p.seq.request.deferrable for p in plan.parts):
             num_long = sum(p.count for p in plan.prefills if p.seq.is_long)
             assert num_long <= piece
             self.num_cut += num_long == piece > 0
