@@ -98,14 +98,14 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *tokenize_routes(services.tokenization, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
-        *openapi_routes(needs_key=config.api_key is not None),
+        *openapi_routes(needs_key=bool(config.api_key)),
     ]
 
 
-def _guarded(app: ASGIApp, api_key: str | None) -> ASGIApp:
+def _guarded(app: ASGIApp, api_keys: Sequence[tuple[str, str]]) -> ASGIApp:
     """Put around an application what holds for every request."""
-    if api_key is not None:
-        app = ApiKey(app, api_key, {HEALTH_PATH})
+    if api_keys:
+        app = ApiKey(app, api_keys, {HEALTH_PATH})
     return RequestId(app)
 
 

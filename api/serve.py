@@ -133,10 +133,9 @@ class _Serving:
 
 
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return all settings on one line, the API key hidden."""
+    """Return all settings on one line, the API keys hidden."""
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
-    if values["api_key"] is not None:
-        values["api_key"] = "***"
+    values["api_key"] = "***" if values["api_key"] else None
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

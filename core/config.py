@@ -81,6 +81,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the API process.
 
     Attributes:
+        api_key: (name, key) pairs, one of which clients must send; none: no key is asked for. A named key's requests are
+            those of the tenant of its name.
         storage: folder for what has to survive a restart; None: nothing does.
         file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
             responses; "auto": in the folder if there is one, else in memory.
@@ -94,7 +96,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str
     host: str = "127.0.0.1"
     port: int = 30000
-    api_key: str | None = None
+    api_key: tuple[tuple[str, str], ...] = ()
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None

@@ -13,7 +13,18 @@ import msgspec
 
 from llmfw.core.config import EngineConfig, ServerConfig
 
-from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
+from .params import (
+    ApiKey,
+    Assignment,
+    ChunkSize,
+    Device,
+    FiniteRange,
+    Name,
+    Text,
+    collect,
+    leave_out,
+    name_keys,
+)
 
 DEFAULT_MODEL = "demo"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -59,14 +70,17 @@ def _positive() -> click.IntRange:
 _SETTINGS = (
     setting("--host", field="host", type=Text(), help="Address to listen on."),
     setting("--port", field="port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one."),
-    setting(
+    click.option(
         "--api-key",
-        field="api_key",
-        type=Text(),
+        "api_key",
+        type=ApiKey(),
+        metavar="[NAME=]KEY",
+        multiple=True,
+        callback=name_keys,
         envvar="LLMFW_API_KEY",
         show_envvar=True,
-        help="Clients must send it as a bearer token.",
-        unset="no key is asked for",
+        help="Clients must send it as a bearer token; repeatable, and each name is a tenant. Default: no key is asked "
+        "for.",
     ),
     setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
@@ -222,6 +236,27 @@ _SETTINGS = (
         field="max_running_requests",
         type=_positive(),
         help="Most sequences in one step.",
+    ),
+    setting(
+        "--max-queued-requests",
+        field="max_queued_requests",
+        type=_positive(),
+        help="Where so many requests wait, another one is refused with 503.",
+        unset="any number may",
+    ),
+    setting(
+        "--max-queued-tokens",
+        field="max_queued_tokens",
+        type=_positive(),
+        help="As --max-queued-requests, by the tokens of the prompts that wait.",
+        unset="any number may",
+    ),
+    setting(
+        "--max-tenant-requests",
+        field="max_tenant_requests",
+        type=_positive(),
+        help="Most requests of one tenant, a named API key or a user; another one is refused with 429.",
+        unset="any number",
     ),
     setting(
         "--chunked-prefill-size",
