@@ -137,6 +137,11 @@ class SchedulePolicy(ABC):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    @property
+    def preempts(self) -> bool:
+        """Whether `give_way` is to be asked: where it is this policy's own."""
+        return type(self).give_way is not SchedulePolicy.give_way
+
     @abstractmethod
     def order(self, waiting: Waiting, figures: Figures) -> Order:
         """Return in which order the waiting requests are admitted."""

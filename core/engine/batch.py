@@ -52,9 +52,7 @@ def make_batch(
         page_size: tokens in one page.
         device: where the step runs.
     """
-    rows = np.array([p.row for p in plan.sequences], dtype=np.int64)
-    starts = np.array([p.start for p in plan.sequences], dtype=np.int64)
-    query_lens = np.array([p.count for p in plan.sequences], dtype=np.int64)
+    rows, starts, query_lens = plan.rows, plan.starts, plan.counts
     kv_lens = starts + query_lens
     sequence_of_token = np.repeat(np.arange(len(rows)), query_lens)  # [T]
     first_token = np.cumsum(query_lens) - query_lens  # [B]

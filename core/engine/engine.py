@@ -278,7 +278,7 @@ class Engine:
             num_total_tokens=self._pages.num_total_tokens,
             num_retractions=self._scheduler.num_retractions,
             num_generated_tokens=self._num_generated,
-            num_deferrable_running=len(self._scheduler.deferrable.running),
+            num_deferrable_running=self._scheduler.deferrable.num_running,
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
         )
 
@@ -286,9 +286,9 @@ class Engine:
 def _needs_last_tokens(plan: BatchPlan) -> bool:
     """Return whether the masks of a plan depend on tokens of the launched step before it."""
     return any(
-        p.samples and p.seq.num_in_flight > 1 and p.seq.constraint.needs_next_token
-        for p in plan.sequences
-        if p.seq.constraint is not None
+        samples and seq.num_in_flight > 1 and seq.constraint.needs_next_token
+        for seq, samples in zip(plan.sequences, plan.samples.tolist(), strict=True)
+        if seq.constraint is not None
     )
 
 

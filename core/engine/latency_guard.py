@@ -115,18 +115,17 @@ class LatencyGuard:
 
     def end_plan(self, plan: BatchPlan, begun: float) -> None:
         """Take note of the end of a step of an engine that generates."""
-        num_tokens = sum(p.count for p in plan.sequences if p.is_prefill)
-        seconds = self.end(begun, len(plan.sequences), num_tokens)
-        live = [p for p in plan.sequences if not p.seq.request.deferrable]
+        prefills = plan.prefills
+        seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills))
         prompts: dict[str, float] = {}
         first_tokens = []
-        for p in live:
-            if p.start < p.seq.prompt_len >= p.end:
+        for p in prefills:
+            if p.start < p.seq.prompt_len >= p.end and not p.seq.request.deferrable:
                 so_far = self._prompts.get(p.seq.id, 0.0) + seconds
                 if p.samples:
                     first_tokens.append(so_far)
                 else:
                     prompts[p.seq.id] = so_far
-        if live:
+        if not all(seq.request.deferrable for seq in plan.sequences):
             self.note_live(first_tokens)
         self._prompts = prompts

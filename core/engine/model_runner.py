@@ -46,7 +46,7 @@ class ForwardStep:
     @property
     def sampling(self) -> list[PlannedSequence]:
         """The sequences that `logits` belong to."""
-        return [p for p in self.plan.sequences if p.samples]
+        return [p for p in self.plan.parts if p.samples]
 
 
 class LaunchedStep:
@@ -119,7 +119,7 @@ class ModelRunner:
     @torch.inference_mode()
     def forward(self, plan: BatchPlan) -> ForwardStep:
         """Start the forward pass of a plan."""
-        for planned in plan.sequences:
+        for planned in plan.prefills:
             if planned.is_new:
                 self._sampler.start(planned)
         batch = make_batch(plan, self._page_table, self._page_size, self._device)
@@ -181,13 +181,15 @@ class ModelRunner:
         places: list[int] = []
         rows: list[int] = []
         first = 0
-        for p in plan.sequences:
-            ids = p.seq.token_ids[p.start : p.end]
+        for seq, row, start, count in zip(
+            plan.sequences, plan.rows.tolist(), plan.starts.tolist(), plan.counts.tolist(), strict=True
+        ):
+            ids = seq.tokens(start, start + count)
             known[first : first + len(ids)] = ids
-            first += p.count
-            if len(ids) < p.count:
+            first += count
+            if len(ids) < count:
                 places.append(first - 1)
-                rows.append(p.row)
+                rows.append(row)
         input_ids = torch.from_numpy(known).to(self._device)
         if places:
             input_ids[torch.tensor(places, device=self._device)] = self._last_tokens[
@@ -200,7 +202,7 @@ def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
     """Return which prompt tokens' logits are wanted for their successors' log probabilities, by index in the plan."""
     wanted = {
         i: (p.seq, p.seq.prompt_logprobs.wanted(p.start, p.end))
-        for i, p in enumerate(plan.sequences)
+        for i, p in enumerate(plan.parts)
         if p.seq.prompt_logprobs is not None
     }
     return {i: (seq, places) for i, (seq, places) in wanted.items() if places}
@@ -208,13 +210,13 @@ def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
 
 def _places_to_sample(plan: BatchPlan) -> torch.Tensor:
     """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
-    last = np.cumsum([p.count for p in plan.sequences]) - 1
-    return torch.from_numpy(last[[p.samples for p in plan.sequences]])
+    last = np.cumsum(plan.counts) - 1
+    return torch.from_numpy(last[plan.samples])
 
 
 def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, range]]) -> torch.Tensor:
     """Return the places, among the packed tokens, of wanted prompt tokens: [P]."""
-    first = np.cumsum([p.count for p in plan.sequences]) - [p.end for p in plan.sequences]  # of position 0
+    first = np.cumsum(plan.counts) - (plan.starts + plan.counts)  # of position 0
     places = [first[i] + place for i, (_, positions) in wanted.items() for place in positions]
     return torch.tensor(places, dtype=torch.long)
 

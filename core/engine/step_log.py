@@ -33,11 +33,11 @@ class StepLog:
     def note(self, plan: BatchPlan) -> None:
         """Take note of a launched step."""
         # Output tokens that a grammar forced are computed as a prompt's piece is, and are none.
-        prefills = [p for p in plan.sequences if p.is_new or (p.is_prefill and p.start < p.seq.prompt_len)]
-        num_forced = sum(p.count - 1 for p in plan.sequences) - sum(p.count - 1 for p in prefills)
+        prefills = [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
+        num_forced = plan.num_tokens - len(plan.sequences) - sum(p.count - 1 for p in prefills)
         if prefills and logger.isEnabledFor(logging.INFO):
             self._log_prefill(plan, [p.count for p in prefills], sum(p.start for p in prefills if p.is_new))
-        self._num_generated += sum(p.samples for p in plan.sequences) + num_forced
+        self._num_generated += int(plan.samples.sum()) + num_forced
         if len(prefills) < len(plan.sequences):
             self._num_decode_steps += 1
             if self._num_decode_steps % self._interval == 0:

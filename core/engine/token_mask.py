@@ -118,7 +118,9 @@ class MaskFiller:
 
 def _constrained(plan: BatchPlan) -> list[tuple[int, PlannedSequence]]:
     """Return the sequences that have a mask, with their places among those that sample."""
-    sampling = [p for p in plan.sequences if p.samples]
+    if all(seq.constraint is None for seq in plan.sequences):
+        return []
+    sampling = [p for p in plan.parts if p.samples]
     return [
         (place, p)
         for place, p in enumerate(sampling)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
 
 MAX_NEW_TOKENS_COUNTED = 4096
 """Of one sequence at most so many tokens to come are counted, so that a huge max_tokens does not block all others."""
@@ -46,10 +49,9 @@ class NewTokenRatio:
         self.value = min(1.0, generated / allowed) if allowed else 1.0
         return before, self.value
 
-    def expected_tokens(self, running: Iterable[SequenceState], page_size: int) -> float:
-        """Return for how many more tokens the running sequences are expected to need pages."""
-        return sum(
-            max(0.0, seq.length + self.value * min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) - held)
-            for seq in running
-            for held in (seq.num_pages * page_size,)
-        )
+    def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
+        """Return for how many more tokens the running sequences, by their indices, are expected to need pages."""
+        length = table.length[running]
+        to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
+        held = table.num_pages[running] * page_size
+        return float(np.maximum(length + self.value * to_come - held, 0.0).sum())

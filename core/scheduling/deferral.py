@@ -9,15 +9,14 @@ A deferrable sequence is paused while it runs and is in no step: it keeps its sl
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import islice
+
+import numpy as np
 
 from .admission import NewTokenRatio
 from .sequence import SequenceState, Status
-
-ORDERED_AT_ONCE = 128
-"""So many of the deferrable sequences that wait longest are shown to the policy: thousands may wait."""
+from .sequence_table import Indices, SequenceTable
+from .waiting_queue import WaitingQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,61 +47,76 @@ class Lane:
 
     Args:
         ratio: the estimate of tokens still to come, of this class.
-        ordered_at_once: most that are shown to the policy; None: all that wait.
+        table: of all sequences.
+
+    Attributes:
+        queue: those that wait.
     """
 
-    def __init__(self, ratio: NewTokenRatio, ordered_at_once: int | None = None) -> None:
+    def __init__(self, ratio: NewTokenRatio, table: SequenceTable) -> None:
         self.ratio = ratio
-        self.running: list[SequenceState] = []
-        self._waiting: OrderedDict[str, SequenceState] = OrderedDict()
-        self._ordered_at_once = ordered_at_once
+        self.queue = WaitingQueue(table)
+        self._table = table
+        self._running: dict[str, SequenceState] = {}
+        self._indices: Indices | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether any sequence waits or runs."""
-        return bool(self.running or self._waiting)
+        return bool(self._running) or bool(len(self.queue))
+
+    @property
+    def running(self) -> list[SequenceState]:
+        """Those that run, as they began."""
+        return list(self._running.values())
+
+    @property
+    def num_running(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    @property
+    def running_indices(self) -> Indices:
+        """Of those that run, as they began: [R]."""
+        if self._indices is None:
+            self._indices = np.fromiter(
+                (seq.index for seq in self._running.values()), np.intp, len(self._running)
+            )
+        return self._indices
 
     @property
     def waiting(self) -> list[SequenceState]:
-        """Those that wait: retracted ones, then the others as they came."""
-        return list(self._waiting.values())
+        """Those that wait, as they came."""
+        return sorted(self._table.sequences(self.queue.indices), key=lambda seq: seq.arrival)
 
     @property
     def num_waiting(self) -> int:
         """How many wait."""
-        return len(self._waiting)
-
-    @property
-    def candidates(self) -> list[SequenceState]:
-        """Those that may be admitted now."""
-        return list(islice(self._waiting.values(), self._ordered_at_once))
+        return len(self.queue)
 
     def add(self, seq: SequenceState) -> None:
-        """Let a sequence wait, behind the others."""
-        self._waiting[seq.id] = seq
+        """Let a sequence wait."""
+        self.queue.add(seq)
 
     def start(self, seq: SequenceState) -> None:
         """Let a waiting sequence run."""
-        del self._waiting[seq.id]
-        self.running.append(seq)
+        self.queue.remove(seq)
+        self._running[seq.id] = seq
+        self._indices = None
         seq.status = Status.RUNNING
 
     def stop(self, seq: SequenceState) -> None:
-        """Let a running sequence wait again, before those that have not run."""
-        self.running.remove(seq)
-        self._waiting[seq.id] = seq
-        self._waiting.move_to_end(seq.id, last=False)
+        """Let a running sequence wait again."""
+        del self._running[seq.id]
+        self._indices = None
+        self.queue.add(seq)
         seq.status = Status.WAITING
 
     def end(self, seq: SequenceState) -> None:
         """Forget a sequence."""
         if seq.status is Status.RUNNING:
-            self.running.remove(seq)
+            del self._running[seq.id]
+            self._indices = None
         else:
-            del self._waiting[seq.id]
+            self.queue.remove(seq)
         seq.status = Status.FINISHED
-
-    def most_output_first(self) -> list[SequenceState]:
-        """Return those that run, the best to retract last: the least work is lost for the most room with those that
-        have the fewest output tokens, and among them the longest prompt."""
-        return sorted(self.running, key=lambda seq: (-seq.num_output, seq.prompt_len, seq.arrival))

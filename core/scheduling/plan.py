@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..request import TokenLogprob
 from .sequence import SequenceState
+from .sequence_table import Indices, Ints
+
+Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlannedSequence:
     """One sequence's part of a step.
 
@@ -36,22 +43,102 @@ class PlannedSequence:
         return self.start + self.count
 
 
-@dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One step. Sequences with one token come first.
+    """One step, B sequences, as columns. Sequences with one token come first.
+
+    Args:
+        sequences: in the order in which their tokens are packed: B of them.
+        indices: theirs in the table, for as long as they have not ended: [B].
+        rows, starts, counts, samples, is_new, is_prefill: as of `PlannedSequence`: [B].
 
     Attributes:
-        sequences: in the order in which their tokens are packed.
-        num_single: how many of them have one token.
+        num_single: how many sequences, from the first on, have one token.
     """
 
-    sequences: tuple[PlannedSequence, ...]
-    num_single: int
+    __slots__ = (
+        "_parts",
+        "counts",
+        "indices",
+        "is_new",
+        "is_prefill",
+        "num_single",
+        "rows",
+        "samples",
+        "sequences",
+        "starts",
+    )
+
+    def __init__(
+        self,
+        sequences: Sequence[SequenceState],
+        indices: Indices,
+        rows: Ints,
+        starts: Ints,
+        counts: Ints,
+        samples: Bools,
+        is_new: Bools,
+        is_prefill: Bools,
+    ) -> None:
+        self.sequences = sequences
+        self.indices = indices
+        self.rows = rows
+        self.starts = starts
+        self.counts = counts
+        self.samples = samples
+        self.is_new = is_new
+        self.is_prefill = is_prefill
+        self.num_single = int((counts == 1).sum())
+        self._parts: tuple[PlannedSequence, ...] | None = None
+
+    @classmethod
+    def of(cls, parts: Iterable[PlannedSequence]) -> BatchPlan:
+        """Return the plan of these parts, those with one token first."""
+        parts = sorted(parts, key=lambda part: part.count > 1)
+
+        def ints(values: Iterable[int]) -> Ints:
+            return np.fromiter(values, np.int64, len(parts))
+
+        return cls(
+            sequences=[part.seq for part in parts],
+            indices=ints(part.seq.index for part in parts),
+            rows=ints(part.row for part in parts),
+            starts=ints(part.start for part in parts),
+            counts=ints(part.count for part in parts),
+            samples=ints(part.samples for part in parts) > 0,
+            is_new=ints(part.is_new for part in parts) > 0,
+            is_prefill=ints(part.is_prefill for part in parts) > 0,
+        )
+
+    @property
+    def parts(self) -> tuple[PlannedSequence, ...]:
+        """The same, sequence by sequence."""
+        if self._parts is None:
+            lists = (column.tolist() for column in self._columns())
+            self._parts = tuple(map(PlannedSequence, self.sequences, *lists))
+        return self._parts
+
+    @property
+    def prefills(self) -> list[PlannedSequence]:
+        """The parts that compute tokens of a prompt, in order: few of many, mostly."""
+        return [
+            PlannedSequence(self.sequences[i], *(column[i].item() for column in self._columns()))
+            for i in np.flatnonzero(self.is_prefill).tolist()
+        ]
+
+    @property
+    def sampling(self) -> list[SequenceState]:
+        """The sequences that sample, in order."""
+        if self.samples.all():
+            return list(self.sequences)
+        return [seq for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True) if samples]
 
     @property
     def num_tokens(self) -> int:
         """Tokens computed in this step."""
-        return sum(planned.count for planned in self.sequences)
+        return int(self.counts.sum())
+
+    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.rows, self.starts, self.counts, self.samples, self.is_new, self.is_prefill
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Watch:
         salt: it shares prefixes with prompts of the same salt only.
         index: whatever the one who watches knows it by.
         num_tokens: how many leading tokens are cached.
-        leads: its next tokens are being computed.
+        leads: above 0: its next tokens are being computed; the larger, the surer that they will be soon.
     """
 
     __slots__ = ("index", "leads", "num_tokens", "salt", "token_ids")
@@ -68,7 +68,7 @@ class Watch:
         self.salt = salt
         self.index = index
         self.num_tokens = 0
-        self.leads = False
+        self.leads = 0
 
 
 class PrefixCache(ABC):
@@ -99,9 +99,13 @@ class PrefixCache(ABC):
         """Forget a watch."""
         del self._watches[watch.index]
 
-    def lead(self, watch: Watch) -> None:
-        """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
-        watch.leads = True
+    def lead(self, watch: Watch, rank: int) -> None:
+        """Take note that the tokens of a watched prompt are being computed, until it is forgotten.
+
+        Args:
+            rank: above 0; the larger, the surer that they will be soon.
+        """
+        watch.leads = rank
 
     def take_moved(self) -> list[Watch]:
         """Bring `num_tokens` of all watches up to date; return those that changed since the last call."""
@@ -112,12 +116,12 @@ class PrefixCache(ABC):
                 moved.append(watch)
         return moved
 
-    def num_awaited(self, watch: Watch) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with one that leads, and has as many cached.
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens beyond its cached ones a watch shares with one that leads with at least this rank.
 
         Those are being computed and will be in the cache. `take_moved` was called since the last change.
         """
-        leaders = [each for each in self._watches.values() if each.leads and each.salt == watch.salt]
+        leaders = [each for each in self._watches.values() if each.leads >= rank and each.salt == watch.salt]
         return max((self._num_shared(watch, each) for each in leaders if each is not watch), default=0)
 
     @staticmethod

@@ -7,13 +7,15 @@
 `num_computed` counts what the steps launched so far have put, or will have put, into pages. A token in flight has
 been launched but not read back: its value is known to the device only (see `Engine`'s overlapped loop).
 
-The scheduler changes the status, `SequencePages` changes the pages; nothing else writes here. What constrains the
-output, and what is known of the prompt's log probabilities, has a sequence's life: a retraction leaves it alone.
+What every sequence has one of, as a number, stands in the `SequenceTable`. The scheduler changes the status,
+`SequencePages` changes the pages; nothing else writes here. What constrains the output, and what is known of the
+prompt's log probabilities, has a sequence's life: a retraction leaves it alone.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +23,12 @@ import numpy as np
 from ..request import FinishReason, Request
 from .constraint import Constraint
 from .prompt_logprobs import PromptLogprobs
+from .sequence_table import Number, SequenceTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .prefix_cache import CacheNode
+    from .prefix_cache import CacheNode, Watch
 
 
 class Status(enum.Enum):
@@ -43,81 +46,103 @@ class SequenceState:
         request: what the client asked for; `sampling.max_tokens` is set.
         arrival: position in the order of arrival.
         constraint: what its output may be; None: anything.
+        table: for its numbers; None: one of its own.
+
+    Attributes:
+        output: the known output tokens.
+        num_cached_first: prompt tokens found in the cache at first admission.
+        is_long: its prompt did not fit into a step's budget whole.
+        is_plain: nothing but its output tokens is to be told of it, and nothing is to be asked about them.
+        watch: by which the prefix cache tells how much of it is cached, while it waits or computes its prompt.
     """
 
     __slots__ = (
-        "_tokens",
-        "arrival",
         "cache_node",
         "constraint",
         "finish_reason",
+        "id",
+        "index",
+        "is_long",
+        "is_plain",
         "max_tokens",
-        "num_cached",
-        "num_computed",
-        "num_in_flight",
-        "num_pages",
-        "num_shared_pages",
-        "num_tokens",
+        "num_cached_first",
+        "output",
+        "prompt",
         "prompt_len",
         "prompt_logprobs",
         "request",
-        "row",
         "status",
         "stop_token_ids",
+        "table",
+        "watch",
     )
 
-    def __init__(self, request: Request, arrival: int, constraint: Constraint | None = None) -> None:
+    arrival = Number()
+    length = Number()
+    num_in_flight = Number()
+    num_computed = Number()
+    num_pages = Number()
+    num_shared_pages = Number()
+    row = Number()
+    is_new = Number()
+    tenant = Number()
+
+    def __init__(
+        self,
+        request: Request,
+        arrival: int,
+        constraint: Constraint | None = None,
+        table: SequenceTable | None = None,
+    ) -> None:
         assert request.sampling.max_tokens is not None
         self.request = request
-        self.arrival = arrival
+        self.id = request.id
         self.constraint = constraint
-        self.prompt_len = len(request.prompt)
+        self.prompt = np.asarray(request.prompt, dtype=np.int32)
+        self.prompt_len = len(self.prompt)
+        self.output: list[int] = []
         self.max_tokens: int = request.sampling.max_tokens
         self.stop_token_ids = frozenset(request.eos_token_ids) | frozenset(request.sampling.stop_token_ids)
-        self._tokens = np.array(request.prompt, dtype=np.int32)
-        self.num_tokens = self.prompt_len
-        self.prompt_logprobs = (
-            PromptLogprobs(self.prompt_len) if request.prompt_logprobs is not None else None
-        )
-        self.num_in_flight = 0
-        self.num_computed = 0
-        self.num_cached: int | None = None  # prompt tokens found in the cache at first admission
-        self.row = -1  # of the page table and of the device's per-sequence state, while running
-        self.num_pages = 0
-        self.num_shared_pages = 0
+        asks = request.prompt_logprobs is not None
+        self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
+        self.num_cached_first: int | None = None
         self.cache_node: CacheNode | None = None
+        self.watch: Watch | None = None
+        self.is_long = False
+        self.is_plain = False
         self.status = Status.WAITING
         self.finish_reason: FinishReason | None = None
-
-    @property
-    def id(self) -> str:
-        """The request's id."""
-        return self.request.id
-
-    @property
-    def priority(self) -> int:
-        """The request's priority."""
-        return self.request.priority
+        self.table = SequenceTable(1) if table is None else table
+        self.index = self.table.add(self)
+        self.arrival = arrival
+        self.table.priority[self.index] = request.priority
+        self.table.prompt_len[self.index] = self.prompt_len
+        self.table.max_len[self.index] = self.prompt_len + self.max_tokens
+        self.table.deadline[self.index] = math.inf
+        self.length = self.prompt_len
+        self.row = -1
 
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:
-        """The known tokens, prompt and output: [num_tokens]. A view."""
-        return self._tokens[: self.num_tokens]
+        """The known tokens, prompt and output: [num_tokens]."""
+        if not self.output:
+            return self.prompt
+        return np.concatenate([self.prompt, np.array(self.output, dtype=np.int32)])
 
     @property
     def output_ids(self) -> npt.NDArray[np.int32]:
-        """The known output tokens. A view."""
-        return self._tokens[self.prompt_len : self.num_tokens]
+        """The known output tokens."""
+        return np.array(self.output, dtype=np.int32)
 
     @property
     def num_output(self) -> int:
         """How many output tokens are known."""
-        return self.num_tokens - self.prompt_len
+        return len(self.output)
 
     @property
-    def length(self) -> int:
-        """Tokens known or in flight."""
-        return self.num_tokens + self.num_in_flight
+    def num_tokens(self) -> int:
+        """How many tokens are known, prompt and output."""
+        return self.prompt_len + len(self.output)
 
     @property
     def num_remaining(self) -> int:
@@ -125,14 +150,9 @@ class SequenceState:
         return self.length - self.num_computed
 
     @property
-    def is_decoding(self) -> bool:
-        """Whether only its last token, a sampled one, has yet to be computed."""
-        return self.num_remaining == 1 and self.length > self.prompt_len
-
-    @property
     def num_to_come(self) -> int:
         """How many more output tokens may be sampled, beyond those in flight."""
-        return self.max_tokens - self.num_output - self.num_in_flight
+        return self.prompt_len + self.max_tokens - self.length
 
     @property
     def awaits_end(self) -> bool:
@@ -155,21 +175,22 @@ class SequenceState:
             return None
         return self.constraint.forced[0] if self.constraint.forced else None
 
+    def tokens(self, start: int, end: int) -> npt.NDArray[np.int32] | list[int]:
+        """Return the known ones of the tokens [start, end)."""
+        if start >= self.prompt_len:
+            return self.output[start - self.prompt_len : end - self.prompt_len]
+        return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
+
     def append(self, token_id: int) -> None:
-        """Take note of a sampled token."""
-        if self.num_tokens == len(self._tokens):
-            grown = np.empty(max(2 * len(self._tokens), 64), dtype=np.int32)
-            grown[: self.num_tokens] = self._tokens
-            self._tokens = grown
-        self._tokens[self.num_tokens] = token_id
-        self.num_tokens += 1
+        """Take note of a token that was not in flight."""
+        self.output.append(token_id)
+        self.length += 1
 
     def finish_reason_now(self) -> FinishReason | None:
         """Return why the sequence ends with its last known token, or None if it goes on."""
-        last_token = int(self._tokens[self.num_tokens - 1])
         has_ended = self.constraint is not None and self.constraint.has_ended
         may_end = has_ended or self.num_output >= self.request.sampling.min_tokens
-        if last_token in self.stop_token_ids and may_end:
+        if self.output[-1] in self.stop_token_ids and may_end:
             was_hastened = self.constraint is not None and has_ended and self.constraint.is_hastened
             return FinishReason.LENGTH if was_hastened else FinishReason.STOP
         if self.num_output >= self.max_tokens:

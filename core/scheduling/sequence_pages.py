@@ -19,10 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from .kv_pool import KVPool, Pages
 from .prefix_cache import PrefixCache
 from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
 
 
 class SequencePages:
@@ -33,11 +35,15 @@ class SequencePages:
         cache: shared pages, back to the same pool.
         max_sequences: rows of the page table.
         max_tokens: longest sequence.
+
+    Attributes:
+        numbers: of all sequences.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
         self.pool = pool
         self.cache = cache
+        self.numbers = SequenceTable()
         self.page_size = pool.page_size
         self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
         self._free_rows = list(range(max_sequences - 1, -1, -1))
@@ -68,15 +74,31 @@ class SequencePages:
                 node = node.parent
         return (own + sum(shared.values())) * self.page_size
 
+    def watch(self, seq: SequenceState) -> None:
+        """Begin to keep `num_cached` of a sequence, whose tokens stay as they are, up to date."""
+        seq.watch = self.cache.watch(seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index)
+        self.numbers.num_cached[seq.index] = seq.watch.num_tokens
+
+    def unwatch(self, seq: SequenceState) -> None:
+        """Undo `watch`, if it was done."""
+        if seq.watch is not None:
+            self.cache.unwatch(seq.watch)
+            seq.watch = None
+
+    def take_moved(self) -> None:
+        """Bring `num_cached` of all watched sequences up to date."""
+        moved = self.cache.take_moved()
+        if moved:
+            self.numbers.num_cached[[watch.index for watch in moved]] = [watch.num_tokens for watch in moved]
+
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         self.cache.lock(node)
         seq.cache_node = node
         seq.row = self._free_rows.pop()
-        seq.num_pages = seq.num_shared_pages = len(pages)
-        seq.num_computed = len(pages) * self.page_size
-        self.table[seq.row, : len(pages)] = pages
+        seq.is_new = 1
+        self._take(seq, pages)
 
     def num_new_pages(self, seq: SequenceState, num_tokens: int) -> int:
         """Return how many pages `extend` would take."""
@@ -92,6 +114,48 @@ class SequencePages:
             self.table[seq.row, seq.num_pages : seq.num_pages + count] = self.pool.allocate(count)
             seq.num_pages += count
         return True
+
+    def num_short_tokens(self, indices: Indices) -> int:
+        """Return how many tokens' worth of pages these sequences need for one more token each.
+
+        Args:
+            indices: in the table, of sequences whose pages hold all that is computed.
+        """
+        return int(self._is_short(indices).sum()) * self.page_size
+
+    def extend_each(self, indices: Indices) -> None:
+        """Give each of these sequences the page that it needs for one more token. There are enough."""
+        short = indices[self._is_short(indices)]
+        if not len(short):
+            return
+        missing = len(short) - self.pool.num_free
+        if missing > 0:
+            freed = self.cache.evict(missing)
+            assert freed >= missing, "pages were counted as available that are not"
+        table = self.numbers
+        self.table[table.row[short], table.num_pages[short]] = self.pool.allocate(len(short))
+        table.num_pages[short] += 1
+
+    def advance(self, seq: SequenceState) -> None:
+        """Give a sequence that has computed nothing of its own what has come into the cache since it was attached."""
+        assert seq.num_pages == seq.num_shared_pages
+        assert seq.cache_node is not None
+        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+        if len(pages) <= seq.num_pages:
+            return
+        self.cache.lock(node)
+        self.cache.unlock(seq.cache_node)
+        seq.cache_node = node
+        self._take(seq, pages)
+
+    def num_freed_tokens(self, seq: SequenceState) -> int:
+        """Return for how many tokens there would be more pages if a running sequence were released."""
+        count = seq.num_pages - seq.num_shared_pages
+        node = seq.cache_node
+        while node is not None and node.locks == 1:
+            count += len(node.pages)
+            node = node.parent
+        return count * self.page_size
 
     def publish(self, seq: SequenceState, num_tokens: int) -> None:
         """Give the full pages of a sequence's first `num_tokens` tokens, which are computed, to the cache."""
@@ -127,6 +191,16 @@ class SequencePages:
         assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
         assert self.cache.num_evictable_pages == self.cache.num_pages, "a lock was left on the prefix cache"
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
+
+    def _is_short(self, indices: Indices) -> npt.NDArray[np.bool_]:
+        """Return which of these sequences have no page for one more token: [n]."""
+        return self.numbers.num_pages[indices] * self.page_size <= self.numbers.num_computed[indices]
+
+    def _take(self, seq: SequenceState, pages: Pages) -> None:
+        """Put the cache's pages into a sequence's row."""
+        seq.num_pages = seq.num_shared_pages = len(pages)
+        seq.num_computed = len(pages) * self.page_size
+        self.table[seq.row, : len(pages)] = pages
 
     def _row(self, seq: SequenceState) -> Pages:
         return self.table[seq.row, : seq.num_pages]

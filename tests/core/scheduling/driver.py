@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
@@ -15,6 +16,7 @@ from llmfw.core.scheduling.prefix_cache import NoPrefixCache
 from llmfw.core.scheduling.radix_cache import RadixCache
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence_pages import SequencePages
+from llmfw.core.scheduling.trace import DecisionTrace
 from llmfw.plugins.policies.fcfs import FCFS
 
 from .hashed_model import HashedModel
@@ -39,6 +41,7 @@ class Driver:
         chunked: bool = True,
         conservativeness: float = 1.0,
         share: float = 0.0,
+        trace: DecisionTrace | None = None,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
         cache = RadixCache(pool) if cached else NoPrefixCache()
@@ -52,6 +55,7 @@ class Driver:
             prefill_budget=budget,
             chunked=chunked,
             share=share,
+            trace=trace,
         )
         self.model = HashedModel(self.pages, VOCAB_SIZE)
         self.chunked = chunked
@@ -70,8 +74,9 @@ class Driver:
         *,
         stops: bool = False,
         thinking: Thinking | None = None,
-        deferrable: bool = False,
+        **fields: Any,
     ) -> None:
+        """Add a request; `fields` are those of `Request`."""
         sampling = SamplingParams(max_tokens=max_tokens)
         eos = (STOP,) if stops else ()
         request = Request(
@@ -80,7 +85,7 @@ class Driver:
             sampling=sampling,
             eos_token_ids=eos,
             thinking=thinking,
-            deferrable=deferrable,
+            **fields,
         )
         self.requests[request_id] = request
         self.output[request_id] = []
@@ -95,9 +100,9 @@ class Driver:
 
     def step(self) -> BatchPlan:
         plan = self.plan()
-        if plan.sequences:
+        if plan.parts:
             self.launched.append((plan, StepResult(self.model.run(plan))))
-        if self.launched and (len(self.launched) > self.depth or not plan.sequences):
+        if self.launched and (len(self.launched) > self.depth or not plan.parts):
             for event in self.scheduler.commit(*self.launched.popleft()):
                 self._take(event)
         return plan

@@ -29,7 +29,7 @@ class HashedModel:
     def run(self, plan: BatchPlan) -> list[int]:
         """Write and check the slots of a plan; return the sampled tokens."""
         sampled = []
-        for p in plan.sequences:
+        for p in plan.parts:
             known = p.seq.token_ids[: p.end].tolist()
             tokens = known + [self._last.get(p.row, -1)] * (p.end - len(known))  # one may be in flight
             hashes = np.array(prefix_hashes(tokens), dtype=np.int64)

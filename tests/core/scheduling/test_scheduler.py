@@ -45,7 +45,7 @@ def test_a_hundred_thousand_random_operations_leak_share_and_lose_nothing(
 def test_forced_tokens_are_computed_together_within_the_budget() -> None:
     driver = Driver(budget=4)
     driver.add("a", [1] * 3, 50, thinking=Thinking(end=tuple(range(30, 40)), is_open=True, budget=2))
-    counts = [[p.count for p in driver.step().sequences] for _ in range(6)]
+    counts = [[p.count for p in driver.step().parts] for _ in range(6)]
     assert counts == [[3], [1], [4], [4], [3], [1]]
     driver.finish()
     driver.check_outputs()
@@ -94,7 +94,7 @@ def test_prompts_are_cut_to_the_budget_beside_running_sequences() -> None:
     driver.add("first", [1] * 5, 50)
     driver.step()
     driver.add("long", [2] * 40, 5)
-    counts = [[(p.seq.id, p.count) for p in driver.step().sequences] for _ in range(3)]
+    counts = [[(p.seq.id, p.count) for p in driver.step().parts] for _ in range(3)]
     assert counts == [[("first", 1), ("long", 16)], [("first", 1), ("long", 16)], [("first", 1), ("long", 8)]]
 
 
@@ -103,8 +103,8 @@ def test_a_prompt_is_not_cut_without_chunking() -> None:
     driver.add("short", [1] * 4, 2)
     driver.add("long", [2] * 40, 2)
     first, second = driver.step(), driver.step()
-    assert [p.count for p in first.sequences] == [4]
-    assert [p.count for p in second.sequences if p.is_prefill] == [40]
+    assert [p.count for p in first.parts] == [4]
+    assert [p.count for p in second.parts if p.is_prefill] == [40]
 
 
 def test_a_second_request_with_the_same_prefix_computes_only_the_rest() -> None:
@@ -112,7 +112,7 @@ def test_a_second_request_with_the_same_prefix_computes_only_the_rest() -> None:
     driver.add("a", [1] * 20, 2)
     driver.finish()
     driver.add("b", [1] * 20 + [2, 3], 2)
-    assert [p.count for p in driver.step().sequences] == [2]
+    assert [p.count for p in driver.step().parts] == [2]
     driver.finish()
     assert driver.cached == {"a": 0, "b": 20}
 
@@ -122,7 +122,7 @@ def test_a_prompt_that_is_cached_whole_still_computes_its_last_token() -> None:
     driver.add("a", [1] * 20, 2)
     driver.finish()
     driver.add("b", [1] * 20, 2)
-    assert [p.count for p in driver.step().sequences] == [1]
+    assert [p.count for p in driver.step().parts] == [1]
 
 
 def test_an_aborted_request_gives_its_pages_back_at_once() -> None:
@@ -146,7 +146,7 @@ def test_lpm_admits_the_longest_cached_prefix_first() -> None:
     driver.finish()
     driver.add("cold", [2] * 20, 1)
     driver.add("hit", [1] * 20 + [3], 1)
-    assert [p.seq.id for p in driver.step().sequences] == ["hit"]
+    assert [p.seq.id for p in driver.step().parts] == ["hit"]
 
 
 def test_sequences_with_one_token_come_first() -> None:
@@ -156,6 +156,6 @@ def test_sequences_with_one_token_come_first() -> None:
         if i % 10 == 0:
             driver.add(str(i), [rng.randrange(VOCAB_SIZE) for _ in range(rng.randrange(1, 40))], 20)
         plan = driver.step()
-        counts = [p.count for p in plan.sequences]
+        counts = [p.count for p in plan.parts]
         assert all(count == 1 for count in counts[: plan.num_single])
         assert all(count > 1 for count in counts[plan.num_single :])

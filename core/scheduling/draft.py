@@ -1,0 +1,64 @@
+"""A step while it is planned: what was decided so far, in the order in which it was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .plan import BatchPlan
+from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
+
+
+class Draft:
+    """Gathers the parts of a step.
+
+    Args:
+        table: the numbers of all sequences.
+
+    Attributes:
+        num_prompt_tokens: of pieces so far.
+    """
+
+    def __init__(self, table: SequenceTable) -> None:
+        self.num_prompt_tokens = 0
+        self._table = table
+        self._decoding: list[Indices] = []
+        self._pieces: list[tuple[SequenceState, int]] = []
+
+    @property
+    def has_decoding(self) -> bool:
+        """Whether any sequence computes its last token, a sampled one."""
+        return any(len(indices) for indices in self._decoding)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was decided."""
+        return not self._pieces and not self.has_decoding
+
+    def decode(self, indices: Indices) -> None:
+        """Let each of these sequences compute one token."""
+        self._decoding.append(indices)
+
+    def add_piece(self, seq: SequenceState, count: int) -> None:
+        """Let a sequence compute so many tokens."""
+        self._pieces.append((seq, count))
+        self.num_prompt_tokens += count
+
+    def launch(self) -> BatchPlan:
+        """Return the plan, and count its tokens as computed, or in flight, from now on."""
+        table = self._table
+        pieces = sorted(self._pieces, key=lambda piece: piece[1] > 1)
+        decoding = np.concatenate([np.empty(0, np.intp), *self._decoding])
+        indices = np.concatenate([decoding, np.array([seq.index for seq, _ in pieces], np.intp)])
+        counts = np.ones(len(indices), dtype=np.int64)
+        counts[len(decoding) :] = [count for _, count in pieces]
+        starts, lengths = table.num_computed[indices], table.length[indices]
+        is_new = table.is_new[indices] == 1
+        samples = counts == lengths - starts
+        is_prefill = is_new | (counts > 1) | (lengths == table.prompt_len[indices])
+        table.num_computed[indices] += counts
+        table.num_in_flight[indices] += samples
+        table.length[indices] += samples
+        table.is_new[indices] = 0
+        sequences = table.sequences(indices)
+        return BatchPlan(sequences, indices, table.row[indices], starts, counts, samples, is_new, is_prefill)

@@ -1,0 +1,159 @@
+"""Takes their pages from running sequences, where others need them more. Who has to go is the policy's business."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from .admission import MAX_NEW_TOKENS_COUNTED
+from .deferral import Lane
+from .policy_desk import PolicyDesk
+from .sequence import SequenceState
+from .sequence_pages import SequencePages
+from .sequence_table import Indices
+from .trace import DecisionTrace
+
+logger = logging.getLogger(__name__)
+
+RETRACT_DECODE_STEPS = 20
+"""A retraction makes room for so many further tokens of each sequence that stays, as SGLang does."""
+
+
+class Retraction:
+    """Retracts running sequences: they lose their pages, keep their tokens, and wait again.
+
+    Args:
+        pages: of all sequences.
+        live, deferrable: the sequences of each class.
+        desk: asks the policy.
+        places: most sequences that run.
+        trace: is told of each; None: nobody is.
+
+    Attributes:
+        num_retractions: so far.
+    """
+
+    def __init__(
+        self,
+        pages: SequencePages,
+        live: Lane,
+        deferrable: Lane,
+        desk: PolicyDesk,
+        places: int,
+        trace: DecisionTrace | None,
+    ) -> None:
+        self.num_retractions = 0
+        self._pages = pages
+        self._table = pages.numbers
+        self._live = live
+        self._deferrable = deferrable
+        self._desk = desk
+        self._places = places
+        self._trace = trace
+
+    def make_room(
+        self, lane: Lane, decoding: Indices, pieces: dict[SequenceState, int]
+    ) -> tuple[Indices, bool]:
+        """Retract sequences, taking them from both, until the step fits.
+
+        Deferrable ones go before live ones. Of a lane, one stays, unless it waits for the pages of one whose last
+        token is in flight. Those that hold pages and get no part of this step may have to go, too.
+
+        Returns:
+            Who still decodes, with pages for it; and whether any of the lane should have gone.
+        """
+        wanted: dict[SequenceState, int] | None = None
+        while self._needed_tokens(decoding, pieces) > self._pages.num_available_tokens:
+            if not self.give_way(lane):
+                wanted = dict.fromkeys(self._table.sequences(decoding), 1) | pieces
+                break
+        if wanted is None:
+            self._pages.extend_each(decoding)
+            return decoding, False
+        self._retract_until_it_fits(lane, wanted)
+        for seq in pieces.keys() - wanted.keys():
+            del pieces[seq]
+        still = [
+            seq.index for seq in wanted if seq not in pieces and self._pages.extend(seq, seq.num_computed + 1)
+        ]
+        return np.array(still, dtype=np.intp), True
+
+    def give_way(self, lane: Lane) -> bool:
+        """Retract a deferrable sequence for what a live one needs; return whether there was one."""
+        deferrable = self._deferrable
+        if lane is deferrable or not deferrable.num_running:
+            return False
+        self._retract(
+            deferrable, self._desk.retraction_order(deferrable)[0], "live requests need its place or pages"
+        )
+        return True
+
+    def preempt(self, lane: Lane) -> None:
+        """Retract running sequences for the first of those that wait, if it does not fit and the policy has them go."""
+        if not (self._desk.policy.preempts and lane is self._live and lane.num_waiting and lane.num_running):
+            return
+        first = self._desk.first(lane)
+        if first.num_in_flight or self._would_fit(lane, first, []):
+            return
+        victims: list[SequenceState] = []
+        for victim in self._desk.give_way(lane, first):
+            if not victim.awaits_end:
+                victims.append(victim)
+                if self._would_fit(lane, first, victims):
+                    break
+        else:
+            return
+        for victim in victims:
+            self._retract(lane, victim, f"{first.id} goes first")
+
+    def _would_fit(self, lane: Lane, seq: SequenceState, without: list[SequenceState]) -> bool:
+        """Return whether a waiting sequence would have place and room if some running ones were not there."""
+        staying = [each for each in lane.running if each not in without]
+        if len(staying) >= self._places:
+            return False
+        if not staying:
+            return True
+        freed = sum(self._pages.num_freed_tokens(each) for each in without)
+        available = self._pages.num_available_tokens + freed
+        if self._deferrable.num_running:
+            available += self._pages.num_held_tokens(self._deferrable.running)
+        indices = np.array([each.index for each in staying], dtype=np.intp)
+        reserved = lane.ratio.expected_tokens(self._table, indices, self._pages.page_size)
+        to_store = seq.length - int(self._table.num_cached[seq.index])
+        return to_store + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
+
+    def _retract_until_it_fits(self, lane: Lane, wanted: dict[SequenceState, int]) -> None:
+        first_to_go = self._desk.retraction_order(lane)
+        stays = next(seq for seq in reversed(first_to_go) if seq in wanted)
+        num_retracted = 0
+        for victim in first_to_go:
+            if self._needed(wanted) + RETRACT_DECODE_STEPS * len(wanted) <= self._pages.num_available_tokens:
+                break
+            if victim is not stays and not victim.awaits_end:
+                wanted.pop(victim, None)
+                self._retract(lane, victim, "the pool is full")
+                num_retracted += 1
+        if num_retracted:
+            before, after = lane.ratio.correct(lane.running)
+            logger.info(
+                "Decode out of memory happened. #retracted_reqs: %d, #new_token_ratio: %.4f -> %.4f",
+                *(num_retracted, before, after),
+            )
+
+    def _retract(self, lane: Lane, seq: SequenceState, reason: str) -> None:
+        self._pages.release(seq)
+        self._pages.unwatch(seq)
+        lane.stop(seq)
+        self._pages.watch(seq)
+        self.num_retractions += 1
+        if self._trace is not None:
+            self._trace.retracted(seq, reason)
+
+    def _needed_tokens(self, decoding: Indices, pieces: dict[SequenceState, int]) -> int:
+        return self._pages.num_short_tokens(decoding) + self._needed(pieces)
+
+    def _needed(self, wanted: dict[SequenceState, int]) -> int:
+        pages = self._pages
+        needed = (pages.num_new_pages(seq, seq.num_computed + count) for seq, count in wanted.items())
+        return sum(needed) * pages.page_size

@@ -1,0 +1,74 @@
+"""What each tenant (an API key, or a user) has had of the engine: the counters of fair scheduling.
+
+A tenant's counter is the tokens computed for it: those of prompts, and twice the generated ones, which cost more
+(Sheng et al., 2024, "Fairness in Serving Large Language Models"). One that comes with nothing waiting or running has
+its counter lifted to the least of those that have: what it did not ask for is not saved up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .sequence_table import Floats, Ints
+
+PROMPT_WEIGHT = 1.0
+OUTPUT_WEIGHT = 2.0
+NUM_REMEMBERED = 1024
+"""Tenants without a request that are remembered at most; one that comes again after that starts like a new one."""
+
+
+class Tenants:
+    """Numbers tenants, and counts for them.
+
+    Attributes:
+        served: the counter of each tenant, by number.
+    """
+
+    def __init__(self) -> None:
+        self.served: Floats = np.zeros(16)
+        self._numbers: dict[str, int] = {}
+        self._open = np.zeros(16, dtype=np.int64)  # requests that wait or run
+        self._names: list[str] = []
+
+    def join(self, name: str) -> int:
+        """Take note that a request came; return its tenant's number."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = self._number()
+            self._names[number] = name
+        if not self._open[number]:
+            busy = self._open[: len(self._names)] > 0
+            least = self.served[: len(self._names)][busy].min() if busy.any() else 0.0
+            self.served[number] = max(self.served[number], least)
+        self._open[number] += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """Take note that a request ended."""
+        self._open[number] -= 1
+
+    def num_open(self, name: str) -> int:
+        """Return how many requests of a tenant wait or run."""
+        number = self._numbers.get(name)
+        return 0 if number is None else int(self._open[number])
+
+    def charge(self, tenants: Ints, weights: Floats | float) -> None:
+        """Count what was done for these tenants, by their numbers, which may be there more than once."""
+        if len(self._names) > 1:
+            each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)
+            self.served += np.bincount(tenants, weights=each, minlength=len(self.served))
+
+    def _number(self) -> int:
+        """Return a number for a new tenant: of one that is gone for long, if there are many, else the next."""
+        if len(self._names) >= NUM_REMEMBERED:
+            idle = np.flatnonzero(self._open[: len(self._names)] == 0)
+            if len(idle):
+                number = int(idle[self.served[idle].argmin()])
+                del self._numbers[self._names[number]]
+                self.served[number] = 0.0
+                return number
+        if len(self._names) == len(self.served):
+            self.served = np.concatenate([self.served, np.zeros_like(self.served)])
+            self._open = np.concatenate([self._open, np.zeros_like(self._open)])
+        self._names.append("")
+        return len(self._names) - 1
