@@ -196,7 +196,7 @@ class Engine:
         events = self._end_late() + self._take_compiled()
         begun = self._guard.begin()
         plan = self._scheduler.schedule(self._guard.limits())
-        self._reception.note_plan(p.seq.id for p in plan.sequences)
+        self._reception.note_admitted(self._scheduler)
         assert plan.sequences or self._launched or not self._scheduler.has_work, (
             "nothing runs, and nothing can"
         )

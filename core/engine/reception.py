@@ -62,12 +62,12 @@ class Reception:
         self._deadlines.forget(request_id)
         self._waits.forget((request_id,))
 
-    def note_plan(self, request_ids: Iterable[str]) -> None:
-        """Take note of the requests of a step: those that waited have been admitted."""
+    def note_admitted(self, scheduler: Scheduler) -> None:
+        """Take note of the requests that a step was planned for: those that waited and run now have been admitted."""
         if not self._gate.num_waiting:
             return
         now = self._clock()
-        admitted = [request_id for request_id in request_ids if self._gate.admit(request_id)]
+        admitted = [seq.id for seq in scheduler.live.running if self._gate.admit(seq.id)]
         self._gate.rate.note(len(admitted), self._gate.num_waiting, now)
         for request_id in admitted:
             self._waits.put_off(request_id, now)
