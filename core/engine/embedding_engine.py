@@ -12,15 +12,15 @@ import torch
 
 from ..config import EngineConfig
 from ..errors import ConfigError, ContextLengthError, RequestError
+from ..reception.deadlines import Deadlines, deadline_error
+from ..reception.queue_gate import QueueGate
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
 from ..scheduling.deferral import Limits
 from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
-from .deadlines import Deadlines, deadline_error
 from .devices import choose_device
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
 from .latency_guard import LatencyGuard
-from .queue_gate import QueueGate
 
 logger = logging.getLogger(__name__)
 

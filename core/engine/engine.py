@@ -23,6 +23,8 @@ from ..config import EngineConfig
 from ..errors import RequestError
 from ..grammar import Grammar
 from ..policy import SchedulePolicy
+from ..reception.queue_gate import QueueGate
+from ..reception.reception import Reception
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
@@ -43,9 +45,7 @@ from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
-from .queue_gate import QueueGate
 from .randomness import derive_seed
-from .reception import Reception
 from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.deadlines import Deadlines
-from llmfw.core.engine.waits import Waits
+from llmfw.core.reception.deadlines import Deadlines
+from llmfw.core.reception.waits import Waits
 
 
 def test_what_is_due_is_given_once_and_the_rest_says_when() -> None:

@@ -1,5 +1,4 @@
-"""What a request meets between its arrival and its end beside being scheduled: a full queue, news of its place in the
-queue, its own timeout.
+"""The one door of this room: an engine tells of its requests here, and asks what follows.
 
     Engine ──► Reception ──► QueueGate, Deadlines, Waits
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.queue_gate import AdmissionRate, QueueGate
 from llmfw.core.errors import OverloadedError, TenantLimitError
+from llmfw.core.reception.queue_gate import AdmissionRate, QueueGate
 
 
 def filled(gate: QueueGate, *sizes: int, tenant: str = "") -> QueueGate:
