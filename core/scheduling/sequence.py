@@ -15,6 +15,7 @@ prompt's log probabilities, has a sequence's life: a retraction leaves it alone.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ class SequenceState:
         self.prompt_len = len(self.prompt)
         self.output: list[int] = []
         self.max_tokens: int = request.sampling.max_tokens
-        self.stop_token_ids = frozenset(request.eos_token_ids) | frozenset(request.sampling.stop_token_ids)
+        self.stop_token_ids = _one_set(request.eos_token_ids, request.sampling.stop_token_ids)
         asks = request.prompt_logprobs is not None
         self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
         self.num_cached_first: int | None = None
@@ -196,3 +197,9 @@ class SequenceState:
         if self.num_output >= self.max_tokens:
             return FinishReason.LENGTH
         return None
+
+
+@functools.lru_cache(maxsize=256)
+def _one_set(eos_token_ids: tuple[int, ...], stop_token_ids: tuple[int, ...]) -> frozenset[int]:
+    """Return the tokens that end an output: one set for all that have the same, which stays in the CPU's cache."""
+    return frozenset(eos_token_ids) | frozenset(stop_token_ids)
