@@ -42,6 +42,9 @@ _SERVERS_OWN = (
     "response_ttl_days",
     "response_store_mb",
     "batch_share",
+    "max_queued_requests",
+    "max_queued_tokens",
+    "max_tenant_requests",
 )
 _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "memory"}
 
