@@ -9,10 +9,10 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types docs size bench python
+.PHONY: help serve test lint types docs size bench simulate-bench python
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
 
 serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS="--port 8000"
 	$(BIN)/llmfw serve $(ARGS)
@@ -35,6 +35,9 @@ size: $(VENV)/installed-dev  ## the largest files and functions
 
 bench: $(VENV)/installed $(PEER)/installed  ## measure llmfw and `transformers serve`, write docs/benchmarks.md; takes long
 	$(BIN)/python docs/benchmarks/compare.py --page docs/benchmarks.md $(ARGS)
+
+simulate-bench: $(VENV)/installed  ## replay TRACE=FILE with several policies, write docs/benchmarks.md
+	$(BIN)/python docs/benchmarks/policies.py $(TRACE) --page docs/benchmarks.md $(ARGS)
 
 # The links serve the editable install alone; git brings them, an unpacked sdist does not.
 LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api

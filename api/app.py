@@ -17,8 +17,10 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 
+from .admin.access import AdminPaths, FromThisMachine
 from .errors import EXCEPTION_HANDLERS
 from .middleware import ApiKey, RequestId
+from .routes.admin import admin_routes
 from .routes.anthropic import anthropic_routes
 from .routes.batches import batch_routes
 from .routes.chat import chat_routes
@@ -79,7 +81,7 @@ def create_app(
         openapi_config=None,
         logging_config=None,
     )
-    return _guarded(app, config.api_key)
+    return _guarded(app, config)
 
 
 def _routes(services: Services, client: EngineClient, config: ServerConfig) -> list[ControllerRouterHandler]:
@@ -96,17 +98,23 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *batch_routes(services.batches, strict=strict),
         *native_routes(services.native, live.generator, strict=strict),
         *tokenize_routes(services.tokenization, strict=strict),
+        *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
         *openapi_routes(needs_key=bool(config.api_key)),
     ]
 
 
-def _guarded(app: ASGIApp, api_keys: Sequence[tuple[str, str]]) -> ASGIApp:
+def _guarded(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """Put around an application what holds for every request."""
-    if api_keys:
-        app = ApiKey(app, api_keys, {HEALTH_PATH})
-    return RequestId(app)
+    guarded = ApiKey(app, config.api_key, {HEALTH_PATH}) if config.api_key else app
+    return RequestId(AdminPaths(guarded, _for_admins(app, config)))
+
+
+def _for_admins(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+    """Put around an application what holds for an administrator's requests: there is always something."""
+    keys = (("", config.admin_api_key),) if config.admin_api_key else config.api_key
+    return ApiKey(app, keys, ()) if keys else FromThisMachine(app)
 
 
 def _import_route(plugin: str, path: str) -> Any:

@@ -13,6 +13,7 @@ import click
 
 from llmfw.core.errors import LLMFWError
 
+from .commands.admin import cache_group, policy_group, trace_command
 from .commands.batch.group import batch_group
 from .commands.chat import chat_command
 from .commands.complete import complete_command
@@ -65,7 +66,16 @@ def build_cli() -> click.Group:
         "llmfw",
         help="A plugin-first LLM serving engine with an OpenAI-compatible API.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-        commands=[serve_command, chat_command, complete_command, batch_group, plugins_command],
+        commands=[
+            serve_command,
+            chat_command,
+            complete_command,
+            batch_group,
+            plugins_command,
+            cache_group,
+            policy_group,
+            trace_command,
+        ],
     )
     return click.version_option(version("llmfw"), prog_name="llmfw")(group)
 

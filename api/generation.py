@@ -85,6 +85,12 @@ class Generation:
         self.choices = choices
         self._client = client
 
+    def rename(self, id: str) -> None:
+        """Give it and its requests another id. Nothing has been sent yet."""
+        self.id = id
+        for choice in self.choices:
+            choice.request = msgspec.structs.replace(choice.request, id=f"{id}-{choice.index}")
+
     def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 

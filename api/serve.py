@@ -135,7 +135,8 @@ class _Serving:
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
     """Return all settings on one line, the API keys hidden."""
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
-    values["api_key"] = "***" if values["api_key"] else None
+    for name in ("api_key", "admin_api_key"):
+        values[name] = "***" if values[name] else None
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

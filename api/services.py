@@ -18,6 +18,7 @@ from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
+from .admin.service import AdminService
 from .anthropic.service import MessageService
 from .batches.deferring import DeferringClient
 from .batches.service import open_batches
@@ -119,6 +120,7 @@ class Services:
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
+        self.admin = AdminService(client, self.live.generator, self.live.chat)
         self.files = FileService(stores.files, stores.batches)
         self.uploads = UploadService(stores.files)
         self._file_expiry = FileExpiry(self.files)

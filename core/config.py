@@ -33,12 +33,15 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         stream_interval: tokens of a request in one event, but for its first and its last.
         batch_share: of a step's sequences and prompt tokens, what deferrable requests may take beside others; 0: they
             run in steps of their own, while no other request runs or waits.
+        prefill_stretch: a step with a piece of a prompt that is longer than a step may take so many times what one
+            without takes, where others decode; 0: any time.
         max_queued_requests, max_queued_tokens: where so many requests, or tokens of their prompts, wait, another one is
             refused; None: never. Deferrable ones do not count.
         max_tenant_requests: of one tenant, waiting and running; None: any number.
         eviction: by which rule prefixes leave the cache: "lru", "lfu" or "size".
         max_pinned_fraction: most of the KV storage that pinned prefixes may keep.
         trace_requests: for so many of the last requests, what was decided about them is kept; 0: for none.
+        record_requests: file that a line is written to for each request that ends, see `engine.recorder`; None: none.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -64,12 +67,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: bool | None = None
     stream_interval: int = 1
     batch_share: float = 0.0
+    prefill_stretch: float = 1.6
     max_queued_requests: int | None = None
     max_queued_tokens: int | None = None
     max_tenant_requests: int | None = None
     eviction: str = "lru"
     max_pinned_fraction: float = 0.25
     trace_requests: int = 0
+    record_requests: str | None = None
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40
@@ -83,6 +88,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         api_key: (name, key) pairs, one of which clients must send; none: no key is asked for. A named key's requests are
             those of the tenant of its name.
+        admin_api_key: opens /admin, which then no other key does; None: any key does, or, where there is none, clients
+            on this machine alone.
         storage: folder for what has to survive a restart; None: nothing does.
         file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
             responses; "auto": in the folder if there is one, else in memory.
@@ -97,6 +104,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 30000
     api_key: tuple[tuple[str, str], ...] = ()
+    admin_api_key: str | None = None
     chat_template: str | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None

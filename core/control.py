@@ -31,11 +31,13 @@ class PolicyInfo(msgspec.Struct, frozen=True, tag="policy"):
         name: as it was asked for.
         options: as they were given.
         failure: why first come, first served is in force in its stead; None: it is not.
+        known: names of all policies that may be asked for.
     """
 
     name: str
     options: dict[str, str] = {}
     failure: str | None = None
+    known: list[str] = []
 
 
 class ViewCache(msgspec.Struct, frozen=True, tag="view_cache"):
@@ -180,12 +182,14 @@ class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
 
     Attributes:
         arrived_at: seconds since the epoch.
+        num_left_out: entries in the middle that are not kept any more.
     """
 
     id: str
     arrived_at: float
     prompt_tokens: int
     entries: list[TraceEntry]
+    num_left_out: int = 0
 
 
 Command = GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace

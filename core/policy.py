@@ -12,7 +12,7 @@ its plugin's name, and first come, first served goes on in its stead.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ class Figures:
 
     Attributes:
         num_waiting, num_running: requests.
-        num_places: at most so many more may run.
+        num_places: at most so many more may run. Live ones may take the places of deferrable ones.
         num_free_tokens: tokens for which there are pages, free or taken by nothing but the prefix cache.
         num_total_tokens: tokens that all pages hold.
         budget: prompt tokens that the step may still compute.
@@ -108,6 +108,10 @@ class Figures:
     num_free_tokens: int
     num_total_tokens: int
     budget: int
+
+
+FEW = 256
+"""So few are ordered fastest in the plainest way."""
 
 
 class Order(NamedTuple):
@@ -124,8 +128,11 @@ class Order(NamedTuple):
 
     @classmethod
     def by(cls, *keys: npt.NDArray[np.generic]) -> Order:
-        """Return the order by the first key, smallest first; equals by the next one, and so on."""
-        return cls(keys[0].argsort(kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1]))
+        """Return the order by the first key, smallest first; equals by the next one, and so on.
+
+        Thousands are ordered several times faster than by `numpy.lexsort`, which gives the same.
+        """
+        return cls(_sorted_by(keys) if len(keys[0]) > FEW else np.lexsort(keys[::-1]))
 
 
 class SchedulePolicy(ABC):
@@ -161,3 +168,27 @@ class SchedulePolicy(ABC):
         needed, and none where all of them were not enough. Here: none.
         """
         return np.empty(0, dtype=np.intp)
+
+
+def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
+    """Return what lexsort would: the keys, and the places last, are packed into one integer, and that is sorted."""
+    packed, span = np.zeros(len(keys[0]), dtype=np.int64), 1
+    for key in (*keys, np.arange(len(packed))):
+        digits = key.astype(np.int64) if key.dtype.kind == "i" else _ranks(key)
+        low = int(digits.min())
+        size = int(digits.max()) - low + 1
+        span *= size
+        if span >= 2**63:
+            return np.lexsort(keys[::-1])
+        packed *= size
+        packed += digits - low
+    return packed.argsort()
+
+
+def _ranks(key: npt.NDArray[np.generic]) -> Ints:
+    """Return for each value how many different ones are smaller."""
+    places = key.argsort()
+    in_order = key[places]
+    ranks = np.zeros(len(key), dtype=np.int64)
+    ranks[places[1:]] = np.cumsum(in_order[1:] != in_order[:-1])
+    return ranks

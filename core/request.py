@@ -211,7 +211,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     command: Command
 
 
-ToEngine = Request | EmbedRequest | Abort | StatsQuery
+ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):
@@ -334,10 +334,18 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):
-    """The engine could not start, or stopped: the message for the user, and the name of the exception's class."""
+    """An exception: why the engine could not start, why it stopped, or why a command has no answer.
+
+    Attributes:
+        kind: the name of its class.
+        message: for the user.
+        param, code: of a RequestError.
+    """
 
     kind: str
     message: str
+    param: str | None = None
+    code: str | None = None
 
 
 class ControlAnswer(msgspec.Struct, tag="answer"):
@@ -348,4 +356,4 @@ class ControlAnswer(msgspec.Struct, tag="answer"):
     failure: EngineFailed | None = None
 
 
-FromEngine = StepOutput | EngineStats | EngineInfo | EngineFailed
+FromEngine = StepOutput | EngineStats | EngineInfo | EngineFailed | ControlAnswer

@@ -30,6 +30,10 @@ LIGHT_COMMANDS = (
     "batch --help",
     "batch submit --help",
     "batch run --help",
+    "simulate --help",
+    "cache pin --help",
+    "policy set --help",
+    "trace --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

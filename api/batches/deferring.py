@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from llmfw.core.client.client import EngineClient
+from llmfw.core.control import Answer, Command
 from llmfw.core.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 
 INTERVAL = 32  # nobody reads along: tokens come in groups
@@ -44,6 +45,9 @@ class DeferringClient(EngineClient):
 
     async def stats(self) -> EngineStats:
         return await self._client.stats()
+
+    async def control(self, command: Command) -> Answer:
+        return await self._client.control(command)
 
     async def close(self) -> None:
         pass

@@ -57,4 +57,4 @@ def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineC
 
 
 def _fill(struct: Any, values: dict[str, Any]) -> Any:
-    return struct(**{name: values[name] for name in struct.__struct_fields__})
+    return struct(**{name: values[name] for name in struct.__struct_fields__ if name in values})

@@ -180,7 +180,9 @@ class ResponseService:
         check_calls(items, len(earlier))
 
         async def start(items: Sequence[Item]) -> Generation:
-            return await self._chat.start(to_chat(body, messages_of(items)))
+            generation = await self._chat.start(to_chat(body, messages_of(items)))
+            generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # so that it can be traced
+            return generation
 
         try:
             if body.truncation == "auto":

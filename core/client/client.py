@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
+from ..control import Answer, Command
 from ..request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 
 
@@ -49,6 +50,16 @@ class EngineClient(ABC):
     @abstractmethod
     async def stats(self) -> EngineStats:
         """Ask the engine for its figures."""
+
+    @abstractmethod
+    async def control(self, command: Command) -> Answer:
+        """Send an administrator's command and return its answer.
+
+        Raises:
+            EngineDeadError: the engine has ended, before or meanwhile.
+            RequestError: the command cannot be carried out; nothing has changed.
+            EngineError: the engine failed on it.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -11,9 +11,21 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from ..control import Answer, Command
 from ..engine.stream_interval import StreamInterval
 from ..errors import EngineDeadError
-from ..request import Abort, EmbedRequest, EngineInfo, EngineStats, Request, StatsQuery, ToEngine, TokenEvent
+from ..request import (
+    Abort,
+    ControlAnswer,
+    EmbedRequest,
+    EngineInfo,
+    EngineStats,
+    Request,
+    StatsQuery,
+    ToEngine,
+    TokenEvent,
+)
+from .answers import ControlAnswers
 from .client import EngineClient
 from .intake import take_in
 from .streams import EventStreams
@@ -43,6 +55,7 @@ class InprocEngineClient(EngineClient):
         self._inbox: queue.SimpleQueue[ToEngine | Signal] = queue.SimpleQueue()
         self._streams = EventStreams(self._inbox.put)
         self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._answers = ControlAnswers(self._inbox.put)
         self._interval = StreamInterval(1)
         self._worker = threading.Thread(target=self._work, name="llmfw-engine", daemon=True)
 
@@ -72,6 +85,9 @@ class InprocEngineClient(EngineClient):
         self._stats.append(answer)
         self._inbox.put(StatsQuery())
         return await answer
+
+    async def control(self, command: Command) -> Answer:
+        return await self._answers.ask(command)
 
     async def close(self) -> None:
         self._fail("the engine was closed")
@@ -106,6 +122,8 @@ class InprocEngineClient(EngineClient):
                 self._interval.begin(message)
             if isinstance(answer, EngineStats):
                 self._loop.call_soon_threadsafe(self._answer_stats, answer)
+            elif isinstance(answer, ControlAnswer):
+                self._loop.call_soon_threadsafe(self._answers.take, answer)
             elif answer is not None:
                 self._loop.call_soon_threadsafe(self._streams.deliver, [answer])
 
@@ -116,6 +134,7 @@ class InprocEngineClient(EngineClient):
 
     def _fail(self, reason: str) -> None:
         self._streams.fail(reason)
+        self._answers.fail(reason)
         for answer in self._stats:
             if not answer.done():
                 answer.set_exception(EngineDeadError(reason))

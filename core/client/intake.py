@@ -6,7 +6,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import LLMFWError, RequestError
-from ..request import Abort, EmbedRequest, EngineStats, Request, ToEngine, TokenEvent
+from ..request import (
+    Abort,
+    Control,
+    ControlAnswer,
+    EmbedRequest,
+    EngineStats,
+    Request,
+    ToEngine,
+    TokenEvent,
+)
+from .wire import failure_of
 
 if TYPE_CHECKING:
     from ..engine.any_engine import AnyEngine
@@ -14,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | None:
+def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | ControlAnswer | None:
     """Give a message to the engine; return what is to be answered at once, if anything.
 
     A request that the engine does not accept is answered with the event that ends it; other requests go on.
@@ -25,7 +35,18 @@ def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | 
         for request_id in message.ids:
             engine.abort(request_id)
         return None
+    if isinstance(message, Control):
+        return _control(engine, message)
     return engine.stats()
+
+
+def _control(engine: AnyEngine, asked: Control) -> ControlAnswer:
+    try:
+        return ControlAnswer(asked.number, engine.control(asked.command))
+    except Exception as error:  # one command must not end the engine for all
+        if not isinstance(error, LLMFWError):
+            logger.exception("%s failed", type(asked.command).__name__)
+        return ControlAnswer(asked.number, failure=failure_of(error))
 
 
 def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | None:

@@ -18,8 +18,10 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import zmq
 
 from ..config import EngineConfig
+from ..control import Answer, Command
 from ..errors import EngineDeadError, EngineError
 from ..request import (
+    ControlAnswer,
     EmbedRequest,
     EngineFailed,
     EngineInfo,
@@ -30,6 +32,7 @@ from ..request import (
     ToEngine,
     TokenEvent,
 )
+from .answers import ControlAnswers
 from .client import EngineClient
 from .streams import EventStreams
 from .wire import Hello, Launch, decode_from_engine, encode, error_of, new_endpoint, open_socket, write_launch
@@ -54,6 +57,7 @@ class ProcessEngineClient(EngineClient):
         self._command = command
         self._streams = EventStreams(self._send)
         self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._answers = ControlAnswers(self._send)
         self._info: EngineInfo | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
@@ -99,6 +103,9 @@ class ProcessEngineClient(EngineClient):
         self._stats.append(answer)
         self._send(StatsQuery())
         return await answer
+
+    async def control(self, command: Command) -> Answer:
+        return await self._answers.ask(command)
 
     async def close(self) -> None:
         if self._process is None or self._closed:
@@ -170,6 +177,8 @@ class ProcessEngineClient(EngineClient):
             answer = self._stats.popleft()
             if not answer.done():
                 answer.set_result(message)
+        elif isinstance(message, ControlAnswer):
+            self._answers.take(message)
         elif isinstance(message, EngineInfo):
             if not self._ready.done():
                 self._ready.set_result(message)
@@ -184,6 +193,7 @@ class ProcessEngineClient(EngineClient):
 
     def _fail(self, error: Exception) -> None:
         self._streams.fail(str(error))
+        self._answers.fail(str(error))
         for answer in self._stats:
             if not answer.done():
                 answer.set_exception(error)

@@ -17,7 +17,7 @@ import msgspec
 import zmq
 
 from ..config import EngineConfig
-from ..errors import EngineError, LLMFWError
+from ..errors import EngineError, LLMFWError, RequestError
 from ..request import EngineFailed, FromEngine, ToEngine
 
 _MAX_IPC_PATH = 100  # sun_path has 104 to 108 bytes, by system
@@ -111,14 +111,20 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 def failure_of(error: BaseException) -> EngineFailed:
     """Return an exception as a message."""
-    return EngineFailed(kind=type(error).__name__, message=str(error))
+    failed = EngineFailed(kind=type(error).__name__, message=str(error))
+    if isinstance(error, RequestError):
+        failed.param, failed.code = error.param, error.code
+    return failed
 
 
 def error_of(failed: EngineFailed) -> LLMFWError:
     """Return the exception that a message tells of: of the same class where it is one of `core.errors`."""
     kinds: dict[str, type[LLMFWError]] = {cls.__name__: cls for cls in _subclasses(LLMFWError)}
     if failed.kind in kinds:
-        return kinds[failed.kind](failed.message)
+        error = kinds[failed.kind](failed.message)
+        if isinstance(error, RequestError):
+            error.param, error.code = failed.param or error.param, failed.code or error.code
+        return error
     return EngineError(f"{failed.kind}: {failed.message}")
 
 

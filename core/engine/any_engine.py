@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..control import Answer, Command
 from ..request import EngineInfo, EngineStats, TokenEvent
 
 
@@ -40,3 +41,10 @@ class AnyEngine(Protocol):
 
     def stats(self) -> EngineStats:
         """Return the engine's figures."""
+
+    def control(self, command: Command) -> Answer:
+        """Carry out an administrator's command.
+
+        Raises:
+            RequestError: it cannot be carried out; nothing has changed.
+        """

@@ -11,6 +11,7 @@ import msgspec
 import torch
 
 from ..config import EngineConfig
+from ..control import Answer, Command, GetPolicy, PolicyInfo
 from ..errors import ConfigError, ContextLengthError, RequestError
 from ..reception.deadlines import Deadlines, deadline_error
 from ..reception.queue_gate import QueueGate
@@ -33,6 +34,9 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "record_requests": "--record-requests",
+    "max_pinned_fraction": "--max-pinned-fraction",
+    "trace_requests": "--trace-requests",
 }
 """Settings of storage for keys and values, and of generation, and their flags."""
 
@@ -176,6 +180,15 @@ class EmbeddingEngine:
             num_cached_tokens=0,
             num_total_tokens=0,
             num_deferrable_waiting=self._queue.num_deferrable,
+        )
+
+    def control(self, command: Command) -> Answer:
+        """Say that prompts are taken as they come; raise RequestError for any other command."""
+        if isinstance(command, GetPolicy):
+            return PolicyInfo(self.info.policy)
+        raise RequestError(
+            "this engine embeds: it has no prefix cache, takes prompts as they come, and traces nothing",
+            code="unsupported_operation",
         )
 
     def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:

@@ -14,29 +14,35 @@ does not depend on which of the two orders runs.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 import msgspec
 import torch
 
 from ..config import EngineConfig
+from ..control import Answer, Command
 from ..errors import RequestError
 from ..grammar import Grammar
-from ..policy import SchedulePolicy
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
+from ..scheduling.cache_keeper import CacheKeeper
 from ..scheduling.constraint import constraint_of
+from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
+from ..scheduling.eviction import find_eviction
 from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
 from ..scheduling.prefix_cache import NoPrefixCache
 from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
+from ..scheduling.trace import DecisionTrace, together
 from ..weight_version import weight_version
+from .administration import Administration
 from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
 from .devices import choose_device, gigabytes
@@ -45,7 +51,10 @@ from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
+from .piece_guard import PieceGuard
+from .policy_choice import PolicyChoice
 from .randomness import derive_seed
+from .recorder import Recorder
 from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog
@@ -63,6 +72,9 @@ class Engine:
         grammars: of the requests that have one.
         step_log: is told of each launched step.
         guard: bounds steps of deferrable sequences.
+        piece_guard: bounds pieces of long prompts.
+        keeper: of the prefix cache.
+        administration: carries out commands.
         reception: of requests, until they end.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
@@ -77,6 +89,9 @@ class Engine:
         grammars: Grammars,
         step_log: StepLog,
         guard: LatencyGuard,
+        piece_guard: PieceGuard,
+        keeper: CacheKeeper,
+        administration: Administration,
         reception: Reception,
         *,
         overlap: bool,
@@ -90,6 +105,9 @@ class Engine:
         self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
         self._step_log = step_log
         self._guard = guard
+        self._piece_guard = piece_guard
+        self._keeper = keeper
+        self._administration = administration
         self._reception = reception
         self._overlap = overlap
         self._random_seed = random_seed
@@ -98,15 +116,18 @@ class Engine:
         self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
-    def build(cls, config: EngineConfig, registry: Registry) -> Engine:
+    def build(cls, config: EngineConfig, registry: Registry, trace: DecisionTrace | None = None) -> Engine:
         """Load the model and build the parts that the config names.
+
+        Args:
+            trace: is told of the scheduler's decisions.
 
         Raises:
             ConfigError: something cannot be found, loaded or served; the message says what and why.
         """
+        recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
-        policy_entry = registry.find("policy", config.policy)
-        policy: SchedulePolicy = policy_entry.load()(policy_entry.build_options(config.options))
+        policies = PolicyChoice(registry, config.policy, config.options)
         model = load_model(config, device)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device)
@@ -114,17 +135,22 @@ class Engine:
         _log_storage(storage, capacity)
         attention, backend = choose_attention(config, registry, model, device, storage)
         pool = KVPool(capacity.num_pages, config.page_size)
-        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool)
+        eviction = find_eviction(config.eviction)
+        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
+        decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
         scheduler = Scheduler(
             pages,
-            policy,
+            policies.policy,
             NewTokenRatio(config.schedule_conservativeness),
             max_running=capacity.max_running,
             prefill_budget=capacity.prefill_budget,
             chunked=capacity.chunked,
             share=config.batch_share,
+            trace=together(trace, decisions, recorder),
         )
+        most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
+        keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
         overlap = device.type == "cuda" if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
         sampler = Sampler(capacity.max_running, model.vocab_size, device)
@@ -136,6 +162,9 @@ class Engine:
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+            keeper,
+            Administration(scheduler, policies, keeper, decisions),
             Reception(
                 QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
             ),
@@ -191,15 +220,20 @@ class Engine:
         self._scheduler.abort(request_id)
         self._reception.leave(request_id)
 
+    def control(self, command: Command) -> Answer:
+        """Carry out an administrator's command.
+
+        Raises:
+            RequestError: it cannot be carried out; nothing has changed.
+        """
+        return self._administration.answer(command)
+
     def step(self) -> list[TokenEvent]:
         """Run one step; return what became known by it."""
         events = self._end_late() + self._take_compiled()
         begun = self._guard.begin()
-        plan = self._scheduler.schedule(self._guard.limits())
+        plan = self._schedule()
         self._reception.note_admitted(self._scheduler)
-        assert plan.sequences or self._launched or not self._scheduler.has_work, (
-            "nothing runs, and nothing can"
-        )
         events += self._run_ahead(plan, begun) if self._overlap else self._run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._reception.note_events(events)
@@ -213,6 +247,16 @@ class Engine:
         for event in events:
             self.abort(event.id)
         return events
+
+    def _schedule(self) -> BatchPlan:
+        """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
+        self._keeper.tick()
+        piece = self._piece_guard.largest()
+        plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
+        while not (plan.sequences or self._launched) and self._scheduler.has_work:
+            assert self._keeper.give_up(), "nothing runs, and nothing can"
+            plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
+        return plan
 
     def _take_compiled(self) -> list[TokenEvent]:
         """Let the requests run whose grammars are ready; return the ends of those that have none."""
@@ -265,7 +309,7 @@ class Engine:
     def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
         """Wait for a launched step; return what became known by it."""
         events = self._scheduler.commit(plan, launched.result())
-        self._guard.end_plan(plan, begun)
+        self._piece_guard.learn(plan, self._guard.end_plan(plan, begun))
         return events
 
     def stats(self) -> EngineStats:

@@ -113,8 +113,8 @@ class LatencyGuard:
         self._last_live = self._clock()
         self._first_tokens.extend(first_tokens)
 
-    def end_plan(self, plan: BatchPlan, begun: float) -> None:
-        """Take note of the end of a step of an engine that generates."""
+    def end_plan(self, plan: BatchPlan, begun: float) -> float:
+        """Take note of the end of a step of an engine that generates; return its seconds, as `end` does."""
         prefills = plan.prefills
         seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills))
         prompts: dict[str, float] = {}
@@ -129,3 +129,4 @@ class LatencyGuard:
         if not all(seq.request.deferrable for seq in plan.sequences):
             self.note_live(first_tokens)
         self._prompts = prompts
+        return seconds

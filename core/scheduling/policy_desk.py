@@ -50,12 +50,12 @@ class PolicyDesk:
         Args:
             budget: prompt tokens that the step may still compute.
         """
-        return self.policy.order(lane.queue.view(self._tenants, self._clock()), self._figures(budget))
+        return self.policy.order(lane.queue.view(self._tenants, self._clock()), self._figures(lane, budget))
 
     def retraction_order(self, lane: Lane) -> list[SequenceState]:
         """Return those of a lane that run, first to be retracted first."""
         running = lane.running
-        places = self.policy.retraction_order(self._view(running), self._figures(0))
+        places = self.policy.retraction_order(self._view(running), self._figures(lane))
         return [running[place] for place in places.tolist()]
 
     def first(self, lane: Lane) -> SequenceState:
@@ -67,15 +67,16 @@ class PolicyDesk:
         running = lane.running
         waiting = lane.queue.view(self._tenants, self._clock())
         place = int(self._table.place[seq.index])
-        for i in self.policy.give_way(waiting, place, self._view(running), self._figures(0)).tolist():
+        for i in self.policy.give_way(waiting, place, self._view(running), self._figures(lane)).tolist():
             yield running[i]
 
-    def _figures(self, budget: int) -> Figures:
+    def _figures(self, lane: Lane, budget: int = 0) -> Figures:
         num_running = self._live.num_running + self._deferrable.num_running
+        num_in_the_way = self._live.num_running if lane is self._live else num_running
         return Figures(
             num_waiting=self._live.num_waiting + self._deferrable.num_waiting,
             num_running=num_running,
-            num_places=self._whole.places - num_running,
+            num_places=self._whole.places - num_in_the_way,
             num_free_tokens=self._pages.num_available_tokens,
             num_total_tokens=self._pages.num_total_tokens,
             budget=budget,

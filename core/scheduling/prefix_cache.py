@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
+    from .watches import Group
 
 TokenIds = npt.NDArray[np.int32]
 
@@ -27,11 +28,27 @@ class CacheNode:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: one for each page of tokens.
         locks: how many users hold this node or one below it.
-        last_use: clock of the last match or insert that went through here.
+        hits: how many requests found what is here (`count`).
+        last_use: clock of the last match or insert that did, a count of them.
+        used_at: when that was, in seconds.
+        floor: of the cache, at that time: the largest number by which a leaf was evicted.
         is_listed: the cache's eviction list has an entry for it.
+        groups: of watches whose match ends here, by their next page; None: no watch's does.
     """
 
-    __slots__ = ("children", "is_listed", "key", "last_use", "locks", "pages", "parent")
+    __slots__ = (
+        "children",
+        "floor",
+        "groups",
+        "hits",
+        "is_listed",
+        "key",
+        "last_use",
+        "locks",
+        "pages",
+        "parent",
+        "used_at",
+    )
 
     def __init__(self, key: bytes, pages: Pages, parent: CacheNode | None, last_use: int = 0) -> None:
         self.key = key
@@ -39,8 +56,12 @@ class CacheNode:
         self.parent = parent
         self.children: dict[bytes, CacheNode] = {}
         self.locks = 0
+        self.hits = 0
         self.last_use = last_use
+        self.used_at = 0.0
+        self.floor = 0.0
         self.is_listed = False
+        self.groups: dict[bytes, Group] | None = None
 
 
 class Match(NamedTuple):
@@ -59,9 +80,11 @@ class Watch:
         index: whatever the one who watches knows it by.
         num_tokens: how many leading tokens are cached.
         leads: above 0: its next tokens are being computed; the larger, the surer that they will be soon.
+        keeps: the cache locks it as far as it is cached.
+        group: the cache's own; None: it does not group, or the watch was forgotten.
     """
 
-    __slots__ = ("index", "leads", "num_tokens", "salt", "token_ids")
+    __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
 
     def __init__(self, token_ids: TokenIds, salt: str, index: int) -> None:
         self.token_ids = token_ids
@@ -69,6 +92,8 @@ class Watch:
         self.index = index
         self.num_tokens = 0
         self.leads = 0
+        self.keeps = False
+        self.group: Group | None = None
 
 
 class PrefixCache(ABC):
@@ -143,6 +168,17 @@ class PrefixCache(ABC):
         """Return how many tokens `match` would find. Changes nothing."""
 
     @abstractmethod
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Take note of what a request that begins has found. `match` does not: it may be tried again and again.
+
+        Args:
+            node: at which its match ends.
+            num_found: tokens of it.
+            num_asked: tokens that were looked for.
+            above: what is above this node, and the node, was counted before.
+        """
+
+    @abstractmethod
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Give the pages of a prefix to the cache.
 
@@ -178,12 +214,18 @@ class PrefixCache(ABC):
     def num_evictable_pages(self) -> int:
         """Pages owned and not locked."""
 
+    @property
+    @abstractmethod
+    def num_kept_pages(self) -> int:
+        """Pages owned that are locked whether or not anything runs."""
+
 
 class NoPrefixCache(PrefixCache):
     """Keeps nothing: every prompt is computed whole."""
 
     num_pages = 0
     num_evictable_pages = 0
+    num_kept_pages = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,6 +238,9 @@ class NoPrefixCache(PrefixCache):
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return 0."""
         return 0
+
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Do nothing."""
 
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Take nothing; all pages stay the caller's."""

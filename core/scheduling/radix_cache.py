@@ -1,4 +1,4 @@
-"""A radix tree over token prefixes, with least-recently-used eviction (Zheng et al., 2024, SGLang).
+"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a rule of eviction as a plain function.
 
 Edges are runs of whole pages. Tokens are compared as bytes: a run that matches whole, the common case, costs one
 memcmp. The tree does not know who uses it: only how many locks a node has.
@@ -6,9 +6,11 @@ memcmp. The tree does not know who uses it: only how many locks a node has.
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
                           └─ "Tell me …"   leaf, not locked: evicted when its turn comes, from its end
 
-A node's `last_use` is never older than its children's, since every use of a child goes through it. So eviction
-only ever looks at leaves: they stand in a heap by last use. An entry is corrected when it comes to the top and not
-before, so using a node costs nothing there.
+Prefixes of different salts have different roots and share nothing. A root of a salt goes with its last child.
+
+Leaves stand in a heap by the rule's number (`eviction`). Every use of a node is one of all nodes above it, so no inner
+node has to go before its children, and eviction only ever looks at leaves. Numbers do not sink: an entry is corrected
+when it comes to the top and not before, so using a node costs nothing there.
 """
 
 from __future__ import annotations
@@ -18,12 +20,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, TokenIds
+from .eviction import Eviction, lru
+from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, TokenIds, Watch
+from .watches import Watches
 
 if TYPE_CHECKING:
     from .kv_pool import KVPool, Pages
+    from .watches import Group
 
 TOKEN_BYTES = 4
+
+LONG = 1024
+"""Pages. Cutting a page from a leaf copies what is left of it, so a longer leaf is first split, this far from its end."""
+
+
+class Root(CacheNode):
+    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
+
+    __slots__ = ("salt",)
+
+    def __init__(self, salt: str) -> None:
+        super().__init__(b"", NO_PAGES, None)
+        self.salt = salt
 
 
 class RadixCache(PrefixCache):
@@ -31,18 +49,32 @@ class RadixCache(PrefixCache):
 
     Args:
         pool: to which evicted pages go back. Its page size is the tree's.
+        eviction: by which leaves go, smallest first.
+
+    Attributes:
+        roots: by salt.
+        now: seconds, as told by whoever has a clock; uses are dated with it.
+        num_evicted: tokens, so far.
+        num_asked: tokens that requests looked for, so far.
+        num_hit: of these, those that they found.
     """
 
-    def __init__(self, pool: KVPool) -> None:
+    def __init__(self, pool: KVPool, eviction: Eviction = lru) -> None:
         super().__init__()
+        self.roots: dict[str, Root] = {"": Root("")}
+        self.now = 0.0
+        self.num_evicted = self.num_asked = self.num_hit = 0
         self._pool = pool
+        self._eviction = eviction
         self._page_bytes = pool.page_size * TOKEN_BYTES
-        self._roots = {"": CacheNode(b"", NO_PAGES, None)}  # by salt
         self._clock = 0
+        self._floor = 0.0
         self._num_pages = 0
         self._num_locked_pages = 0
-        self._leaves: list[tuple[int, int, CacheNode]] = []  # heap: last use, tie-break, node
+        self._leaves: list[tuple[float, int, CacheNode]] = []  # heap: number, tie-break, node
         self._num_listed = 0
+        self._parked = Watches(pool.page_size)
+        self._kept: dict[Watch, None] = {}
 
     @property
     def num_pages(self) -> int:
@@ -54,6 +86,18 @@ class RadixCache(PrefixCache):
         """Pages owned and not locked."""
         return self._num_pages - self._num_locked_pages
 
+    @property
+    def num_kept_pages(self) -> int:
+        """Pages that prefixes to be kept hold, each counted once."""
+        seen: set[CacheNode] = set()
+        for watch in self._kept:
+            assert watch.group is not None
+            node: CacheNode | None = watch.group.node
+            while node is not None and node not in seen:
+                seen.add(node)
+                node = node.parent
+        return sum(len(node.pages) for node in seen)
+
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
         """Return the longest cached prefix, in whole pages. Splits the edge that it ends in."""
         node, path, _ = self._walk(self._whole_pages(token_ids), salt)
@@ -61,18 +105,28 @@ class RadixCache(PrefixCache):
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return how many tokens `match` would find. Changes nothing."""
-        data = self._whole_pages(token_ids)
-        node, position = self._root(salt), 0
+        node: CacheNode | None = self.roots.get(salt)
+        if node is None:
+            return 0
+        data, position = self._whole_pages(token_ids), 0
         while position < len(data):
             child = node.children.get(data[position : position + self._page_bytes])
             if child is None:
                 break
-            common = self._common_bytes(child.key, data, position)
-            position += common
-            if common < len(child.key):
+            if not data.startswith(child.key, position):
+                position += self._common_bytes(child.key, data, position)
                 break
+            position += len(child.key)
             node = child
         return position // TOKEN_BYTES
+
+    def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
+        """Take note of what a request that begins has found; see `PrefixCache.count`."""
+        self.num_asked += num_asked
+        self.num_hit += num_found
+        while (parent := node.parent) is not None and node is not above:
+            node.hits += 1
+            node = parent
 
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
         """Give the pages of a prefix to the cache; see `PrefixCache.insert`."""
@@ -81,91 +135,170 @@ class RadixCache(PrefixCache):
         node, path, position = self._walk(data, salt)
         if position < len(data):
             rest = pages[position // self._page_bytes :].copy()
-            leaf = CacheNode(data[position:], rest, node, self._clock)
-            node.children[data[position : position + self._page_bytes]] = leaf
-            self._num_pages += len(rest)
-            self._list_if_evictable(leaf)
-            node = leaf
+            leaf = self._add_leaf(node, data[position:], rest, salt)
             path.append(rest)
+            node = leaf
         return Match(node, _concatenate(path))
 
     def lock(self, node: CacheNode) -> None:
         """Keep a node, and what is above it, from eviction."""
-        while node.parent is not None:
+        while (parent := node.parent) is not None:
             if node.locks == 0:
                 self._num_locked_pages += len(node.pages)
             node.locks += 1
-            node = node.parent
+            node = parent
 
     def unlock(self, node: CacheNode) -> None:
         """Undo one `lock`."""
-        while node.parent is not None:
-            assert node.locks > 0, "a cache node was unlocked more often than locked"
+        while (parent := node.parent) is not None:
             node.locks -= 1
-            if node.locks == 0:
+            if node.locks <= 0:
+                assert node.locks == 0, "a cache node was unlocked more often than locked"
                 self._num_locked_pages -= len(node.pages)
                 self._list_if_evictable(node)
-            node = node.parent
+            node = parent
 
     def evict(self, count: int) -> int:
-        """Free pages of the least recently used leaves, from their ends, until `count` are free."""
-        freed = 0
-        while freed < count and self._leaves:
-            last_use, _, leaf = heapq.heappop(self._leaves)
-            leaf.is_listed = False
-            if leaf.locks or leaf.children:
-                continue  # it is listed again when its lock or its last child goes
-            if last_use != leaf.last_use:
-                self._list_if_evictable(leaf)
-                continue
-            freed += self._shorten(leaf, count - freed)
-        return freed
+        """Free pages of the leaves that the rule lets go first, from their ends, until `count` are free."""
+        freed: list[Pages] = []
+        missing = count
+        while missing > 0 and (leaf := self._next_leaf()) is not None:
+            if len(leaf.pages) > missing:
+                freed.append(self._shorten(leaf, missing))
+                missing = 0
+            else:
+                freed.append(leaf.pages)
+                missing -= len(leaf.pages)
+                self._remove(leaf)
+        if freed:
+            self._pool.free(_concatenate(freed))
+        num_freed = count - missing
+        self._num_pages -= num_freed
+        self.num_evicted += num_freed * self._pool.page_size
+        return num_freed
 
     def nodes(self) -> list[CacheNode]:
-        """Return all nodes but the root, parents first."""
-        found = list(self._roots.values())
+        """Return all nodes but the roots, parents first."""
+        found: list[CacheNode] = list(self.roots.values())
         for node in found:
             found.extend(node.children.values())
-        return found[len(self._roots) :]
+        return found[len(self.roots) :]
 
-    def _root(self, salt: str) -> CacheNode:
-        root = self._roots.get(salt)
+    def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
+        """Begin to tell how much of a prompt is cached. `num_tokens` is right at once."""
+        watch = Watch(token_ids, salt, index)
+        root = self.roots.get(salt)
         if root is None:
-            root = self._roots[salt] = CacheNode(b"", NO_PAGES, None)
-        return root
+            root = self.roots[salt] = Root(salt)
+        watch.num_tokens = self._park(watch, root, 0).num_tokens
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """Forget a watch."""
+        node = self._parked.remove(watch)
+        if watch.keeps:
+            del self._kept[watch]
+            self.unlock(node)
+        self._forget_if_empty(node)
+
+    def keep(self, token_ids: TokenIds, salt: str) -> Watch:
+        """Lock a prefix as far as it is cached, and the rest as soon as it is, until `unwatch`.
+
+        `num_tokens` is right at any time. `take_moved` does not tell of it.
+        """
+        watch = self.watch(token_ids, salt, -1)
+        watch.keeps = True
+        self._kept[watch] = None
+        assert watch.group is not None
+        self.lock(watch.group.node)
+        return watch
+
+    def lead(self, watch: Watch, rank: int) -> None:
+        """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
+        watch.leads = rank
+        assert watch.group is not None, "a forgotten watch leads nobody"
+        watch.group.leaders[watch] = None
+
+    def take_moved(self) -> list[Watch]:
+        """Return the watches whose `num_tokens` changed since the last call. Costs what changed."""
+        return self._parked.take_moved()
+
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens a watch shares, beyond its cached ones, with one that leads: those of whole pages."""
+        return self._parked.num_awaited(watch, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
-        size = len(token_ids) - len(token_ids) % self._pool.page_size
-        return token_ids[:size].tobytes()
+        data = token_ids.tobytes()
+        extra = len(data) % self._page_bytes
+        return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
         """Go down as far as `data` agrees, as a use; return the last node, the pages, and how many bytes agreed."""
-        self._clock += 1
-        node, position = self._root(salt), 0
+        self._clock = clock = self._clock + 1
+        now, floor, page_bytes = self.now, self._floor, self._page_bytes
+        node: CacheNode = self.roots.get(salt) or Root(salt)
+        position, size = 0, len(data)
         path: list[Pages] = []
-        while position < len(data):
-            child = node.children.get(data[position : position + self._page_bytes])
+        while position < size:
+            child = node.children.get(data[position : position + page_bytes])
             if child is None:
                 break
-            common = self._common_bytes(child.key, data, position)
-            if common < len(child.key):
-                child = self._split(child, common)
-            child.last_use = self._clock
+            if not data.startswith(child.key, position):
+                child = self._split(child, self._common_bytes(child.key, data, position))
+            child.last_use = clock
+            child.used_at = now
+            child.floor = floor
             path.append(child.pages)
-            position += common
+            position += len(child.key)
             node = child
         return node, path, position
 
     def _common_bytes(self, key: bytes, data: bytes, position: int) -> int:
         """Return how many bytes of `key` agree with `data` from `position` on, in whole pages."""
-        size = len(key)
-        if data[position : position + size] == key:
-            return size
-        size = min(size, len(data) - position)
+        size = min(len(key), len(data) - position)
         theirs = np.frombuffer(data, np.int32, size // TOKEN_BYTES, position)
         differ = np.frombuffer(key, np.int32, size // TOKEN_BYTES) != theirs
-        first = int(differ.argmax()) * TOKEN_BYTES if differ.any() else size
+        index = int(differ.argmax())
+        first = index * TOKEN_BYTES if differ[index] else size
         return first - first % self._page_bytes
+
+    def _add_leaf(self, node: CacheNode, key: bytes, pages: Pages, salt: str) -> CacheNode:
+        """Add a child that shares no page with another; the watches that it concerns walk on."""
+        leaf = CacheNode(key, pages, node, self._clock)
+        leaf.used_at, leaf.floor = self.now, self._floor
+        if isinstance(node, Root):
+            self.roots[salt] = node
+        first = key[: self._page_bytes]
+        node.children[first] = leaf
+        self._num_pages += len(pages)
+        self._list_if_evictable(leaf)
+        if node.groups is not None:
+            group = self._parked.take_waiting(node, first)
+            if group is not None:
+                for watch in group.members:
+                    self._walk_on(watch, node, group.num_tokens)
+        return leaf
+
+    def _walk_on(self, watch: Watch, node: CacheNode, num_tokens: int) -> None:
+        """Park a watch anew that was parked at `node`."""
+        group = self._park(watch, node, num_tokens)
+        if watch.keeps:
+            self.lock(group.node)
+            self.unlock(node)
+            watch.num_tokens = group.num_tokens
+        else:
+            self._parked.walked(watch)
+
+    def _park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
+        """Go down from `node` as far as a watch agrees, which is no use, and park it there."""
+        token_ids, page_size = watch.token_ids, self._pool.page_size
+        while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
+            data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
+            if data != child.key:
+                child = self._split(child, self._common_bytes(child.key, data, 0))
+            num_tokens += len(child.key) // TOKEN_BYTES
+            node = child
+        return self._parked.park(watch, node, num_tokens)
 
     def _split(self, node: CacheNode, at: int) -> CacheNode:
         """Cut a node's edge after `at` bytes; return the new upper part. Locks of the node hold both parts."""
@@ -173,35 +306,77 @@ class RadixCache(PrefixCache):
         assert parent is not None
         num_upper = at // self._page_bytes
         upper = CacheNode(node.key[:at], node.pages[:num_upper].copy(), parent, node.last_use)
-        upper.locks = node.locks
+        upper.locks, upper.hits, upper.used_at, upper.floor = node.locks, node.hits, node.used_at, node.floor
         parent.children[upper.key[: self._page_bytes]] = upper
         node.key, node.pages, node.parent = node.key[at:], node.pages[num_upper:].copy(), upper
         upper.children[node.key[: self._page_bytes]] = node
         return upper
 
-    def _shorten(self, leaf: CacheNode, count: int) -> int:
-        """Free up to `count` pages from a leaf's end; an empty leaf goes. Return how many were freed."""
-        count = min(count, len(leaf.pages))
+    def _next_leaf(self) -> CacheNode | None:
+        """Return the leaf that goes first, which is at the top of the heap then."""
+        leaves, number_of = self._leaves, self._eviction
+        num_stale = 0
+        while leaves:
+            number, tie, leaf = leaves[0]
+            if leaf.locks or leaf.children:  # it is listed again when its lock or its last child goes
+                heapq.heappop(leaves)
+                leaf.is_listed = False
+            elif (now := number_of(leaf)) == number:
+                return leaf
+            elif num_stale * 8 < len(leaves):
+                heapq.heapreplace(leaves, (now, tie, leaf))
+                num_stale += 1
+            else:  # so many are that all of them are corrected in less time
+                leaves[:] = [(number_of(leaf), tie, leaf) for _, tie, leaf in leaves]
+                heapq.heapify(leaves)
+        return None
+
+    def _shorten(self, leaf: CacheNode, count: int) -> Pages:
+        """Cut fewer pages than all from a leaf's end; return them."""
+        if len(leaf.pages) > 2 * LONG and count < LONG:
+            self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count
-        self._pool.free(leaf.pages[keep:])
-        self._num_pages -= count
-        if keep:
-            leaf.key, leaf.pages = leaf.key[: keep * self._page_bytes], leaf.pages[:keep].copy()
-            self._list_if_evictable(leaf)
-            return count
-        parent = leaf.parent
+        at = keep * self._page_bytes
+        lost, first = leaf.pages[keep:], leaf.key[at : at + self._page_bytes]
+        leaf.key, leaf.pages = leaf.key[:at], leaf.pages[:keep]
+        if leaf.groups is not None:
+            self._parked.cut(leaf, leaf, count, first)
+        return lost
+
+    def _remove(self, leaf: CacheNode) -> None:
+        """Take the leaf at the top of the heap from there and from the tree."""
+        parent, leaves, first = leaf.parent, self._leaves, leaf.key[: self._page_bytes]
         assert parent is not None
-        del parent.children[leaf.key[: self._page_bytes]]
         leaf.parent = None
-        self._list_if_evictable(parent)
-        return count
+        del parent.children[first]
+        if leaf.groups is not None:
+            self._parked.cut(leaf, parent, len(leaf.pages), first)
+        self._floor = max(self._floor, leaves[0][0])
+        if self._is_evictable(parent):
+            heapq.heapreplace(leaves, self._listed(parent))
+        else:
+            heapq.heappop(leaves)
+            self._forget_if_empty(parent)
+
+    def _forget_if_empty(self, node: CacheNode) -> None:
+        """Drop the root of a salt of which nothing is cached or watched."""
+        if isinstance(node, Root) and node.salt and not node.children and node.groups is None:
+            self.roots.pop(node.salt, None)
 
     def _list_if_evictable(self, node: CacheNode) -> None:
-        if node.parent is None or node.locks or node.children or node.is_listed:
-            return
+        if self._is_evictable(node):
+            heapq.heappush(self._leaves, self._listed(node))
+
+    @staticmethod
+    def _is_evictable(node: CacheNode) -> bool:
+        """Return whether a node is a leaf that nobody holds, and not listed."""
+        return not (node.children or node.locks or node.is_listed or node.parent is None)
+
+    def _listed(self, node: CacheNode) -> tuple[float, int, CacheNode]:
+        """Return the entry of a node, which belongs to the heap from now on."""
         node.is_listed = True
         self._num_listed += 1
-        heapq.heappush(self._leaves, (node.last_use, self._num_listed, node))
+        return self._eviction(node), self._num_listed, node
 
 
 def _concatenate(path: list[Pages]) -> Pages:

@@ -100,6 +100,11 @@ class SequencePages:
         seq.is_new = 1
         self._take(seq, pages)
 
+    def count_found(self, seq: SequenceState) -> None:
+        """Let the cache count what it had for a sequence, which begins now."""
+        assert seq.cache_node is not None
+        self.cache.count(seq.cache_node, seq.num_computed, seq.num_reusable)
+
     def num_new_pages(self, seq: SequenceState, num_tokens: int) -> int:
         """Return how many pages `extend` would take."""
         return max(0, -(-num_tokens // self.page_size) - seq.num_pages)
@@ -143,6 +148,8 @@ class SequencePages:
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         if len(pages) <= seq.num_pages:
             return
+        num_more = (len(pages) - seq.num_pages) * self.page_size
+        self.cache.count(node, num_more, 0, above=seq.cache_node)
         self.cache.lock(node)
         self.cache.unlock(seq.cache_node)
         seq.cache_node = node
@@ -187,9 +194,10 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
 
     def check_nothing_leaked(self) -> None:
-        """Assert, when no sequence runs, that every page is free or evictable and every row free."""
+        """Assert, when no sequence runs, that every page is free, evictable or pinned, and every row free."""
         assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
-        assert self.cache.num_evictable_pages == self.cache.num_pages, "a lock was left on the prefix cache"
+        num_locked = self.cache.num_pages - self.cache.num_evictable_pages
+        assert num_locked == self.cache.num_kept_pages, "a lock was left on the prefix cache"
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
 
     def _is_short(self, indices: Indices) -> npt.NDArray[np.bool_]:

@@ -98,7 +98,7 @@ class StepPlanner:
         self._fill(self._live, self._whole, piece, draft)
         limits = self._beside(draft) if self._live.is_open else alone or self._whole
         if limits.places and self._deferrable.is_open:
-            self._fill(self._deferrable, limits, piece, draft)
+            self._fill(self._deferrable, limits, piece if draft.has_decoding else None, draft)
         if draft.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, draft)
         return draft.launch()
@@ -121,8 +121,8 @@ class StepPlanner:
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         rest = _Rest(limits, limits.tokens - limits.tokens_per_place * len(decoding), piece)
-        if not (len(decoding) or draft.has_decoding):
-            rest.piece = None
+        if piece is not None and not (len(decoding) or draft.has_decoding):
+            rest.piece = max(1, self._whole.tokens // 2) if self._has_short(lane) else None
         pieces = self._pieces(prefilling, rest)
         decoding, has_retracted = self._retraction.make_room(lane, decoding, pieces)
         draft.decode(decoding)
@@ -134,6 +134,12 @@ class StepPlanner:
         if len(decoding) or pieces:
             lane.ratio.decay()
         self._admit(lane, rest, draft)
+
+    def _has_short(self, lane: Lane) -> bool:
+        """Return whether one waits that fits into a step: it goes past a long one that runs or comes before it."""
+        indices = lane.queue.indices
+        left = self._table.length[indices] - self._table.num_cached[indices]
+        return bool((left <= self._whole.tokens).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
         """Return which running sequences compute a sampled token next, and which tokens of a prompt."""
@@ -208,7 +214,8 @@ class StepPlanner:
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, rest):
-            self._tell_waits(lane.queue.indices, reason)
+            if self._trace is not None:
+                self._tell_waits(lane.queue.indices[self._desk.order(lane).places], reason)
             return
         order = self._desk.order(lane, rest.tokens)
         indices = lane.queue.indices[order.places]  # a copy: the queue changes
@@ -234,7 +241,7 @@ class StepPlanner:
             if count:
                 draft.add_piece(seq, count)
                 rest.take(seq, count)
-            admitted.append(seq.arrival)
+            admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
         self._tell_waits(indices[num_looked_at:], reason)
@@ -276,6 +283,7 @@ class StepPlanner:
                 if count:
                     self._lead(seq)
                 lane.start(seq)
+                self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)
                 return count

@@ -73,12 +73,16 @@ class WaitingQueue:
         )
 
     def count_overtaken(self, admitted: Sequence[int]) -> None:
-        """Count, for all that wait, those among the admitted that came later.
+        """Count, for all that wait and for the admitted themselves, those admitted before them that came later.
 
         Args:
-            admitted: their positions in the order of arrival.
+            admitted: their indices in the table, first admitted first.
         """
-        if self._size and admitted:
-            indices = self.indices
-            earlier = np.searchsorted(np.sort(admitted), self._table.arrival[indices])
-            self._table.overtaken[indices] += len(admitted) - earlier
+        if not admitted:
+            return
+        table, indices = self._table, self.indices
+        arrival = table.arrival[admitted]
+        if (arrival[1:] < arrival[:-1]).any():
+            table.overtaken[admitted] += np.tril(arrival > arrival[:, None]).sum(axis=1)
+        earlier = np.searchsorted(np.sort(arrival), table.arrival[indices])
+        table.overtaken[indices] += len(admitted) - earlier

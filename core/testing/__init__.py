@@ -9,10 +9,22 @@ import pytest
 
 # Without this, pytest would say of a promise that was not kept no more than "AssertionError".
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("stores", "file_stores", "file_model", "batch_stores", "batch_model"))
+    *(
+        f"{__name__}.{name}"
+        for name in (
+            "stores",
+            "file_stores",
+            "file_model",
+            "batch_stores",
+            "batch_model",
+            "policies",
+            "policy_load",
+        )
+    )
 )
 
 from .batch_stores import BatchStoreTests
 from .file_stores import FileStoreTests
+from .policies import SchedulePolicyTests
 
-__all__ = ["BatchStoreTests", "FileStoreTests"]
+__all__ = ["BatchStoreTests", "FileStoreTests", "SchedulePolicyTests"]

@@ -1,18 +1,24 @@
-"""What a policy sees, made of a few columns: for tests of policies."""
+"""What a policy sees, made of a few columns or drawn at random: for tests of policies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from ..policy import Figures, Running, Waiting
+from ..policy import Figures, Places, Running, Waiting
 from ..request import Request, SamplingParams
 
+Column = Sequence[float] | npt.NDArray[Any]
+ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
-def make_waiting(num: int, **columns: Sequence[float]) -> Waiting:
+
+def make_waiting(num: int, **columns: Column) -> Waiting:
     """Return so many waiting requests, which came one after the other; columns that are given replace the ordinary."""
-    ordinary: dict[str, Sequence[float]] = {
+    ordinary: dict[str, Column] = {
         "arrival": range(num),
         "waited": [0.0] * num,
         "time_left": [np.inf] * num,
@@ -27,9 +33,9 @@ def make_waiting(num: int, **columns: Sequence[float]) -> Waiting:
     return Waiting(**_arrays(num, ordinary, columns, {"waited", "time_left", "served"}), request=_request)
 
 
-def make_running(num: int, **columns: Sequence[float]) -> Running:
+def make_running(num: int, **columns: Column) -> Running:
     """Return so many running requests, which came one after the other; columns that are given replace the ordinary."""
-    ordinary: dict[str, Sequence[float]] = {
+    ordinary: dict[str, Column] = {
         "arrival": range(num),
         "priority": [0] * num,
         "num_to_come": [10] * num,
@@ -55,8 +61,57 @@ def make_figures(**figures: int) -> Figures:
     return Figures(**{**ordinary, **figures})
 
 
+def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
+    """Return so many waiting requests of a few tenants, no two with the same figure in any other column."""
+    tenant = rng.integers(0, 5, num)
+    tokens = rng.permutation(num) + 10 * num + 10
+    return make_waiting(
+        num,
+        arrival=rng.permutation(num) * 3 + 7,
+        waited=rng.permutation(num) / 4,
+        time_left=np.where(rng.permutation(num) == 0, np.inf, rng.permutation(num) / 4),
+        priority=rng.permutation(num) - num // 2,
+        num_tokens=tokens,
+        num_cached=rng.permutation(num),
+        num_to_come=rng.permutation(num) + 1,
+        tenant=tenant,
+        served=rng.random(5)[tenant] * 1000,
+        overtaken=rng.permutation(num),
+    )
+
+
+def draw_running(rng: np.random.Generator, num: int) -> Running:
+    """Return so many running requests, as `draw_waiting` does."""
+    tenant = rng.integers(0, 5, num)
+    return make_running(
+        num,
+        arrival=rng.permutation(num) * 3 + 8,
+        priority=rng.permutation(num) - num // 2,
+        num_to_come=rng.permutation(num),
+        tenant=tenant,
+        served=rng.random(5)[tenant] * 1000,
+        prompt_len=rng.permutation(num) + 1,
+        num_output=rng.permutation(num),
+        num_held=rng.permutation(num),
+    )
+
+
+def rearranged(columns: ColumnsT, places: Places) -> ColumnsT:
+    """Return the same requests in another order of the columns."""
+    arrays = {name: column[places] for name, column in columns_of(columns).items()}
+    request = columns.request
+    return replace(columns, **arrays, request=lambda place: request(int(places[place])))
+
+
+def columns_of(columns: Waiting | Running) -> dict[str, Any]:
+    """Return the columns, arrays, by their names."""
+    return {
+        name: column for name in columns.__slots__ if isinstance(column := getattr(columns, name), np.ndarray)
+    }
+
+
 def _arrays(
-    num: int, ordinary: dict[str, Sequence[float]], given: dict[str, Sequence[float]], floats: set[str]
+    num: int, ordinary: dict[str, Column], given: dict[str, Column], floats: set[str]
 ) -> dict[str, np.ndarray]:
     unknown = given.keys() - ordinary.keys()
     assert not unknown, f"there are no columns {sorted(unknown)}; there are {', '.join(ordinary)}"

@@ -1,4 +1,4 @@
-"""The bundled scheduling policies: `lpm` (default), `fcfs` and `priority`."""
+"""The bundled scheduling policies: `lpm` (default), `fcfs`, `priority`, `fair` and `sjf`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from llmfw.core.hookspecs import Register
 
 @hookimpl
 def register_schedule_policies(register: Register) -> None:
-    register("lpm", "llmfw.plugins.policies.lpm:LPM", summary="longest cached prefix first")
+    register(
+        "lpm",
+        "llmfw.plugins.policies.lpm:LPM",
+        summary="longest cached prefix first, with a bound on overtaking",
+    )
     register("fcfs", "llmfw.plugins.policies.fcfs:FCFS", summary="first come, first served")
-    register("priority", "llmfw.plugins.policies.priority:Priority", summary="largest priority first")
+    register(
+        "priority",
+        "llmfw.plugins.policies.priority:Priority",
+        summary="largest priority first, with preemption",
+    )
+    register(
+        "fair", "llmfw.plugins.policies.fair:Fair", summary="the tenant that has had the fewest tokens first"
+    )
+    register(
+        "sjf",
+        "llmfw.plugins.policies.sjf:SJF",
+        summary="fewest tokens to compute first, with a bound on overtaking",
+    )

@@ -71,6 +71,7 @@ FLAGS = {
     "--file-store memory": ("file_store", "memory"),
     "--batch-store memory": ("batch_store", "memory"),
     "--batch-share 0.25": ("batch_share", 0.25),
+    "--eviction lfu": ("eviction", "lfu"),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),
     "--response-store-mb 5": ("response_store_mb", 5),

@@ -228,6 +228,8 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/tokenize", {"prompt": "Hi", "return_token_strs": True}),
     ("/detokenize", {"tokens": [5, 6]}),
     ("/v1/embeddings", EMBEDDING),
+    ("/admin/cache/pins", {"prompt": "Hi", "ttl_s": 60.0, "cache_salt": "s"}),
+    ("/admin/cache/pins", {"input_ids": [5, 6], "ttl": "1h", "compute": True}),
 ]
 WRONG: list[Any] = [
     None,

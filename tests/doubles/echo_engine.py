@@ -9,8 +9,15 @@ import threading
 import time
 from collections.abc import Callable
 
+from llmfw.core.control import Answer, Command
 from llmfw.core.errors import EngineError, OverloadedError, RequestError
 from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob
+
+# Run as a script it stands alone in its folder.
+try:
+    from .echo_administration import EchoAdministration
+except ImportError:
+    from echo_administration import EchoAdministration  # type: ignore[no-redef]
 
 EOS = 256
 WAIT = 257  # in a prompt: nothing comes until the request is aborted
@@ -59,6 +66,7 @@ class EchoEngine:
         )
         self.requests: list[Request] = []
         self.aborted: list[str] = []
+        self.administration = EchoAdministration(self.requests)
         self._delay = delay
         self._running: dict[str, tuple[Request, int]] = {}
         self._soon: list[tuple[float, Request]] = []
@@ -110,6 +118,9 @@ class EchoEngine:
             num_cached_tokens=0,
             num_total_tokens=4096,
         )
+
+    def control(self, command: Command) -> Answer:
+        return self.administration.answer(command)
 
     def _begin(self, request: Request) -> None:
         self._running[request.id] = (request, 0)

@@ -21,7 +21,8 @@ from llmfw.core.model import resolve_model
 from ...whole_file import check_writable
 from ..params import Text, plugins_of
 from ..serve import build_configs
-from ..settings import DEFAULTS, model_of, setting_options, with_model
+from ..setting import DEFAULTS
+from ..settings import model_of, setting_options, with_model
 from .first_line import endpoint_of
 from .meter import LineMeter
 from .wait import BatchError
@@ -35,6 +36,7 @@ _SERVERS_OWN = (
     "host",
     "port",
     "api_key",
+    "admin_api_key",
     "storage",
     "file_store",
     "batch_store",

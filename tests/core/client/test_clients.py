@@ -13,10 +13,12 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig
+from llmfw.core.control import GetPolicy, PinInfo, PinPrefix, PolicyInfo, SetPolicy
 from llmfw.core.errors import EngineDeadError, EngineError, OverloadedError, RequestError
 from llmfw.core.request import Request, SamplingParams, TokenEvent
 
 from ...doubles import echo_engine
+from ...doubles.echo_administration import BREAK_POLICY
 from ...doubles.echo_engine import BREAK, CRASH, EOS, FULL, LATER, REFUSE, SOON, WAIT, EchoEngine
 
 COMMAND = (sys.executable, echo_engine.__file__)
@@ -118,6 +120,50 @@ async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineCli
         await run(client, request("late", 1))
     with pytest.raises(EngineDeadError):
         await client.stats()
+
+
+async def test_each_command_gets_its_own_answer_beside_streams(client: EngineClient) -> None:
+    stream = asyncio.create_task(run(client, request("a", *range(20))))
+    asked = [client.control(PinPrefix([1] * (i + 1), 60.0)) for i in range(30)]
+    pins = await asyncio.gather(*asked, client.stats())
+    sizes = [pin.num_tokens for pin in pins if isinstance(pin, PinInfo)]
+    assert sizes == list(range(1, 31))
+    assert len(await stream) == 21
+
+
+async def test_a_command_that_is_refused_raises_what_the_engine_raised(client: EngineClient) -> None:
+    with pytest.raises(RequestError, match="unknown policy 'x'; known: fcfs, lpm") as caught:
+        await client.control(SetPolicy("x"))
+    assert (caught.value.param, caught.value.code) == ("name", "unknown")
+    assert await client.control(GetPolicy()) == PolicyInfo("fcfs", {}, None, ["fcfs", "lpm"])
+
+
+async def test_a_command_that_fails_is_an_error_of_its_own_and_the_engine_goes_on(
+    client: EngineClient,
+) -> None:
+    with pytest.raises(EngineError, match="ZeroDivisionError: a defect of the policy"):
+        await client.control(SetPolicy(BREAK_POLICY))
+    assert len(await run(client, request("a", 1))) == 2
+
+
+async def test_a_command_whose_asker_has_gone_disturbs_no_other(client: EngineClient) -> None:
+    gone = asyncio.create_task(client.control(PinPrefix([1], 60.0)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    pin = await client.control(PinPrefix([1, 2, 3], 60.0))
+    assert isinstance(pin, PinInfo)
+    assert pin.num_tokens == 3
+
+
+async def test_an_engine_that_ends_ends_open_commands(client: EngineClient) -> None:
+    failing = asyncio.create_task(run(client, request("bad", CRASH)))
+    asked = [asyncio.create_task(client.control(GetPolicy())) for _ in range(100)]
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, PolicyInfo | EngineDeadError)
+    with pytest.raises(EngineDeadError):
+        await failing
+    with pytest.raises(EngineDeadError, match="the step failed"):
+        await client.control(GetPolicy())
 
 
 async def test_closing_ends_open_streams(client: EngineClient) -> None:

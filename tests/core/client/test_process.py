@@ -16,6 +16,7 @@ import pytest
 
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig
+from llmfw.core.control import GetPolicy
 from llmfw.core.errors import EngineDeadError, EngineError, ModelError
 from llmfw.core.request import Request, SamplingParams
 
@@ -60,6 +61,18 @@ async def test_killing_the_engine_ends_streams_at_once_and_says_by_what(client: 
         await reading
     assert time.monotonic() - killed < 0.5
     assert client.failure is not None
+
+
+async def test_killing_the_engine_ends_a_command_that_waits_for_its_answer(
+    client: ProcessEngineClient,
+) -> None:
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGSTOP)  # it will not answer
+    asked = [asyncio.create_task(client.control(GetPolicy())) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    os.kill(client.pid, signal.SIGKILL)
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, EngineDeadError)
 
 
 async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngineClient) -> None:

@@ -24,9 +24,28 @@ from llmfw.core.client.wire import (
     write_launch,
 )
 from llmfw.core.config import EngineConfig
+from llmfw.core.control import (
+    Answer,
+    CacheView,
+    Command,
+    FlushCache,
+    GetPolicy,
+    GetTrace,
+    PinInfo,
+    PinPrefix,
+    PolicyInfo,
+    PrefixInfo,
+    RequestTrace,
+    SetPolicy,
+    TraceEntry,
+    UnpinPrefix,
+    ViewCache,
+)
 from llmfw.core.errors import EngineError, ModelError, PartError, RequestError
 from llmfw.core.request import (
     Abort,
+    Control,
+    ControlAnswer,
     EngineFailed,
     EngineStats,
     FinishReason,
@@ -72,6 +91,41 @@ def test_what_an_engine_sends_arrives_as_it_was(events: list[TokenEvent]) -> Non
         num_running=1, num_waiting=2, num_used_tokens=3, num_cached_tokens=4, num_total_tokens=5
     )
     assert decode_from_engine(encode(stats)) == stats
+
+
+COMMANDS = [
+    GetPolicy(),
+    SetPolicy("lpm", {"max_overtaken": "9"}),
+    ViewCache(7),
+    FlushCache(),
+    PinPrefix([1, 2**20], 60.5, "salt"),
+    UnpinPrefix("pin-1"),
+    GetTrace("chatcmpl-1-0"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_a_command_arrives_as_it_was(command: Command) -> None:
+    assert decode_from_client(encode(Control(2**40, command))) == Control(2**40, command)
+
+
+ANSWERS = [
+    PolicyInfo("lpm", {"a": "b"}, "it raised", ["fcfs", "lpm"]),
+    PinInfo("pin-1", 12, 4, 59.5),
+    CacheView(9, 4, 4, 2, 0, 3, 12, "lru", [PrefixInfo(9, 4, 0, 3, 0.5, 1, True, "s", [1], [2])]),
+    RequestTrace("a", 1e9, 7, [TraceEntry("waits", 0.5, 1.5, 3, 9, "no place", 0, 4)], 1),
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_an_answer_arrives_as_it_was(answer: Answer) -> None:
+    assert decode_from_engine(encode(ControlAnswer(7, answer))) == ControlAnswer(7, answer)
+
+
+def test_a_request_error_keeps_parameter_and_code() -> None:
+    arrived = error_of(failure_of(RequestError("y", param="options.a", code="unknown")))
+    assert isinstance(arrived, RequestError)
+    assert (arrived.param, arrived.code) == ("options.a", "unknown")
 
 
 @pytest.mark.parametrize("error", [ModelError("no such folder"), PartError("x"), RequestError("y")])

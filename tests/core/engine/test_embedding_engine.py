@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from llmfw.core.config import EngineConfig
+from llmfw.core.control import GetPolicy, GetTrace, PinPrefix, PolicyInfo, SetPolicy, ViewCache
 from llmfw.core.engine.build import build_engine
 from llmfw.core.engine.embedding_engine import EmbeddingEngine
 from llmfw.core.errors import (
@@ -275,3 +276,12 @@ def test_an_embedding_that_is_late_ends_and_says_how_far_it_had_come(tmp_path):
     )
     assert not engine.has_work
     engine.add(EmbedRequest(id="b", prompts=[[5]], tenant="ann"))
+
+
+@pytest.mark.parametrize("command", [SetPolicy("lpm"), ViewCache(), PinPrefix([1], 60.0), GetTrace("a")])
+def test_what_an_encoder_has_not_an_administrator_cannot_ask_for(tmp_path, command):
+    engine = build(save_encoder(tmp_path, "BertConfig", "cls_token"))
+    assert engine.control(GetPolicy()) == PolicyInfo("fcfs")
+    with pytest.raises(RequestError, match="this engine embeds") as caught:
+        engine.control(command)
+    assert caught.value.code == "unsupported_operation"

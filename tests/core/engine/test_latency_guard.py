@@ -120,5 +120,5 @@ def test_the_time_of_a_prompt_in_pieces_is_that_of_all_its_steps() -> None:
         begun = machine.guard.begin()
         machine.now += 1.0
         part = PlannedSequence(seq, 0, start, 10, samples=start == 10, is_new=start == 0, is_prefill=True)
-        machine.guard.end_plan(BatchPlan((part,), 0), begun)
+        machine.guard.end_plan(BatchPlan.of([part]), begun)
     assert list(machine.guard._first_tokens) == [2.0]

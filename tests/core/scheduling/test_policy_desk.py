@@ -18,9 +18,10 @@ class Spy(FCFS):
     """Keeps what it was shown."""
 
     shown: Waiting
+    figures: Figures
 
     def order(self, waiting: Waiting, figures: Figures) -> Order:
-        type(self).shown = waiting
+        type(self).shown, type(self).figures = waiting, figures
         return super().order(waiting, figures)
 
 
@@ -57,6 +58,28 @@ def test_the_columns_say_what_is_known_of_each_request() -> None:
     assert 59 < shown.time_left[first] <= 60
     assert shown.time_left[1 - first] == np.inf
     assert shown.tenant[0] == shown.tenant[1]
+
+
+def test_live_requests_have_the_places_of_deferrable_ones_too() -> None:
+    driver = Driver(policy=Spy, max_running=3, num_tokens=1000)
+    for i in range(3):
+        driver.add(f"deferrable {i}", [i + 1] * 5, 30, deferrable=True)
+    driver.step()
+    driver.scheduler.order(driver.scheduler.live)
+    assert (Spy.figures.num_running, Spy.figures.num_places) == (3, 3)
+    driver.scheduler.order(driver.scheduler.deferrable)
+    assert Spy.figures.num_places == 0
+
+
+def test_those_admitted_in_one_step_are_overtaken_by_those_before_them() -> None:
+    driver = Driver(policy=LPM, max_running=8, num_tokens=1000)
+    driver.add("warm", [1] * 20, 1)
+    driver.finish()
+    for name, prompt in (("cold", [2] * 3), ("hit", [1] * 20), ("later", [1] * 20 + [3]), ("last", [4])):
+        driver.add(name, prompt, 9)
+    driver.step()
+    counts = {seq.id: int(driver.pages.numbers.overtaken[seq.index]) for seq in driver.scheduler.live.running}
+    assert counts == {"later": 0, "hit": 1, "cold": 2, "last": 0}
 
 
 def test_those_that_later_ones_go_before_are_counted() -> None:

@@ -1,0 +1,1 @@
+"""What an administrator may see and change while the server runs."""

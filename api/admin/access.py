@@ -1,0 +1,108 @@
+"""Who may ask for /admin and all that is below it, whatever route it is, and also if there is none.
+
+Plain ASGI around the application. Keys are `middleware.ApiKey`'s.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from ..schemas.errors import ErrorBody, ErrorDetail
+
+PREFIX = "admin"
+
+
+class AdminPaths:
+    """Sends connections to one application or another: by the path.
+
+    Args:
+        others: for all that is not below /admin.
+        admin: for all that is.
+    """
+
+    def __init__(self, others: ASGIApp, admin: ASGIApp) -> None:
+        self._others = others
+        self._admin = admin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        kind: str = scope["type"]
+        is_admin = kind != "lifespan" and _first_part(scope["path"]) == PREFIX
+        await (self._admin if is_admin else self._others)(scope, receive, send)
+
+
+class FromThisMachine:
+    """Refuses every connection that does not come from this machine, or that a page in a browser may have made."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        kind: str = scope["type"]
+        problem = None if _is_local(scope) else "is open to clients on this machine alone"
+        problem = problem or _trace_of_browser(scope)
+        if problem is None:
+            await self._app(scope, receive, send)
+        elif kind == "http":
+            await _send_403(send, problem)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": f"/{PREFIX} {problem}"})
+
+
+def _first_part(path: str) -> str:
+    """Return a path's first part; empty ones do not count, for routes neither."""
+    return next((part for part in path.split("/") if part), "")
+
+
+def _is_local(scope: Scope) -> bool:
+    """Return whether a client came by the loopback interface or a Unix socket."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is None:  # so it is with a Unix socket, but also with a connection that is closed already
+        return server is not None and server[1] is None
+    try:
+        address = ipaddress.ip_address(client[0])
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _trace_of_browser(scope: Scope) -> str | None:
+    """Return what tells that another site's page sent a request, through a browser on this machine, or None.
+
+    Pages may send simple requests anywhere, and read answers too, where their own name leads to this machine.
+    """
+    headers = dict(scope["headers"])
+    if b"origin" in headers:
+        return "is not open to pages in a browser"
+    host = headers.get(b"host", b"localhost").decode("latin-1")
+    if _is_name(host):
+        return f"is open by the names of this machine's loopback address alone, and host is {host[:100]!r}"
+    return None
+
+
+def _is_name(host: str) -> bool:
+    """Return whether the host that a client asks for is a name that somebody may lead anywhere."""
+    name = ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name != "localhost"
+    return False
+
+
+async def _send_403(send: Send, problem: str) -> None:
+    message = (
+        f"/{PREFIX} {problem}; to open it to others, start the server with --admin-api-key KEY, and send "
+        "the key in the header 'Authorization: Bearer KEY'"
+    )
+    detail = ErrorDetail(message=message, type="invalid_request_error", code="admin_forbidden")
+    body = msgspec.json.encode(ErrorBody(detail))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

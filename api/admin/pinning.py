@@ -1,0 +1,143 @@
+"""Which tokens a pin is of, and for how long it is kept.
+
+A conversation is pinned as far as later ones, which go on from it, begin with the same tokens. Templates do not say
+how far that is: it is found out by letting the conversation go on in several ways.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from llmfw.core.errors import RequestError
+
+from ..chat.service import ChatService
+from ..generation import Generator
+from ..schemas.admin import PinRequest
+from ..schemas.chat import ChatRequest
+
+DEFAULT_TTL_S = 3600.0
+MAX_TTL_S = 365 * 24 * 3600.0
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_TTL = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])")
+_FILLERS = ("0", "x y")
+_NEXT_ROLE = {"user": "assistant"}
+"""Who speaks after whom; after all others the user does."""
+
+
+def ttl_of(body: PinRequest) -> float:
+    """Return for how many seconds a prefix is to be kept; raise RequestError if that is no such time."""
+    if body.ttl is not None and body.ttl_s is not None:
+        raise RequestError("ttl and ttl_s are both given; give one", param="ttl")
+    if body.ttl is not None:
+        param, seconds = "ttl", _read_ttl(body.ttl)
+    else:
+        param, seconds = "ttl_s", DEFAULT_TTL_S if body.ttl_s is None else body.ttl_s
+    if not (math.isfinite(seconds) and 0 < seconds <= MAX_TTL_S):
+        shown = getattr(body, param)
+        raise RequestError(f"{param} is {shown!r}; it must be above 0, and at most a year", param=param)
+    return seconds
+
+
+def _read_ttl(text: str) -> float:
+    found = _TTL.fullmatch(text.strip())
+    if found is None:
+        raise RequestError(
+            f"ttl is {text[:100]!r}; it must be a number and a unit: '90s', '15m', '12h', '7d'", param="ttl"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def source_of(body: PinRequest) -> str:
+    """Return the name of the field that a body's prefix is in; raise RequestError if there is not exactly one."""
+    given = [name for name in ("prompt", "messages", "input_ids") if getattr(body, name) is not None]
+    if len(given) == 1:
+        return given[0]
+    problem = f"{' and '.join(given)} are given" if given else "none of them is given"
+    param = given[-1] if given else "prompt"
+    raise RequestError(f"a pin needs one of prompt, messages and input_ids: {problem}", param=param)
+
+
+class PinnedTokens:
+    """Turns what a body names into tokens.
+
+    Args:
+        generator: has the tokenizer.
+        chat: renders messages, as for a chat.
+    """
+
+    def __init__(self, generator: Generator, chat: ChatService) -> None:
+        self._generator = generator
+        self._chat = chat
+
+    async def of(self, body: PinRequest) -> list[int]:
+        """Return the tokens of a body's prefix.
+
+        Raises:
+            RequestError: none or several are named; or it cannot be a prefix of any request.
+        """
+        param = source_of(body)
+        if body.messages is None:
+            for name in ("tools", "chat_template_kwargs"):
+                if getattr(body, name) is not None:
+                    raise RequestError(f"{name} goes with messages, and there are none", param=name)
+        if body.prompt is not None:
+            tokens = await self._generator.encode(body.prompt)
+        elif body.messages is not None:
+            tokens = await self._of_messages(body, body.messages)
+        else:
+            tokens = list(body.input_ids or ())
+        self._check(tokens, param)
+        return tokens
+
+    async def _of_messages(self, body: PinRequest, messages: list[dict[str, Any]]) -> list[int]:
+        """Return the tokens that all conversations that begin with these messages have in common."""
+        if not messages:
+            raise RequestError("messages is empty; it must have at least one message", param="messages")
+        role = _NEXT_ROLE.get(str(messages[-1].get("role")), "user")
+        goes_on = [
+            await self._encode(body, [*messages, {"role": role, "content": text}]) for text in _FILLERS
+        ]
+        common = _common_prefix(*goes_on)
+        try:
+            whole = await self._encode(body, messages)
+        except RequestError:  # some templates want a user's message at the end
+            return common
+        return _common_prefix(common, whole)
+
+    async def _encode(self, body: PinRequest, messages: list[dict[str, Any]]) -> list[int]:
+        chat = ChatRequest(
+            messages=messages,
+            tools=body.tools,
+            chat_template_kwargs=body.chat_template_kwargs,
+            add_generation_prompt=False,
+        )
+        return await self._generator.encode(self._chat.render(chat), add_special_tokens=False)
+
+    def _check(self, tokens: list[int], param: str) -> None:
+        info = self._generator.info
+        if not tokens:
+            problem = "no chats that begin with these have a token in common, by this model's chat template"
+            raise RequestError(
+                f"{param}: {problem}" if param == "messages" else f"{param} has no token", param=param
+            )
+        if len(tokens) >= info.max_model_len:
+            raise RequestError(
+                f"{param} has {len(tokens)} tokens; the longest sequence of this model has {info.max_model_len}, and no "
+                "longer prefix is ever asked for",
+                param=param,
+            )
+        wrong = next((token for token in tokens if not 0 <= token < info.vocab_size), None)
+        if wrong is not None:
+            raise RequestError(
+                f"{param} has the token id {wrong}; this model's go from 0 to {info.vocab_size - 1}",
+                param=param,
+            )
+
+
+def _common_prefix(first: list[int], second: list[int]) -> list[int]:
+    pairs = zip(first, second, strict=False)
+    size = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    return first[:size]

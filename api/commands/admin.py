@@ -1,0 +1,255 @@
+"""`llmfw cache`, `llmfw policy` and `llmfw trace`: what an administrator asks a running server, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from .batch.words import plain
+from .remote import DEFAULT_URL, Remote, check
+from .tables import percent, print_table, seconds
+
+_Command = Callable[..., Any]
+_Reply = dict[str, Any]
+
+
+def admin_options(command: _Command) -> _Command:
+    """Add the options that say which server is asked, and how the answer is shown."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option("--url", "--base-url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]"),
+    click.option(
+        "--api-key",
+        envvar=["LLMFW_ADMIN_API_KEY", "OPENAI_API_KEY"],
+        metavar="KEY",
+        help="Sent as a bearer token: the server's --admin-api-key if it has one.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print what the server says."),
+)
+
+
+def ask(method: str, path: str, url: str | None, api_key: str | None, **options: Any) -> _Reply:
+    """Send a request, and return the JSON object of the reply.
+
+    Raises:
+        RemoteError: the server cannot be reached, or answers with an error.
+    """
+    with Remote(url, api_key).requests() as client:
+        reply = client.request(method, path, **options)
+        check(reply)
+        found: _Reply = reply.json()
+        return found
+
+
+def show(reply: _Reply, as_json: bool, table: Callable[[_Reply], None]) -> None:
+    """Print a reply, as it is or as a table."""
+    if as_json:
+        click.echo(json.dumps(reply, indent=2))
+    else:
+        table(reply)
+
+
+@click.group("cache")
+def cache_group() -> None:
+    """Look at a running server's prefix cache, and keep prefixes in it."""
+
+
+@cache_group.command("show")
+@click.option(
+    "--most", type=click.IntRange(0, 1000), default=20, show_default=True, metavar="N", help="Most prefixes."
+)
+@admin_options
+def show_cache(most: int, as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Show what is in the prefix cache: figures, pins, and the prefixes that most tokens share."""
+    show(ask("GET", "/admin/cache", url, api_key, params={"most": most}), as_json, _print_cache)
+
+
+@cache_group.command("flush")
+@admin_options
+def flush_cache(as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Forget every prefix that no running request and no pin holds."""
+    show(ask("POST", "/admin/cache/flush", url, api_key), as_json, _print_cache)
+
+
+@cache_group.command("pin")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--messages", "is_messages", is_flag=True, help="FILE is JSON: a list of messages, or a chat.")
+@click.option("--ttl", default="1h", show_default=True, metavar="TIME", help="As in 90s, 15m, 12h, 7d.")
+@click.option("--cache-salt", metavar="SALT", help="Whose prefix it is.")
+@click.option(
+    "--compute", is_flag=True, help="Compute it now, instead of with the first request that has it."
+)
+@admin_options
+def pin_prefix(
+    file: Any,
+    is_messages: bool,
+    ttl: str,
+    cache_salt: str | None,
+    compute: bool,
+    as_json: bool,
+    url: str | None,
+    api_key: str | None,
+) -> None:
+    """Keep the prefix in FILE in the cache, whatever else comes; '-' reads standard input.
+
+    The text of FILE is the beginning of prompts of completions. With --messages it is the beginning of chats.
+    """
+    with file:
+        text = file.read()
+    what = _messages_in(text) if is_messages else {"prompt": text}
+    body = {**what, "ttl": ttl, "cache_salt": cache_salt, "compute": compute or None}
+    show(ask("POST", "/admin/cache/pins", url, api_key, json=body), as_json, _print_pin)
+
+
+@cache_group.command("unpin")
+@click.argument("pin_id")
+@admin_options
+def unpin_prefix(pin_id: str, as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Let a pinned prefix go; 'llmfw cache show' lists the pins."""
+    reply = ask("DELETE", f"/admin/cache/pins/{quote(pin_id, safe='')}", url, api_key)
+    show(reply, as_json, lambda pin: click.echo(f"{plain(pin['id'])} is not pinned any more"))
+
+
+@click.group("policy")
+def policy_group() -> None:
+    """See or change the scheduling policy of a running server."""
+
+
+@policy_group.command("show")
+@admin_options
+def show_policy(as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Show which scheduling policy is in force."""
+    show(ask("GET", "/admin/policy", url, api_key), as_json, _print_policy)
+
+
+@policy_group.command("set")
+@click.argument("name")
+@click.option(
+    "-o", "--option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy; repeatable."
+)
+@admin_options
+def set_policy(
+    name: str, pairs: tuple[str, ...], as_json: bool, url: str | None, api_key: str | None
+) -> None:
+    """Put the policy NAME in force. No request is lost.
+
+    If there is no such policy, or an option is wrong, the old one stays.
+    """
+    body = {"name": name, "options": _options(pairs)}
+    show(ask("PUT", "/admin/policy", url, api_key, json=body), as_json, _print_policy)
+
+
+@click.command("trace")
+@click.argument("request_id", metavar="ID")
+@admin_options
+def trace_command(request_id: str, as_json: bool, url: str | None, api_key: str | None) -> None:
+    """Show what was decided about the request ID, as in the reply's "id": why it waited, what was cached.
+
+    The server keeps that with --trace-requests.
+    """
+    show(ask("GET", f"/admin/requests/{quote(request_id, safe='')}", url, api_key), as_json, _print_traces)
+
+
+def _messages_in(text: str) -> _Reply:
+    """Return the fields of a body that a file's JSON stands for."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"FILE holds no JSON: {error}") from error
+    chat = {"messages": found} if isinstance(found, list) else found
+    if not (isinstance(chat, dict) and isinstance(chat.get("messages"), list)):
+        raise click.UsageError("FILE holds neither a list of messages nor an object with one as 'messages'")
+    return {key: chat[key] for key in ("messages", "tools", "chat_template_kwargs") if key in chat}
+
+
+def _options(pairs: Iterable[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        key = key.strip().removeprefix("policy.")
+        if not equals or not key:
+            raise click.UsageError(f"{pair!r} is no option; write KEY=VALUE")
+        if key in options:
+            raise click.UsageError(f"{key!r} is given twice: {options[key]!r} and {value!r}")
+        options[key] = value
+    return options
+
+
+def _print_cache(reply: _Reply) -> None:
+    click.echo(
+        f"{reply['num_tokens']:,} tokens in {reply['num_nodes']:,} edges: {reply['num_locked']:,} in use, of these "
+        f"{reply['num_pinned']:,} pinned; {reply['num_evicted']:,} evicted so far, by rule {plain(reply['eviction'])}"
+    )
+    click.echo(
+        f"{reply['num_hit']:,} of {reply['num_asked']:,} prompt tokens were found "
+        f"({percent(reply['num_hit'], reply['num_asked'])})"
+    )
+    if reply["pins"]:
+        rows = [
+            (pin["id"], f"{pin['num_tokens']:,}", f"{pin['num_cached']:,}", seconds(pin["expires_in_s"]))
+            for pin in reply["pins"]
+        ]
+        print_table(("pin", "tokens", "cached", "expires in"), rows)
+    if reply["prefixes"]:
+        columns = ("tokens", "own", "below", "hits", "age", "users", "pinned", "salt", "text")
+        print_table(columns, map(_prefix_row, reply["prefixes"]))
+
+
+def _prefix_row(prefix: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = (f"{prefix[name]:,}" for name in ("num_tokens", "own_tokens", "num_below", "hits"))
+    last = f" … {prefix['last_text'][-40:]}" if prefix["last_text"] else ""
+    return (
+        *numbers,
+        seconds(prefix["age_s"]),
+        str(prefix["users"]),
+        "yes" if prefix["pinned"] else "",
+        prefix["cache_salt"],
+        json.dumps(f"{prefix['first_text'][:60]}{last}", ensure_ascii=False),
+    )
+
+
+def _print_pin(pin: _Reply) -> None:
+    click.echo(
+        f"{plain(pin['id'])}: {pin['num_tokens']:,} tokens, {pin['num_cached']:,} of them cached, "
+        f"for {seconds(pin['expires_in_s'])}"
+    )
+
+
+def _print_policy(policy: _Reply) -> None:
+    options = ", ".join(f"{key}={value}" for key, value in policy["options"].items())
+    click.echo(plain(f"{policy['name']}{' with ' if options else ''}{options}"))
+    if policy["failure"]:
+        click.echo(plain(f"it failed, and first come, first served goes on: {policy['failure']}"))
+    click.echo(plain(f"there are: {', '.join(policy['known'])}"))
+
+
+def _print_traces(reply: _Reply) -> None:
+    for trace in reply["traces"]:
+        click.echo(f"{plain(trace['id'])}: {trace['prompt_tokens']:,} prompt tokens")
+        print_table(
+            ("at", "for", "steps", "what", "tokens", "ahead", "why"), map(_entry_row, trace["entries"])
+        )
+        if trace["num_left_out"]:
+            click.echo(f"{trace['num_left_out']:,} entries in the middle are left out")
+
+
+def _entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    first, last = entry.get("first_step", 0), entry.get("last_step", 0)
+    lasted = entry.get("until_s", 0.0) - entry["at_s"]
+    return (
+        seconds(entry["at_s"]),
+        seconds(lasted) if lasted > 0 else "",
+        f"{first}–{last}" if last > first else str(first),
+        entry["kind"],
+        f"{entry['num_tokens']:,}" if "num_tokens" in entry else "",
+        f"{entry['num_ahead']:,}" if "num_ahead" in entry else "",
+        entry.get("reason", ""),
+    )

@@ -1,0 +1,105 @@
+"""/admin and what is below it. Who may ask for it is `admin.access`'s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, delete, get, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from llmfw.core.control import PinInfo, PolicyInfo
+from llmfw.core.errors import RequestError
+
+from ..admin.service import AdminService
+from ..body import decode_checked, report_ignored
+from ..operation import describe
+from ..schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
+from .respond import json_response, read_json, while_connected
+
+MOST_PREFIXES, DEFAULT_PREFIXES = 1000, 50
+
+
+def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        strict: refuse fields that change nothing.
+    """
+    return [*_policy_routes(admin, strict), *_cache_routes(admin), *_pin_routes(admin, strict)]
+
+
+def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
+    @get("/admin/policy", opt=describe("Which scheduling policy is in force.", reply=PolicyInfo))
+    async def get_policy() -> ASGIApp:
+        return json_response(await admin.policy())
+
+    @put(
+        "/admin/policy",
+        status_code=200,
+        opt=describe("Put another scheduling policy in force.", body=PolicyRequest, reply=PolicyInfo),
+    )
+    async def set_policy(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), PolicyRequest)
+        headers = report_ignored(ignored, strict)
+        return json_response(await admin.set_policy(body), headers)
+
+    @get(
+        "/admin/requests/{request_id:str}",
+        opt=describe("What was decided about a request.", reply=TraceReply),
+    )
+    async def trace_request(request_id: str) -> ASGIApp:
+        return json_response(await admin.trace(request_id))
+
+    return [get_policy, set_policy, trace_request]
+
+
+def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
+    @get(
+        "/admin/cache",
+        opt=describe("What the prefix cache holds.", reply=CacheReply, query={"most": int}),
+    )
+    async def view_cache(request: Request[Any, Any, Any]) -> ASGIApp:
+        return json_response(await admin.cache(_read_most(request.query_params.get("most"))))
+
+    @post(
+        "/admin/cache/flush",
+        status_code=200,
+        opt=describe("Empty the prefix cache, but for what is in use or pinned.", reply=CacheReply),
+    )
+    async def flush_cache() -> ASGIApp:
+        return json_response(await admin.flush())
+
+    return [view_cache, flush_cache]
+
+
+def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
+    @post(
+        "/admin/cache/pins",
+        status_code=200,
+        opt=describe("Keep a prefix from eviction.", body=PinRequest, reply=PinInfo),
+    )
+    async def pin_prefix(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await read_json(request), PinRequest)
+        headers = report_ignored(ignored, strict)
+        return json_response(await while_connected(request.receive, admin.pin(body)), headers)
+
+    @delete(
+        "/admin/cache/pins/{pin_id:str}",
+        status_code=200,
+        opt=describe("Let a pinned prefix go.", reply=PinInfo),
+    )
+    async def unpin_prefix(pin_id: str) -> ASGIApp:
+        return json_response(await admin.unpin(pin_id))
+
+    return [pin_prefix, unpin_prefix]
+
+
+def _read_most(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PREFIXES
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MOST_PREFIXES):
+        raise RequestError(
+            f"most is {text[:100]!r}; it must be a number from 0 to {MOST_PREFIXES}", param="most"
+        )
+    return int(text)

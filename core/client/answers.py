@@ -1,0 +1,57 @@
+"""A client's commands to the engine that have not been answered, each with its number."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from ..control import Answer, Command
+from ..errors import EngineDeadError
+from ..request import Control, ControlAnswer
+from .wire import error_of
+
+
+class ControlAnswers:
+    """Sends commands and waits for their answers. Everything here runs on one event loop.
+
+    Args:
+        send: gives a message to the engine; must not block.
+    """
+
+    def __init__(self, send: Callable[[Control], None]) -> None:
+        self._send = send
+        self._numbers = itertools.count()
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._failure: str | None = None
+
+    async def ask(self, command: Command) -> Answer:
+        """As `EngineClient.control`."""
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+        number = next(self._numbers)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[number] = answer
+        try:
+            self._send(Control(number, command))
+            return await answer
+        finally:
+            self._open.pop(number, None)
+
+    def take(self, found: ControlAnswer) -> None:
+        """Hand an answer to who asked; nobody may wait for it any more."""
+        answer = self._open.get(found.number)
+        if answer is None or answer.done():
+            return
+        if found.answer is not None:
+            answer.set_result(found.answer)
+        elif found.failure is not None:
+            answer.set_exception(error_of(found.failure))
+
+    def fail(self, reason: str) -> None:
+        """End all open commands, and refuse new ones. Only the first reason counts."""
+        if self._failure is None:
+            self._failure = reason
+            for answer in self._open.values():
+                if not answer.done():
+                    answer.set_exception(EngineDeadError(reason))

@@ -1,0 +1,175 @@
+"""What a scheduling policy does wrong costs no request: it is found here, told once, and the policy is not asked again.
+
+A policy comes from a plugin. Where it raises, changes what it is given, or answers with other than each place once,
+first come, first served goes on in its stead. How long a policy takes is not looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from operator import index
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import ConfigError, PartError
+from ..policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from ..registry import Registry
+
+logger = logging.getLogger(__name__)
+
+ColumnsT = TypeVar("ColumnsT", Waiting, Running)
+AnswerT = TypeVar("AnswerT")
+
+
+class WrongAnswerError(Exception):
+    """A policy answered with something else than the places that it was asked for."""
+
+
+class GuardedPolicy(SchedulePolicy):
+    """A policy that always answers right.
+
+    Args:
+        policy: is asked as long as it answers right.
+        plugin: who is to blame, in words: the name of the plugin, its package and version.
+        name: by which the policy was chosen.
+
+    Attributes:
+        name: as given.
+        failure: what the policy did, if it is not asked any more; None: it is.
+    """
+
+    def __init__(self, policy: SchedulePolicy, plugin: str, name: str) -> None:
+        super().__init__(SchedulePolicy.Options())
+        self.name = name
+        self.failure: str | None = None
+        self._policy = policy
+        self._plugin = plugin
+
+    @property
+    def preempts(self) -> bool:
+        """Whether the policy is to be asked who gives way."""
+        return bool(self._asked(lambda: self._policy.preempts))
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        """Return the policy's order, or that of arrival."""
+
+        def ask() -> Order:
+            return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
+
+        return self._asked(ask) or Order.by(waiting.arrival)
+
+    def retraction_order(self, running: Running, figures: Figures) -> Places:
+        """Return the policy's order of retraction, or the ordinary one."""
+
+        def ask() -> Places:
+            found = self._policy.retraction_order(_read_only(running), figures)
+            return check_places("retraction_order", found, len(running))
+
+        places = self._asked(ask)
+        return super().retraction_order(running, figures) if places is None else places
+
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        """Return which ones the policy would retract for a waiting one, or none."""
+
+        def ask() -> Places:
+            found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
+            return check_places("give_way", found, len(running), all_of_them=False)
+
+        places = self._asked(ask)
+        return super().give_way(waiting, place, running, figures) if places is None else places
+
+    def _asked(self, ask: Callable[[], AnswerT]) -> AnswerT | None:
+        """Return the answer; None if there is no right one."""
+        if self.failure is not None:
+            return None
+        try:
+            return ask()
+        except Exception as error:  # whatever a foreign policy raises is what to tell
+            is_answer = isinstance(error, WrongAnswerError)
+            self.failure = str(error) if is_answer else f"{type(error).__name__}: {error}"
+            logger.exception(
+                "the scheduling policy %r of plugin %s failed and is not asked any more: %s. "
+                "First come, first served goes on in its stead",
+                *(self.name, self._plugin, self.failure),
+            )
+            return None
+
+
+def load_policy(registry: Registry, name: str, options: Mapping[str, str]) -> GuardedPolicy:
+    """Build the policy of a name.
+
+    Args:
+        registry: where it is looked for.
+        name: "name" or "plugin/name".
+        options: by "policy.key"; those of other kinds of parts are left alone.
+
+    Raises:
+        ConfigError: there is none of that name, or it does not have such an option or value.
+        PartError: it cannot be imported or built.
+    """
+    entry = registry.find("policy", name)
+    try:
+        policy = entry.load()(entry.build_options(options))
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a foreign class raises is the cause to report
+        raise PartError(f"{entry} cannot be built: {type(error).__name__}: {error}") from error
+    return GuardedPolicy(policy, f"{entry.plugin!r} ({entry.distribution} {entry.version})", name)
+
+
+def check_order(found: object, num_waiting: int) -> Order:
+    """Return an order as the scheduler needs it, or raise WrongAnswerError."""
+    if not isinstance(found, Order):
+        raise WrongAnswerError(f"order() returned {_kind(found)}, not an Order")
+    try:
+        num_held = index(found.num_held)
+    except TypeError:
+        raise WrongAnswerError(f"order() holds {found.num_held!r} requests, not a whole number") from None
+    if not 0 <= num_held <= num_waiting:
+        raise WrongAnswerError(f"order() holds {num_held} of {num_waiting} requests")
+    return Order(check_places("order", found.places, num_waiting), num_held)
+
+
+def check_places(method: str, found: object, num: int, *, all_of_them: bool = True) -> Places:
+    """Return places as the scheduler needs them, or raise WrongAnswerError.
+
+    Args:
+        method: which returned them.
+        found: places, as an array or a list of integers.
+        num: of columns: they are 0 to num - 1.
+        all_of_them: each has to be there; else each at most once.
+    """
+    places = np.asarray(found)
+    if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+        raise WrongAnswerError(f"{method}() returned {_kind(found)}, not whole numbers in one dimension")
+    if all_of_them and len(places) != num:
+        raise WrongAnswerError(f"{method}() returned {len(places)} places for {num} requests")
+    if places.size and not (places.min() >= 0 and places.max() < num):
+        wrong = places.min() if places.min() < 0 else places.max()
+        raise WrongAnswerError(f"{method}() returned the place {wrong} for {num} requests, 0 to {num - 1}")
+    places = places.astype(np.intp, copy=False)
+    if places.size and (times := np.bincount(places)).max() > 1:
+        raise WrongAnswerError(f"{method}() returned the place {times.argmax()} {times.max()} times")
+    return places
+
+
+def _kind(found: object) -> str:
+    if isinstance(found, np.ndarray):
+        return f"an array of {found.dtype} in {found.ndim} dimensions"
+    return f"a {type(found).__name__}" + (
+        f" of a {type(found[0]).__name__}" if isinstance(found, list) and found else ""
+    )
+
+
+def _read_only(columns: ColumnsT) -> ColumnsT:
+    """Return columns that cannot be written to; what they are views of can, by its owner."""
+    views: dict[str, Any] = {}
+    for each in fields(columns):
+        column = getattr(columns, each.name)
+        if isinstance(column, np.ndarray) and column.flags.writeable:
+            views[each.name] = column.view()
+            views[each.name].flags.writeable = False
+    return replace(columns, **views) if views else columns

@@ -1,0 +1,177 @@
+"""Which watched prompts a change of a radix tree concerns, so that a change costs what it moves.
+
+A watch is parked at the node where its match ends, in the group of those that go on with the same page:
+
+    root ─ "You are a …" ─┬─ "What is …"    groups: {"the weather": [w1, w2], nothing: [w3]}
+                          └─ "Tell me …"    groups: {}
+
+Here w1 and w2 have the same next page, which is not cached, and w3 is cached whole. A new child below a node concerns
+one group, that of its first page, whose members walk on. A leaf that is cut concerns all groups at it; what was cut is
+what they go on with, so they become one group, and cutting it again costs the same for one member and for thousands.
+Only `take_moved` tells the members.
+
+Knows nodes, but changes nothing of a tree: walking, and the splits that come with it, are the cache's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .prefix_cache import CacheNode, Watch
+
+
+class Group:
+    """Watches whose match ends at one node and that go on with the same page.
+
+    Attributes:
+        node: where their match ends.
+        key: the next page of all of them as bytes; empty: none has a whole one.
+        num_tokens: that are cached of each.
+        members: in the order in which they came; so are the leaders.
+        leaders: of the members, those whose next tokens are being computed.
+    """
+
+    __slots__ = ("key", "leaders", "members", "node", "num_tokens")
+
+    def __init__(self, node: CacheNode, key: bytes, num_tokens: int) -> None:
+        self.node = node
+        self.key = key
+        self.num_tokens = num_tokens
+        self.members: dict[Watch, None] = {}
+        self.leaders: dict[Watch, None] = {}
+
+    def absorb(self, other: Group) -> None:
+        """Take the members of another group."""
+        self.members.update(other.members)
+        self.leaders.update(other.leaders)
+        for watch in other.members:
+            watch.group = self
+
+
+class Watches:
+    """All groups of a tree, and which members have moved.
+
+    Args:
+        page_size: tokens in a page.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._walked: dict[Watch, None] = {}  # each may have moved
+        self._stirred: dict[Group, None] = {}  # every member of each may have moved
+
+    def park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
+        """Put a watch where its match ends; return the group that it is in now."""
+        page = watch.token_ids[num_tokens : num_tokens + self._page_size]
+        key = page.tobytes() if len(page) == self._page_size else b""
+        if node.groups is None:
+            node.groups = {}
+        group = node.groups.get(key)
+        if group is None:
+            group = node.groups[key] = Group(node, key, num_tokens)
+        group.members[watch] = None
+        if watch.leads:
+            group.leaders[watch] = None
+        watch.group = group
+        return group
+
+    def remove(self, watch: Watch) -> CacheNode:
+        """Forget a watch; return the node that it was parked at."""
+        group = watch.group
+        assert group is not None, "a watch was forgotten twice"
+        watch.group = None
+        self._walked.pop(watch, None)
+        del group.members[watch]
+        group.leaders.pop(watch, None)
+        if not group.members:
+            self._stirred.pop(group, None)
+            self._drop(group)
+        return group.node
+
+    def take_waiting(self, node: CacheNode, key: bytes) -> Group | None:
+        """Return the group that a new child with this first page concerns: its members have to walk on from `node`."""
+        group = None if node.groups is None else node.groups.get(key)
+        if group is not None:
+            self._stirred.pop(group, None)
+            self._drop(group)
+        return group
+
+    def walked(self, watch: Watch) -> None:
+        """Take note that a watch was parked anew."""
+        self._walked[watch] = None
+
+    def cut(self, leaf: CacheNode, node: CacheNode, num_pages: int, key: bytes) -> None:
+        """Take note that a leaf has lost its last pages.
+
+        Args:
+            leaf: it had been longer.
+            node: where its tokens end now: itself, or its parent if nothing is left.
+            num_pages: how many it has lost.
+            key: the first page that was lost.
+        """
+        if not leaf.groups:
+            return
+        groups = list(leaf.groups.values())
+        leaf.groups = None
+        group = groups[0] if len(groups) == 1 else max(groups, key=lambda each: len(each.members))
+        for other in groups:
+            if other is not group:
+                group.absorb(other)
+                self._stirred.pop(other, None)
+        group.node, group.key = node, key
+        group.num_tokens -= num_pages * self._page_size
+        if node.groups is None:
+            node.groups = {}
+        node.groups[key] = group
+        self._stirred[group] = None
+
+    def take_moved(self) -> list[Watch]:
+        """Bring `num_tokens` of all members up to date; return those that changed since the last call."""
+        moved = []
+        for group in self._stirred:
+            for watch in group.members:
+                if watch.num_tokens != group.num_tokens:
+                    watch.num_tokens = group.num_tokens
+                    moved.append(watch)
+        for watch in self._walked:
+            assert watch.group is not None
+            if watch.num_tokens != watch.group.num_tokens:
+                watch.num_tokens = watch.group.num_tokens
+                moved.append(watch)
+        self._stirred.clear()
+        self._walked.clear()
+        return moved
+
+    def num_awaited(self, watch: Watch, rank: int) -> int:
+        """Return how many tokens, in whole pages, a watch shares beyond the cached ones with a leader of this rank.
+
+        One in another group shares not even the next page.
+        """
+        group = watch.group
+        assert group is not None
+        most = 0
+        for leader in group.leaders:
+            if leader is not watch and leader.leads >= rank:
+                start = group.num_tokens
+                most = max(most, _num_common(watch.token_ids[start:], leader.token_ids[start:]))
+        return most - most % self._page_size
+
+    def _drop(self, group: Group) -> None:
+        groups = group.node.groups
+        assert groups is not None
+        del groups[group.key]
+        if not groups:
+            group.node.groups = None
+
+
+def _num_common(a: np.ndarray, b: np.ndarray) -> int:
+    """Return how many leading tokens are equal."""
+    size = min(len(a), len(b))
+    if not size:
+        return 0
+    differ = a[:size] != b[:size]
+    first = int(differ.argmax())
+    return first if differ[first] else size

@@ -1,0 +1,84 @@
+"""Drives the scheduler with a policy and random requests, without a model: every token is the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from ..policy import SchedulePolicy
+from ..request import FinishReason, Request, SamplingParams
+from ..scheduling.admission import NewTokenRatio
+from ..scheduling.constraint import constraint_of
+from ..scheduling.kv_pool import KVPool
+from ..scheduling.plan import StepResult
+from ..scheduling.radix_cache import RadixCache
+from ..scheduling.scheduler import Scheduler
+from ..scheduling.sequence_pages import SequencePages
+
+MAX_STEPS = 20_000
+
+
+class PolicyLoad:
+    """A scheduler in a small pool, in which requests that share prefixes, of several tenants and priorities, crowd.
+
+    Args:
+        policy: orders them.
+        seed: of what is random.
+
+    Attributes:
+        asked: how many tokens each request asks for.
+        given: how many each got.
+        ends: how often each ended.
+        num_retractions: how often one lost its pages.
+    """
+
+    def __init__(self, policy: SchedulePolicy, seed: int) -> None:
+        self.asked: dict[str, int] = {}
+        self.given: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self._rng = random.Random(seed)
+        pool = KVPool(160, 1)
+        self._pages = SequencePages(pool, RadixCache(pool), 6, 100)
+        self._scheduler = Scheduler(
+            self._pages, policy, NewTokenRatio(0.05), max_running=6, prefill_budget=24
+        )
+
+    @property
+    def num_retractions(self) -> int:
+        """How often a request lost its pages."""
+        return self._scheduler.num_retractions
+
+    def run(self, num_requests: int) -> None:
+        """Let so many requests come, a few at a time, and go on until all have ended.
+
+        Raises:
+            AssertionError: some never do, or pages are lost.
+        """
+        for _ in range(MAX_STEPS):
+            while len(self.asked) < num_requests and self._rng.random() < 0.3:
+                self._add()
+            if len(self.asked) == num_requests and not self._scheduler.has_work:
+                break
+            self._step()
+        assert not self._scheduler.has_work, f"after {MAX_STEPS} steps some requests have not ended"
+        self._pages.check_nothing_leaked()
+
+    def _add(self) -> None:
+        rng, name = self._rng, f"request-{len(self.asked)}"
+        prompt = [rng.randrange(4)] * rng.randrange(1, 30) + [rng.randrange(100) for _ in range(10)]
+        self.asked[name] = rng.randrange(1, 60)
+        request = Request(
+            id=name,
+            prompt=prompt,
+            sampling=SamplingParams(max_tokens=self.asked[name]),
+            priority=rng.randrange(-1, 2),
+            tenant=str(rng.randrange(3)),
+        )
+        self._scheduler.add(request, constraint_of(request, None))
+
+    def _step(self) -> None:
+        plan = self._scheduler.schedule()
+        result = StepResult([1] * sum(part.samples for part in plan.parts))
+        for event in self._scheduler.commit(plan, result):
+            self.given[event.id] += len(event.token_ids)
+            self.ends[event.id] += event.finish_reason is FinishReason.LENGTH

@@ -1,0 +1,247 @@
+"""Does the simulator tell the truth? The same requests through a real server and through `llmfw simulate`.
+
+    .venv/bin/python docs/benchmarks/truth.py --help
+
+Measures the demo model on this machine (`--fit`), then for each policy and load: starts `llmfw serve demo` with
+`--record-requests`, sends requests that arrive at random times whether others have been answered or not (Poisson), and
+replays what was recorded. Prints predicted and real throughput and time to first token, and their ratios.
+
+Engine and profile have one thread, so that the API and the client have the other core of a small machine: what they
+take from the engine's cores is not simulated. What HTTP and the tokenizer add to a request is measured before, by
+requests on the idle server, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from servers import Server
+
+from llmfw.core.plugins import load_plugins
+from llmfw.plugins.bench.client import CompletionClient
+from llmfw.plugins.bench.reply import Reply
+from llmfw.plugins.simulator.figures import figures_of
+from llmfw.plugins.simulator.policies import policy_maker
+from llmfw.plugins.simulator.profile import Profile, load_profile
+from llmfw.plugins.simulator.replay import replay
+from llmfw.plugins.simulator.replica import EngineSettings
+from llmfw.plugins.simulator.routers import ROUTERS
+from llmfw.plugins.simulator.trace import TraceRequest, read_trace
+
+ENGINE = EngineSettings(kv_tokens=8192, page_size=16, max_running=16, chunk=512)
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+FAMILIES = 12
+IDS = range(300, 4000)  # ordinary tokens of the demo model
+LOADS = {"half full": 0.5, "overloaded": 1.5}
+"""Arrivals a second, as a share of what the server does in a second when all come at once."""
+
+
+@dataclass
+class Pair:
+    """What was predicted and what was real, of one policy and load."""
+
+    policy: str
+    load: str
+    rate: float
+    output_tok_s: tuple[float, float]
+    ttft_p50_ms: tuple[float, float]
+
+    def ratios(self) -> tuple[float, float]:
+        """Return predicted / real, of both figures."""
+        return self.output_tok_s[0] / self.output_tok_s[1], self.ttft_p50_ms[0] / self.ttft_p50_ms[1]
+
+
+@dataclass
+class Prompt:
+    """One request that is sent."""
+
+    ids: list[int]
+    output: int
+    priority: int
+
+
+def main() -> None:
+    """Measure the model, then each policy under each load; exit with 1 if a prediction is too far off."""
+    options = parse_arguments()
+    os.environ.update(ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        profile = fitted(options, folder)
+        pairs = [pair for policy in options.policies for pair in measure(policy, profile, folder, options)]
+    if options.out:
+        options.out.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
+    print("| policy | load | output tok/s, predicted / real | TTFT p50 ms, predicted / real | ratios |")
+    print("|---|---|---|---|---|")
+    for pair in pairs:
+        (rate, real_rate), (wait, real_wait) = pair.output_tok_s, pair.ttft_p50_ms
+        print(
+            f"| {pair.policy} | {pair.load}, {pair.rate:.1f} requests/s | {rate:.1f} / {real_rate:.1f} | "
+            f"{wait:.1f} / {real_wait:.1f} | {pair.ratios()[0]:.2f}, {pair.ratios()[1]:.2f} |"
+        )
+    worst = max(abs(ratio - 1) for pair in pairs for ratio in pair.ratios())
+    print(f"\nFarthest off: {worst:.0%}.")
+    sys.exit(worst > options.within)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--policies", nargs="+", default=["fcfs", "lpm", "priority"])
+    parser.add_argument("--requests", type=int, default=240, help="of each load")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--profile", type=Path, help="of --fit with one thread; measured anew without")
+    parser.add_argument("--within", type=float, default=0.15)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def fitted(options: argparse.Namespace, folder: Path) -> Profile:
+    """Return the demo model's profile on one thread."""
+    path = options.profile or folder / "profile.json"
+    if not path.exists():
+        command = [sys.executable, "-m", "llmfw.api", "simulate", "--fit", "demo", "--save", str(path)]
+        subprocess.run(command, check=True)
+    return load_profile(path)
+
+
+def prompts(seed: int, count: int) -> list[Prompt]:
+    """Return requests of a few families; what a family shares, and the whole prompts, are whole blocks of a recording."""
+    rng = random.Random(seed)
+    families = [rng.choices(IDS, k=16 * rng.randrange(8, 17)) for _ in range(FAMILIES)]
+    return [
+        Prompt(
+            ids=rng.choice(families) + rng.choices(IDS, k=16 * rng.randrange(2, 9)),
+            output=rng.randrange(16, 65),
+            priority=rng.randrange(3),
+        )
+        for _ in range(count)
+    ]
+
+
+def measure(policy: str, profile: Profile, folder: Path, options: argparse.Namespace) -> list[Pair]:
+    """Return what was predicted and what was real, under each load. Each has a server of its own."""
+    drawn = prompts(options.seed, options.requests)
+    profile, capacity = calibrated(policy, profile, folder, drawn)
+    pairs = []
+    for load, share in LOADS.items():
+        with serving(policy, folder / f"{policy}-{load.replace(' ', '-')}.jsonl") as server:
+            replies = asyncio.run(server.send(drawn, share * capacity, options.seed))
+            recorded = server.recorded(len(drawn))
+        predicted = simulated(policy, profile, recorded)
+        wall = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
+        output = sum(reply.output_tokens or 0 for reply in replies)
+        first = statistics.median(reply.times[0] - reply.started for reply in replies)
+        pairs.append(
+            Pair(
+                policy,
+                load,
+                share * capacity,
+                (predicted["output_tok_s"], output / wall),
+                (predicted["ttft_p50_ms"], 1e3 * first),
+            )
+        )
+        print(pairs[-1], file=sys.stderr, flush=True)
+    return pairs
+
+
+def calibrated(policy: str, profile: Profile, folder: Path, drawn: list[Prompt]) -> tuple[Profile, float]:
+    """Return the profile with what HTTP adds to a request, and the requests that a full server answers in a second."""
+    with serving(policy, folder / f"{policy}-idle.jsonl") as server:
+        alone = drawn[:20]
+        replies = asyncio.run(server.send_one_by_one(alone))
+        recorded = server.recorded(len(alone))
+    real = statistics.median(1e3 * (reply.times[0] - reply.started) for reply in replies)
+    added = max(0.0, real - simulated(policy, profile, recorded)["ttft_p50_ms"]) / 1e3
+    profile = msgspec.structs.replace(profile, per_request=added)
+    print(f"{policy}: HTTP adds {1e3 * added:.1f} ms to a request", file=sys.stderr, flush=True)
+    with serving(policy, folder / f"{policy}-full.jsonl") as server:
+        replies = asyncio.run(server.send(drawn, 1e6, 0))
+    return profile, len(drawn) / (max(reply.ended for reply in replies) - replies[0].started)
+
+
+def simulated(policy: str, profile: Profile, trace: list[TraceRequest]) -> dict[str, Any]:
+    """Return the figures of a replay."""
+    made = policy_maker(policy, {}, load_plugins().registry)()
+    ledger = replay(trace, ENGINE, profile, [made], router=ROUTERS["round-robin"])
+    return figures_of(ledger, trace, profile, ENGINE.chunk)
+
+
+class Served:
+    """A server of the demo model that records its requests."""
+
+    def __init__(self, server: Server, record: Path) -> None:
+        self._server = server
+        self._record = record
+        self._before = len(record.read_text().splitlines())  # requests that asked whether it was ready
+
+    async def send(self, drawn: list[Prompt], rate: float, seed: int) -> list[Reply]:
+        """Send requests at random times, so many a second on average."""
+        client, rng = self._client(), random.Random(seed)
+        tasks, due = [], time.perf_counter()
+        for prompt in drawn:
+            await asyncio.sleep(due - time.perf_counter())
+            tasks.append(asyncio.create_task(self._ask(client, prompt)))
+            due += rng.expovariate(rate)
+        return await asyncio.gather(*tasks)
+
+    async def send_one_by_one(self, drawn: list[Prompt]) -> list[Reply]:
+        """Send each when the one before it has ended."""
+        client = self._client()
+        return [await self._ask(client, prompt) for prompt in drawn]
+
+    def recorded(self, count: int) -> list[TraceRequest]:
+        """Return the last requests of the recording."""
+        lines = self._record.read_bytes().splitlines(keepends=True)[self._before :]
+        assert len(lines) == count, (len(lines), count)
+        own = self._record.with_suffix(".own")
+        own.write_bytes(b"".join(lines))
+        return read_trace(own)
+
+    def _client(self) -> CompletionClient:
+        return CompletionClient(self._server.url, model="demo")
+
+    @staticmethod
+    async def _ask(client: CompletionClient, prompt: Prompt) -> Reply:
+        reply = await client.complete({"prompt": prompt.ids, "priority": prompt.priority}, prompt.output)
+        assert reply.error is None, reply.error
+        return reply
+
+
+@contextmanager
+def serving(policy: str, record: Path) -> Iterator[Served]:
+    """Run `llmfw serve demo` with a policy until the block ends."""
+    command = [sys.executable, "-m", "llmfw.api", "serve", "demo", "--port", "{port}", "--policy", policy]
+    command += ["--max-total-tokens", str(ENGINE.kv_tokens), "--page-size", str(ENGINE.page_size)]
+    command += ["--max-running-requests", str(ENGINE.max_running)]
+    command += ["--chunked-prefill-size", str(ENGINE.chunk), "--record-requests", str(record)]
+    server = Server("llmfw", command)
+    with record.with_suffix(".log").open("wb") as log:
+        try:
+            server.start(Path("demo"), log)
+            yield Served(server, record)
+        except RuntimeError:
+            print(record.with_suffix(".log").read_text(), file=sys.stderr)
+            raise
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Fair shares for tenants: the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (2024)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmfw.core.policy import Figures, Floats, Order, SchedulePolicy, Waiting
+
+
+class Fair(SchedulePolicy):
+    """Admits next the oldest request of the tenant that has had the fewest tokens; equals by arrival.
+
+    A request that is admitted counts for its tenant at once, so that of many tenants that wait each gets its turn
+    within one step, too. The price: what is cached, and who came first of two tenants, counts for nothing.
+    """
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order.by(waiting.served + cost_before(waiting), waiting.arrival)
+
+
+def cost_before(waiting: Waiting) -> Floats:
+    """Return for each request the tokens to compute of those of its tenant that came before it and wait: [W]."""
+    places = Order.by(waiting.tenant, waiting.arrival).places
+    before = np.zeros(len(waiting) + 1)
+    np.cumsum((waiting.num_tokens - waiting.num_cached)[places], out=before[1:])
+    tenant = waiting.tenant[places]
+    is_first = np.ones(len(waiting), dtype=bool)
+    is_first[1:] = tenant[1:] != tenant[:-1]
+    [firsts] = is_first.nonzero()
+    found = np.empty(len(waiting))
+    found[places] = before[:-1] - before[firsts][np.cumsum(is_first) - 1]
+    return found

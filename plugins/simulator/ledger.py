@@ -1,0 +1,56 @@
+"""What happened to each request of a replay, as columns by the request's number. Times are in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Ledger:
+    """The columns, [number of requests] each. NaN: it did not happen (yet).
+
+    Attributes:
+        arrived, begun, first, last: when it came, was computed for the first time, and had its first and its last token.
+        cached: prompt tokens found in the cache when it was computed for the first time.
+        replica: by which it was served, -1: by none, it was refused.
+        overtaken: how many that came later were admitted before it.
+        num_retractions: of all requests together.
+    """
+
+    def __init__(self, num_requests: int) -> None:
+        self.arrived, self.begun, self.first, self.last = np.full((4, num_requests), np.nan)
+        self.cached = np.zeros(num_requests, dtype=np.int64)
+        self.replica = np.full(num_requests, -1)
+        self.overtaken = np.zeros(num_requests, dtype=np.int64)
+        self.num_retractions = 0
+        self._gaps: list[Floats] = []
+
+    @property
+    def served(self) -> npt.NDArray[np.bool_]:
+        """Which requests were not refused."""
+        return self.replica >= 0
+
+    @property
+    def gaps(self) -> Floats:
+        """Seconds from one token to the next, of all requests."""
+        return np.concatenate(self._gaps) if self._gaps else np.empty(0)
+
+    def begin(self, number: int, now: float, num_cached: int, overtaken: int) -> None:
+        """Take note that a request is computed; of the second time, after a retraction, none is taken."""
+        if np.isnan(self.begun[number]):
+            self.begun[number] = now
+            self.cached[number] = num_cached
+            self.overtaken[number] = overtaken
+
+    def sampled(self, numbers: Ints, now: float) -> None:
+        """Take note of one new token of each of these requests."""
+        gaps = now - self.last[numbers]
+        self.last[numbers] = now
+        is_first = np.isnan(gaps)
+        if is_first.any():
+            self.first[numbers[is_first]] = now
+            gaps = gaps[~is_first]
+        self._gaps.append(gaps)

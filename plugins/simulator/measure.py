@@ -1,0 +1,117 @@
+"""Measures what steps of a model cost on this machine, by running the real engine; `fit` makes a profile of it.
+
+The engine runs the plain loop, one step after the other, with prompts of random tokens; each step's shape is taken
+from its plan and its time from the clock. Imports torch, by way of the engine.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.engine import Engine
+from llmfw.core.errors import ConfigError
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.request import Request, SamplingParams
+from llmfw.core.scheduling.plan import BatchPlan
+from llmfw.core.scheduling.trace import QuietTrace
+
+from .fit import Step, fit_profile
+from .profile import Profile
+
+ROUNDS = 3
+OUTPUT = 12  # tokens of each request
+LONG_S = 0.5  # a prompt that takes so long is the longest one; all prompts of a load together are at most
+LOAD = 4  # times as long
+
+
+@dataclass
+class Plans(QuietTrace):
+    """Keeps the last plan of a scheduler."""
+
+    last: BatchPlan | None = field(default=None)
+
+    def planned(self, plan: BatchPlan) -> None:
+        self.last = plan
+
+
+def measure_model(model: str, tell: Callable[[str], None]) -> Profile:
+    """Return the profile of a model on this machine, with the settings that `llmfw serve MODEL` has.
+
+    Args:
+        tell: is given lines about progress.
+
+    Raises:
+        ConfigError: the model cannot be found or loaded, or it does not generate.
+    """
+    registry = load_plugins().registry
+    resolved = resolve_model(model, registry)
+    config = EngineConfig(
+        model=resolved.path, policy="fcfs", disable_radix_cache=True, overlap=False, log_level="warning"
+    )
+    plans = Plans()
+    engine = Engine.build(config, registry, plans)
+    rng = random.Random(0)
+    list(_run(engine, plans, rng, [_prompt(engine, 8, rng)] * 2))  # what the first step brings with it
+    longest = _longest(engine, plans, rng)
+    steps: list[Step] = []
+    tell(f"prompts of up to {longest} tokens")
+    for number in range(ROUNDS):
+        for prompts in _loads(engine, longest, rng):
+            steps.extend(_run(engine, plans, rng, prompts))
+        tell(f"round {number + 1} of {ROUNDS}: {len(steps)} steps")
+    if len(steps) < 100:
+        raise ConfigError(f"model {model!r} ran {len(steps)} steps only: too few to fit anything")
+    profile, error = fit_profile(
+        steps, resolved.served_name, f"measured on {engine.info.device}, {engine.info.dtype}"
+    )
+    tell(f"half of the steps are within {error:.1%} of the fitted profile")
+    return profile
+
+
+def _longest(engine: Engine, plans: Plans, rng: random.Random) -> int:
+    """Return the length of the longest prompt that is worth measuring on this machine."""
+    length, most = 16, engine.info.max_model_len - OUTPUT
+    while length < most:
+        steps = _run(engine, plans, rng, [_prompt(engine, length, rng)])
+        if sum(step.seconds for step in steps if step.tokens > 1) > LONG_S:
+            break
+        length *= 2
+    return min(length, most)
+
+
+def _loads(engine: Engine, longest: int, rng: random.Random) -> Iterator[list[list[int]]]:
+    """Yield sets of prompts that come together: one of each length; many of one length; many of many."""
+    most = min(LOAD * longest, engine.info.max_total_tokens // 2)
+    lengths = [2**i for i in range(longest.bit_length()) if 2**i < longest]
+    for length in [*lengths, longest]:
+        yield [_prompt(engine, length, rng)]
+    for length in (8, max(1, longest // 16), max(1, longest // 4), longest):
+        for count in (2, 4, 8, 16, 32, 64, 128, 256):
+            if count <= engine.info.max_running_requests and count * (length + OUTPUT) <= most:
+                yield [_prompt(engine, length, rng) for _ in range(count)]
+    yield [_prompt(engine, rng.choice(lengths[: -2 or None]), rng) for _ in range(32)]
+
+
+def _prompt(engine: Engine, length: int, rng: random.Random) -> list[int]:
+    return [rng.randrange(engine.info.vocab_size) for _ in range(length)]
+
+
+def _run(engine: Engine, plans: Plans, rng: random.Random, prompts: Sequence[list[int]]) -> Iterator[Step]:
+    """Run requests that come a few at a time, so that prompts are computed beside outputs; yield the steps."""
+    to_come = list(enumerate(prompts))
+    while to_come or engine.has_work:
+        for number, prompt in to_come[: rng.randrange(1, 9)]:
+            sampling = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
+            engine.add(Request(id=str(number), prompt=prompt, sampling=sampling))
+            to_come.pop(0)
+        plans.last = None
+        begun = time.perf_counter()
+        engine.step()
+        seconds = time.perf_counter() - begun
+        if plans.last is not None:
+            yield Step.of(plans.last, seconds)

@@ -1,0 +1,115 @@
+"""What a step costs, on a machine with a model: a few coefficients, which are measured (`measure`) or computed (`profiles`).
+
+    step = host                          per step
+         + points(T)                     matrix products of T tokens: straight lines between points
+         + per_sequence · S              of S sequences
+         + per_context · C               C tokens of context whose keys and values are read, by all sequences together
+         + per_pair · P                  P pairs of a prompt's token and one before it, in sequences of several tokens
+
+With `overlap` the host's part is hidden behind the device's, and a step takes the longer of both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .errors import SimulatorError
+
+Ints = npt.NDArray[np.int64]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cost of steps. All in seconds.
+
+    Attributes:
+        name: what it is of, for tables.
+        about: how it came about.
+        host: of each step, for scheduling, launching and sampling.
+        points: tokens and seconds, by ascending tokens; beyond the last one the last line goes on.
+        per_sequence, per_context, per_pair: see the module.
+        per_request: of each request, before the engine has it and after it has the first token: HTTP and tokenizer.
+        overlap: steps are planned and launched while the one before them runs.
+    """
+
+    name: str
+    about: str = ""
+    host: _Seconds
+    points: list[tuple[float, _Seconds]]
+    per_sequence: _Seconds = 0.0
+    per_context: _Seconds = 0.0
+    per_pair: _Seconds = 0.0
+    per_request: _Seconds = 0.0
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for points that are not at least two, by ascending tokens."""
+        tokens = [point[0] for point in self.points]
+        if len(tokens) < 2 or sorted(set(tokens)) != tokens:
+            raise ValueError("points must be at least two, by ascending tokens")
+
+    def step_seconds(self, starts: Ints, counts: Ints) -> float:
+        """Return what a step takes in which each sequence computes tokens [start, start + count)."""
+        num_tokens = int(counts.sum())
+        pairs = 0.0
+        if num_tokens > len(counts):
+            several = counts > 1
+            pairs = float((counts * (starts + (counts + 1) / 2))[several].sum())
+        return self._seconds(num_tokens, len(counts), float(starts.sum()) + num_tokens, pairs)
+
+    def alone_seconds(self, prompt_len: int, output_len: int, chunk: int) -> float:
+        """Return what a request takes on an idle machine that has nothing of it cached."""
+        starts = np.arange(0, prompt_len, chunk)
+        counts = np.minimum(chunk, prompt_len - starts)
+        prefill = sum(self.step_seconds(starts[i : i + 1], counts[i : i + 1]) for i in range(len(starts)))
+        middle = prompt_len + output_len / 2  # contexts grow by one, so their mean stands for all
+        return self.per_request + prefill + (output_len - 1) * self._seconds(1, 1, middle, 0.0)
+
+    def _seconds(self, num_tokens: int, num_sequences: int, context: float, pairs: float) -> float:
+        device = (
+            self._products(num_tokens)
+            + self.per_sequence * num_sequences
+            + self.per_context * context
+            + self.per_pair * pairs
+        )
+        return max(self.host, device) if self.overlap else self.host + device
+
+    def _products(self, num_tokens: int) -> float:
+        """Return the seconds of matrix products of so many tokens."""
+        points = self.points
+        place = 1
+        while place < len(points) - 1 and points[place][0] < num_tokens:
+            place += 1
+        (low, fast), (high, slow) = points[place - 1], points[place]
+        return max(0.0, fast + (slow - fast) * (num_tokens - low) / (high - low))
+
+
+def load_profile(path: Path) -> Profile:
+    """Read a profile.
+
+    Raises:
+        SimulatorError: it cannot be read, or is none.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Profile)
+    except OSError as error:
+        raise SimulatorError(f"profile {path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise SimulatorError(f"profile {path}: {error}") from error
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write a profile as JSON.
+
+    Raises:
+        SimulatorError: the file cannot be written.
+    """
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=1) + b"\n")
+    except OSError as error:
+        raise SimulatorError(f"profile {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,69 @@
+"""Replays a trace in virtual time: requests arrive when the trace says, steps take what the profile says.
+
+Knows no clock and draws no random number: the same input gives the same output, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from llmfw.core.policy import SchedulePolicy
+
+from .ledger import Ledger
+from .profile import Profile
+from .replica import EngineSettings, Replica
+from .routers import Router
+from .tokens import prompt_of
+from .trace import TraceRequest
+
+
+def replay(
+    trace: Sequence[TraceRequest],
+    settings: EngineSettings,
+    profile: Profile,
+    policies: Sequence[SchedulePolicy],
+    *,
+    router: Router,
+    speed: float = 1.0,
+) -> Ledger:
+    """Return what happened to each request.
+
+    Args:
+        trace: by arrival.
+        policies: one for each replica, of which there are so many.
+        router: chooses the replica of each request.
+        speed: the trace's time is divided by it.
+    """
+    ledger = Ledger(len(trace))
+    held = [request for request in trace if settings.holds(request)]
+    max_len = max((request.prompt_len + request.max_tokens for request in held), default=1)
+    replicas = [
+        Replica(index, settings, policy, profile, ledger, max_len) for index, policy in enumerate(policies)
+    ]
+    for moment, arriving in groupby(held, key=lambda request: request.arrival_s / speed):
+        now = moment + profile.per_request
+        _advance_all(replicas, now)
+        for request in arriving:
+            prompt = prompt_of(request)
+            ledger.arrived[request.number] = moment
+            router(replicas, request, prompt).add(request, prompt, now)
+        for replica in replicas:
+            if replica.ends_at == math.inf and replica.scheduler.has_work:
+                replica.advance(now)
+    _advance_all(replicas, math.inf)
+    for replica in replicas:
+        replica.pages.check_nothing_leaked()
+        ledger.num_retractions += replica.scheduler.num_retractions
+    return ledger
+
+
+def _advance_all(replicas: Sequence[Replica], until: float) -> None:
+    """Let all steps pass that end before a moment. Those that end at it see what arrives then.
+
+    Replicas do not see each other between two arrivals: each goes on by itself.
+    """
+    for replica in replicas:
+        while replica.ends_at < until:
+            replica.advance(replica.ends_at)

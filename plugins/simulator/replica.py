@@ -1,0 +1,191 @@
+"""One engine of a replay: the real scheduler, cache and pool, with a profile's step times in place of a model.
+
+    plain        the step ends: its tokens are committed; the next one is planned and begins
+    overlapped   the step ends: its tokens are committed; the next one, planned before, begins; one more is planned
+
+as in `core.engine.engine`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from llmfw.core.engine.piece_guard import PieceGuard
+from llmfw.core.policy import SchedulePolicy
+from llmfw.core.request import Request, SamplingParams
+from llmfw.core.scheduling.admission import NewTokenRatio
+from llmfw.core.scheduling.eviction import find_eviction
+from llmfw.core.scheduling.kv_pool import KVPool
+from llmfw.core.scheduling.plan import BatchPlan, StepResult
+from llmfw.core.scheduling.radix_cache import RadixCache
+from llmfw.core.scheduling.scheduler import Scheduler
+from llmfw.core.scheduling.sequence import SequenceState, Status
+from llmfw.core.scheduling.sequence_pages import SequencePages
+
+from .ledger import Ledger
+from .profile import Profile
+from .tokens import END, TokenIds, output_of
+from .trace import TraceRequest
+
+IDLE = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine of a replay has.
+
+    Attributes:
+        kv_tokens: that the pool holds, in whole pages.
+        page_size: tokens in a page.
+        max_running: most sequences in one step.
+        chunk: most prompt tokens in one step.
+        stretch: bounds pieces of longer prompts beside sequences that decode, see `core.engine.piece_guard`.
+        eviction: the rule by which prefixes leave the cache.
+    """
+
+    kv_tokens: int
+    page_size: int
+    max_running: int
+    chunk: int
+    stretch: float = 0.0
+    eviction: str = "lru"
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the pool."""
+        return self.kv_tokens // self.page_size
+
+    def holds(self, request: TraceRequest) -> bool:
+        """Return whether the pool holds a request at its longest."""
+        return request.prompt_len + request.max_tokens <= self.num_pages * self.page_size
+
+
+class Replica:
+    """One engine.
+
+    Args:
+        index: among the replicas.
+        settings: of the engine.
+        policy: a fresh one.
+        profile: says what steps take.
+        ledger: is told what happens.
+        max_len: tokens of the longest request that will come.
+
+    Attributes:
+        ends_at: when the running step ends; infinity: none runs.
+        num_tokens: of the requests that wait and run: prompts, and outputs so far.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        settings: EngineSettings,
+        policy: SchedulePolicy,
+        profile: Profile,
+        ledger: Ledger,
+        max_len: int,
+    ) -> None:
+        pool = KVPool(settings.num_pages, settings.page_size)
+        self._cache = RadixCache(pool, find_eviction(settings.eviction))
+        self.pages = SequencePages(pool, self._cache, settings.max_running, max_len)
+        self.index = index
+        self.ends_at = IDLE
+        self.num_tokens = 0
+        self._pieces = PieceGuard(settings.chunk, stretch=settings.stretch)
+        self._profile = profile
+        self._ledger = ledger
+        self._now = 0.0
+        self._seconds = 0.0  # of the running step
+        self._running: BatchPlan | None = None
+        self._next: BatchPlan | None = None
+        self._outputs: dict[str, list[int]] = {}  # of the requests here, by id
+        self._lengths: dict[str, int] = {}  # theirs at the end
+        self._numbers = np.zeros(1024, dtype=np.int64)  # of requests, by index in the scheduler's table
+        self.scheduler = Scheduler(
+            self.pages,
+            policy,
+            NewTokenRatio(),
+            max_running=settings.max_running,
+            prefill_budget=settings.chunk,
+            clock=lambda: self._now,
+        )
+
+    def num_cached(self, prompt: TokenIds, salt: str) -> int:
+        """Return how many leading tokens are in the cache."""
+        return self._cache.match_length(prompt[:-1], salt)
+
+    def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
+        """Let a request wait. If no step runs, `advance` is to be called when all that come now have come."""
+        self._now = now
+        request_id = str(request.number)
+        self._outputs[request_id] = output_of(request)
+        self._lengths[request_id] = request.length
+        self._ledger.replica[request.number] = self.index
+        self.num_tokens += request.prompt_len
+        self.scheduler.add(
+            Request(
+                id=request_id,
+                prompt=cast("list[int]", prompt),  # saves a list of ten thousands
+                sampling=SamplingParams(max_tokens=request.max_tokens),
+                eos_token_ids=(END,),
+                priority=request.priority,
+                tenant=request.tenant,
+                cache_salt=request.salt,
+                deferrable=request.deferrable,
+            )
+        )
+
+    def advance(self, now: float) -> None:
+        """End the running step, if one does, and begin the next one, if there is anything to do."""
+        self._now = now
+        if self._running is not None:
+            self._commit(self._running)
+            self._pieces.learn(self._running, self._seconds)
+        self._running, self._next = self._next or self._plan(), None
+        if self._running is None:
+            assert not self.scheduler.has_work, "nothing runs, and nothing can"
+            self.ends_at = IDLE
+            return
+        self._seconds = self._profile.step_seconds(self._running.starts, self._running.counts)
+        self.ends_at = now + self._seconds
+        if self._profile.overlap:
+            self._next = self._plan()
+
+    def _plan(self) -> BatchPlan | None:
+        plan = self.scheduler.schedule(piece=self._pieces.largest())
+        if not plan.sequences:
+            return None
+        for place in np.flatnonzero(plan.is_new).tolist():
+            number, index = int(plan.sequences[place].id), int(plan.indices[place])
+            self._set_number(index, number)
+            overtaken = int(self.pages.numbers.overtaken[index])
+            self._ledger.begin(number, self._now, int(plan.starts[place]), overtaken)
+        return plan
+
+    def _set_number(self, index: int, number: int) -> None:
+        if index >= len(self._numbers):
+            self._numbers = np.resize(self._numbers, 2 * index)
+        self._numbers[index] = number
+
+    def _commit(self, plan: BatchPlan) -> None:
+        """Hand the scheduler the tokens that the trace has for a step."""
+        sampling, indices = plan.sampling, plan.indices[plan.samples]
+        if self._profile.overlap:  # some may have ended while this step was launched already
+            indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]
+        self._ledger.sampled(self._numbers[indices], self._now)
+        self.num_tokens += len(indices)
+        for event in self.scheduler.commit(plan, StepResult([self._next_token(seq) for seq in sampling])):
+            if event.finish_reason is not None:
+                self._end(event.id)
+
+    def _next_token(self, seq: SequenceState) -> int:
+        output = self._outputs.get(seq.id)
+        return END if output is None else output[len(seq.output)]
+
+    def _end(self, request_id: str) -> None:
+        del self._outputs[request_id]
+        self.num_tokens -= self._lengths.pop(request_id)

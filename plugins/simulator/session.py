@@ -1,0 +1,136 @@
+"""One call of `llmfw simulate`: read the trace, replay it with each policy, print what was found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from llmfw.core.plugins import load_plugins
+
+from .bounds import infinite_hit_rate
+from .errors import SimulatorError
+from .figures import Figures, Floats, figures_of, ttfts
+from .policies import policy_maker
+from .profile import Profile, load_profile, save_profile
+from .profiles import NAMED, named_profile
+from .replay import replay
+from .replica import EngineSettings
+from .routers import ROUTERS
+from .table import check_plot, plot, table
+from .trace import TraceRequest, read_trace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose; see the options' help in command.py."""
+
+    policies: tuple[str, ...]
+    options: dict[str, str]
+    profile: str
+    kv_tokens: int
+    page_size: int
+    max_running: int
+    chunk: int
+    stretch: float
+    eviction: str
+    replicas: int
+    router: str
+    speed: float
+    limit: int | None
+    block_size: int
+    infinite: bool
+    as_json: bool
+    plot: Path | None
+
+    @property
+    def engine(self) -> EngineSettings:
+        """What each replica has."""
+        return EngineSettings(
+            self.kv_tokens, self.page_size, self.max_running, self.chunk, self.stretch, self.eviction
+        )
+
+    def described(self) -> dict[str, object]:
+        """Return what figures depend on, beside trace and policy."""
+        names = (
+            "profile",
+            "kv_tokens",
+            "page_size",
+            "max_running",
+            "chunk",
+            "stretch",
+            "eviction",
+            "replicas",
+            "router",
+            "speed",
+            "limit",
+        )
+        return {name: getattr(self, name) for name in names} | {"options": self.options}
+
+
+def simulate(path: Path, settings: Settings) -> None:
+    """Replay a trace with each policy; print JSON or a table on stdout, progress on stderr.
+
+    Raises:
+        SimulatorError: the trace, the profile or the picture's file cannot be used, or a policy failed.
+        ConfigError: a policy or an option of one is not known.
+    """
+    if settings.plot is not None:
+        check_plot()
+    registry = load_plugins().registry
+    makers = {spelling: policy_maker(spelling, settings.options, registry) for spelling in settings.policies}
+    profile = choose_profile(settings.profile)
+    trace = read_trace(path, limit=settings.limit, block_size=settings.block_size)
+    bound = {"infinite_hit_rate": round(infinite_hit_rate(trace), 6)} if settings.infinite else {}
+    results: list[Figures] = []
+    waits: dict[str, Floats] = {}
+    for spelling, make_policy in makers.items():
+        begun = time.perf_counter()
+        policies = [make_policy() for _ in range(settings.replicas)]
+        router = ROUTERS[settings.router]
+        ledger = replay(trace, settings.engine, profile, policies, router=router, speed=settings.speed)
+        if failure := next((policy.failure for policy in policies if policy.failure is not None), None):
+            raise SimulatorError(f"policy {spelling!r} failed: {failure}")
+        figures = figures_of(ledger, trace, profile, settings.chunk)
+        results.append({"policy": spelling, **figures, "settings": settings.described(), **bound})
+        waits[spelling] = ttfts(ledger)
+        click.echo(f"{spelling}: {len(trace)} requests in {time.perf_counter() - begun:.1f} s", err=True)
+        if settings.as_json:
+            click.echo(msgspec.json.encode(results[-1]))
+    if not settings.as_json:
+        _print(results, trace, bound)
+    if settings.plot is not None:
+        plot(results, waits, settings.plot)
+
+
+def choose_profile(name: str) -> Profile:
+    """Return the named profile, or else the one in the file of that name; raise SimulatorError if there is neither."""
+    return load_profile(Path(name)) if name not in NAMED and Path(name).exists() else named_profile(name)
+
+
+def fit(model: str, save: Path) -> None:
+    """Measure a model on this machine and write its profile.
+
+    Raises:
+        ConfigError: the model cannot be loaded.
+        SimulatorError: the profile cannot be written.
+    """
+    from .measure import measure_model  # brings torch
+
+    save_profile(measure_model(model, lambda line: click.echo(line, err=True)), save)
+
+
+def _print(results: Sequence[Figures], trace: Sequence[TraceRequest], bound: Figures) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(table(results))
+    if bound:
+        console.print(f"Hit rate of an infinite cache: {bound['infinite_hit_rate']:.3f}")
+    refused = results[0]["refused"]
+    if refused:
+        console.print(f"{refused} of {len(trace)} requests are larger than the storage and were refused.")

@@ -1,0 +1,171 @@
+"""Traces: requests with their times, lengths and the identities of their prompts' blocks.
+
+Mooncake's public format, one JSON object a line, and what `llmfw serve --record-requests` writes: the same fields and
+some more, which are all optional. Prompts are known by blocks only: equal ids are equal prefixes. Nothing here knows
+tokens (`tokens`) or what a request costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .errors import SimulatorError
+
+MOONCAKE_BLOCK = 512
+Blocks = npt.NDArray[np.int32]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line as it is written. Fields that it has beside these are not read.
+
+    Attributes:
+        timestamp: milliseconds since any start.
+        input_length, output_length: tokens. One that had no output is replayed with one token.
+        hash_ids: of the prompt's blocks, the last of which may be partial.
+        block_size: tokens in a block; None: as the reader says.
+        output_hash_ids: of the blocks of prompt and output together, from the first that is not full in the prompt.
+        max_tokens: what the client allowed; None: as many as came.
+        priority, tenant, cache_salt, deferrable: as of `core.request.Request`.
+    """
+
+    timestamp: float
+    input_length: _Count
+    output_length: Annotated[int, msgspec.Meta(ge=0)]
+    hash_ids: list[int]
+    block_size: _Count | None = None
+    output_hash_ids: list[int] = []
+    max_tokens: _Count | None = None
+    priority: int = 0
+    tenant: int | str = 0
+    cache_salt: str = ""
+    deferrable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """One request of a trace.
+
+    Attributes:
+        number: its place in the order of arrival.
+        arrival_s: seconds since the first one's.
+        prompt_len, output_len: tokens.
+        max_tokens: that the client allowed; at least `output_len`.
+        blocks: numbers of the prompt's blocks; equal ones are equal prefixes.
+        output_blocks: of prompt and output, from block `prompt_len // block_size` on; empty: nobody knows the output.
+        block_size: tokens in a block.
+    """
+
+    number: int
+    arrival_s: float
+    prompt_len: int
+    output_len: int
+    max_tokens: int
+    blocks: Blocks
+    output_blocks: Blocks
+    block_size: int
+    priority: int
+    tenant: str
+    salt: str
+    deferrable: bool
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and output."""
+        return self.prompt_len + self.output_len
+
+
+def read_trace(
+    path: Path, *, limit: int | None = None, block_size: int = MOONCAKE_BLOCK
+) -> list[TraceRequest]:
+    """Return a trace's requests in the order of their arrival; of equal times as they stand in the file.
+
+    Args:
+        path: of the file, which is read line by line.
+        limit: read only so many lines.
+        block_size: tokens in a block, where a line does not say.
+
+    Raises:
+        SimulatorError: the file cannot be read, is empty, or a line is wrong; the message names line and field.
+    """
+    lines = list(islice(_lines(path, block_size), limit))
+    if not lines:
+        raise SimulatorError(f"{path}: there is no request in it")
+    lines.sort(key=lambda line: line.timestamp)  # a recording is written in the order in which requests end
+    numbers: dict[tuple[int, int], int] = {}
+    first = lines[0].timestamp
+    return [_request(i, line, line.timestamp - first, block_size, numbers) for i, line in enumerate(lines)]
+
+
+def _lines(path: Path, block_size: int) -> Iterator[Line]:
+    decoder = msgspec.json.Decoder(Line)
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield _line(decoder, text, f"{path}:{number}", block_size)
+    except OSError as error:
+        raise SimulatorError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _line(decoder: msgspec.json.Decoder[Line], text: bytes, where: str, block_size: int) -> Line:
+    try:
+        line = decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise SimulatorError(f"{where}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SimulatorError(f"{where} is not JSON: {error}") from error
+    size = line.block_size or block_size
+    whole, partial = divmod(line.input_length, size)
+    _check_blocks(
+        where, "hash_ids", line.hash_ids, whole + (partial > 0), f"input_length {line.input_length}", size
+    )
+    if line.output_hash_ids:
+        total = line.input_length + line.output_length
+        of = f"input_length + output_length {total}, from block {whole} on,"
+        _check_blocks(where, "output_hash_ids", line.output_hash_ids, -(-total // size) - whole, of, size)
+    if line.max_tokens is not None and line.max_tokens < line.output_length:
+        raise SimulatorError(
+            f"{where}: max_tokens is {line.max_tokens}, less than output_length {line.output_length}"
+        )
+    return line
+
+
+def _check_blocks(where: str, field: str, ids: list[int], expected: int, of: str, size: int) -> None:
+    if len(ids) != expected:
+        raise SimulatorError(
+            f"{where}: {field} has {len(ids)} blocks; {of} has {expected} of {size} tokens (see --block-size)"
+        )
+
+
+def _request(
+    number: int, line: Line, milliseconds: float, block_size: int, numbers: dict[tuple[int, int], int]
+) -> TraceRequest:
+    size = line.block_size or block_size
+
+    def dense(ids: list[int]) -> Blocks:
+        # A block's number is known by whoever has seen it; of different sizes they are different blocks.
+        return np.array([numbers.setdefault((size, each), len(numbers)) for each in ids], dtype=np.int32)
+
+    return TraceRequest(
+        number=number,
+        arrival_s=milliseconds / 1e3,
+        prompt_len=line.input_length,
+        output_len=max(1, line.output_length),
+        max_tokens=line.max_tokens or max(1, line.output_length),
+        blocks=dense(line.hash_ids),
+        output_blocks=dense(line.output_hash_ids),
+        block_size=size,
+        priority=line.priority,
+        tenant=str(line.tenant),
+        salt=line.cache_salt,
+        deferrable=line.deferrable,
+    )

@@ -1,0 +1,147 @@
+"""/admin is open to those who may, whatever they ask for there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from llmfw.api.admin.access import AdminPaths, FromThisMachine
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import Served, byte_tokenizer, serving
+from .test_errors import error_of
+
+Serve = Callable[..., AbstractContextManager[Served]]
+ROUTES = (
+    ("GET", "/admin/policy"),
+    ("PUT", "/admin/policy"),
+    ("GET", "/admin/cache"),
+    ("POST", "/admin/cache/flush"),
+    ("POST", "/admin/cache/pins"),
+    ("DELETE", "/admin/cache/pins/a"),
+    ("GET", "/admin/requests/a"),
+    ("GET", "/admin"),
+    ("GET", "/admin/"),
+    ("GET", "//admin//policy/"),
+    ("GET", "/%61dmin/policy"),
+    ("GET", "/admin/what-is-not-there"),
+)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    return partial(serving, EchoEngine(), byte_tokenizer(tmp_path))
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def is_open(served: Served, **headers: str) -> bool:
+    return httpx.get(f"{served.url}/admin/policy", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "settings", [{"admin_api_key": "root"}, {"admin_api_key": "root", "api_key": "user"}]
+)
+def test_with_a_key_for_admins_that_one_is_needed(serve: Serve, settings: dict[str, str]) -> None:
+    with serve(**settings) as served:
+        assert is_open(served, **bearer("root"))
+        for headers in ({}, bearer("user"), bearer("rooT")):
+            for method, path in ROUTES:
+                reply = httpx.request(method, served.url + path, headers=headers)
+                assert error_of(reply, 401)["code"] == "invalid_api_key"
+
+
+def test_the_key_for_admins_opens_nothing_else(serve: Serve) -> None:
+    with serve(admin_api_key="root", api_key="user") as served:
+        assert httpx.get(f"{served.url}/v1/models", headers=bearer("root")).status_code == 401
+        assert httpx.get(f"{served.url}/v1/models", headers=bearer("user")).status_code == 200
+
+
+def test_without_one_any_api_key_will_do(serve: Serve) -> None:
+    with serve(api_key="user") as served:
+        assert is_open(served, **bearer("user"))
+        assert not is_open(served)
+
+
+def test_without_any_key_this_machine_s_clients_may(serve: Serve) -> None:
+    with serve() as served:
+        assert is_open(served)
+        assert httpx.get(f"{served.url}/v1/models", headers={"origin": "https://a.example"}).is_success
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"x-forwarded-for": "10.1.2.3"}, {"origin": "https://a.example"}, {"host": "rebound.example:80"}],
+)
+def test_without_any_key_others_are_told_how_to_open_it(serve: Serve, headers: dict[str, str]) -> None:
+    with serve() as served:
+        for method, path in ROUTES:
+            error = error_of(httpx.request(method, served.url + path, headers=headers), 403)
+            assert error["code"] == "admin_forbidden"
+            assert "--admin-api-key KEY" in error["message"]
+
+
+class Inner:
+    """An application that counts what reaches it."""
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.num_calls += 1
+
+
+def status_of(client: Any, server: Any = ("10.0.0.1", 30000), host: bytes = b"localhost:30000") -> int:
+    """Return 200 if a connection passes, else the status of the answer."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    inner = Inner()
+    scope = {
+        "type": "http",
+        "path": "/admin",
+        "client": client,
+        "server": server,
+        "headers": [(b"host", host)],
+    }
+    asyncio.run(AdminPaths(Inner(), FromThisMachine(inner))(scope, None, send))  # type: ignore[arg-type]
+    assert inner.num_calls == (not sent)
+    if sent:
+        assert json.loads(sent[1]["body"])["error"]["message"]
+    return int(sent[0]["status"]) if sent else 200
+
+
+@pytest.mark.parametrize("host", [b"localhost", b"localhost:80", b"127.0.0.1:80", b"[::1]:80", b"10.0.0.1"])
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_the_loopback_interface_passes(client: str, host: bytes) -> None:
+    assert status_of((client, 5), host=host) == 200
+
+
+@pytest.mark.parametrize("client", ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1", "0.0.0.0", "testclient", ""])
+def test_other_addresses_do_not(client: str) -> None:
+    assert status_of((client, 5)) == 403
+
+
+@pytest.mark.parametrize(
+    "host", [b"a.example", b"localhost.a.example", b"127.0.0.1.a.example", b"[", b"\xff"]
+)
+def test_other_names_do_not(host: bytes) -> None:
+    assert status_of(("127.0.0.1", 5), host=host) == 403
+
+
+def test_a_unix_socket_passes_and_a_closed_connection_does_not() -> None:
+    assert status_of(None, ("/run/llmfw.sock", None)) == 200
+    assert status_of(None) == 403
+    assert status_of(None, None) == 403

@@ -1,0 +1,90 @@
+"""Policies that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llmfw.core.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.testing import SchedulePolicyTests
+
+
+class ByArrival(SchedulePolicy):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order.by(waiting.arrival)
+
+
+class OrdersOnlyAsManyAsAreAdmitted(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order(super().order(waiting, figures).places[: figures.num_places])
+
+
+class NeedsAFirst(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order.by(waiting.arrival - waiting.arrival[0])
+
+
+class RanksInsteadOfPlaces(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order(np.sort(waiting.arrival))
+
+
+class SortsInPlace(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        order = super().order(waiting, figures)
+        waiting.arrival.sort()
+        return order
+
+
+class TakesTurns(ByArrival):
+    turn = 0
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        self.turn += 1
+        return Order(np.roll(super().order(waiting, figures).places, self.turn))
+
+
+class AsTheyLie(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        return Order(np.arange(len(waiting)))
+
+
+class RetractsTheNewestOnly(ByArrival):
+    def retraction_order(self, running: Running, figures: Figures) -> Places:
+        return running.arrival.argsort()[-1:]
+
+
+class LetsThoseWhoWaitGiveWay(ByArrival):
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        return waiting.arrival.argsort()
+
+
+class LooksAtEachForEach(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        ranks = [np.sort(waiting.arrival).searchsorted(arrival) for arrival in waiting.arrival]
+        return Order.by(np.array(ranks, dtype=np.int64))
+
+
+class ReadsIdsAsNumbers(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        numbers = [int(waiting.request(place).id) for place in range(len(waiting))]
+        return Order.by(np.array(numbers, dtype=np.int64))
+
+
+class OfKind(SchedulePolicyTests):
+    kind: type[SchedulePolicy]
+
+    @pytest.fixture
+    def policy(self) -> SchedulePolicy:
+        return self.kind(self.kind.Options())
+
+
+def test_class(kind: type[SchedulePolicy]) -> Any:
+    """Return a test class for a policy."""
+    return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
+
+
+for _kind in ByArrival.__subclasses__():
+    globals()[f"Test{_kind.__name__}"] = test_class(_kind)

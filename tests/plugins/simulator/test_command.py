@@ -1,0 +1,186 @@
+"""`llmfw simulate`: what it prints, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.plugins.simulator.profile import load_profile
+from llmfw.plugins.simulator.profiles import NAMED
+
+from .traces import line, many, write
+
+FIGURES = {
+    "hit_rate",
+    "ttft_p50_ms",
+    "ttft_p99_ms",
+    "itl_p50_ms",
+    "itl_p99_ms",
+    "output_tok_s",
+    "retractions",
+    "longest_wait_s",
+    "fairness",
+}
+BESIDE = {"policy", "settings", "requests", "refused", "makespan_s", "most_overtaken"}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write(tmp_path / "trace.jsonl", many(40))
+
+
+@pytest.fixture
+def simulate() -> Callable[..., Result]:
+    """Return a function that runs `llmfw simulate` with the given arguments."""
+    return lambda *arguments: CliRunner().invoke(build_cli(), ["simulate", *map(str, arguments)])
+
+
+def test_json_is_one_object_a_policy_with_these_fields(simulate, trace):
+    shown = simulate(trace, "--policy", "fcfs", "--policy", "lpm", "--json", "--speed", "50")
+    found = [json.loads(text) for text in shown.stdout.splitlines()]
+    assert [each["policy"] for each in found] == ["fcfs", "lpm"]
+    assert all(each.keys() == FIGURES | BESIDE for each in found)
+    assert found[0]["requests"] == 40
+    assert found[0]["settings"]["speed"] == 50
+
+
+def test_the_same_command_prints_the_same(simulate, trace):
+    arguments = (trace, "--json", "--kv-tokens", "640", "--chunk", "64", "--replicas", "2", "--speed", "1000")
+    assert simulate(*arguments).stdout == simulate(*arguments).stdout
+
+
+def test_the_table_has_a_row_for_each_policy_and_says_what_was_refused(simulate, tmp_path):
+    path = write(tmp_path / "t.jsonl", [line(0, [1, 2], 2), line(1, list(range(50)), 2)])
+    shown = simulate(path, "--policy", "fcfs", "--policy", "lpm", "--kv-tokens", "64", "--infinite")
+    first_words = [text.split()[0] for text in shown.stdout.splitlines() if text.strip(" ─")]
+    assert first_words == ["policy", "fcfs", "lpm", "Hit", "1"]
+    assert "Hit rate of an infinite cache: 0.000\n1 of 2 requests are larger" in shown.stdout
+
+
+def test_the_infinite_bound_is_in_the_json_if_asked(simulate, trace):
+    (found,) = [json.loads(text) for text in simulate(trace, "--json", "--infinite").stdout.splitlines()]
+    assert found["hit_rate"] <= found["infinite_hit_rate"] < 1
+
+
+def test_the_first_requests_can_be_replayed_alone(simulate, trace):
+    assert json.loads(simulate(trace, "--limit", "7", "--json").stdout)["requests"] == 7
+
+
+def test_a_policy_of_another_package_has_its_own_options(simulate, trace, install_plugin):
+    folder = install_plugin(
+        "stack",
+        "@hookimpl\ndef register_schedule_policies(register):\n    register('lifo', 'lifo_policy:Lifo')\n",
+    )
+    (folder / "lifo_policy.py").write_text(
+        "from llmfw.core.policy import Order, SchedulePolicy\n"
+        "class Lifo(SchedulePolicy):\n"
+        "    class Options(SchedulePolicy.Options, frozen=True):\n"
+        "        reverse: bool = True\n"
+        "    def order(self, waiting, figures):\n"
+        "        return Order.by(-waiting.arrival if self.options.reverse else waiting.arrival)\n"
+    )
+    policies = ("--policy", "fcfs", "--policy", "lifo", "--policy", "lifo:reverse=false")
+    shown = simulate(trace, *policies, "--json", "--speed", "1e6", "--max-running", 4)
+    fcfs, lifo, fifo = (json.loads(text) for text in shown.stdout.splitlines())
+    assert (fcfs["most_overtaken"], fifo["most_overtaken"]) == (0, 0)
+    assert lifo["most_overtaken"] > 20
+    shown = simulate(trace, "--policy", "lifo", "-o", "policy.reverse=false", "--json", "--speed", "1e6")
+    assert json.loads(shown.stdout)["most_overtaken"] == 0
+
+
+def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plugin):
+    folder = install_plugin(
+        "broken",
+        "@hookimpl\ndef register_schedule_policies(register):\n    register('bad', 'bad_policy:Bad')\n",
+    )
+    (folder / "bad_policy.py").write_text(
+        "from llmfw.core.policy import Order, SchedulePolicy\n"
+        "class Bad(SchedulePolicy):\n"
+        "    def order(self, waiting, figures):\n"
+        "        return Order(waiting.arrival[:0])\n"
+    )
+    shown = simulate(trace, "--policy", "bad", "--json")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "policy 'bad' failed: order() returned 0 places for 1 requests" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--eviction", "fifo"], "no eviction rule is called 'fifo'"),
+        (["--policy", "fastest"], "unknown policy 'fastest'; known: "),
+        (["--policy", "fcfs:speed=3"], "policy 'fcfs' has no option 'speed'"),
+        (["--policy", "fcfs:speed"], "'speed' is not key=value"),
+        (["-o", "policy.speed=3", "--policy", "fcfs"], "policy 'fcfs' has no option 'speed'"),
+        (["--profile", "nothing"], "there is no profile 'nothing', nor a file of that name"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_exit_1(simulate, trace, arguments, told):
+    shown = simulate(trace, *arguments)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert len(shown.stderr.splitlines()) == 1
+    assert told in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give a TRACE to replay, or --fit MODEL"),
+        (["--fit", "demo"], "--fit MODEL and --save FILE go together"),
+        (["t.jsonl", "--fit", "demo", "--save", "p"], "--fit takes no trace"),
+        (["--chunk", "3", "--fit", "demo", "--save", "p"], "--fit takes no --chunk"),
+        (["t.jsonl", "-o", "speed=3"], "'speed=3' is not policy.key=value"),
+        (["t.jsonl", "-o", "policy.a=1", "-o", "policy.a=2"], "'policy.a' is given twice"),
+    ],
+)
+def test_a_command_line_that_means_nothing_is_a_usage_error(simulate, arguments, told):
+    shown = simulate(*arguments)
+    assert shown.exit_code == 2
+    assert told in shown.stderr
+
+
+def test_a_trace_that_is_not_there_is_named(simulate, tmp_path):
+    shown = simulate(tmp_path / "none.jsonl")
+    assert (shown.exit_code, shown.stderr) == (
+        1,
+        f"Error: {tmp_path / 'none.jsonl'} cannot be read: No such file or directory\n",
+    )
+
+
+def test_the_help_names_the_profiles(simulate):
+    assert all(name in simulate("--help").stdout for name in NAMED)
+
+
+def test_a_picture_is_written(simulate, trace, tmp_path):
+    pytest.importorskip("matplotlib")
+    shown = simulate(trace, "--policy", "fcfs", "--policy", "lpm", "--plot", tmp_path / "p.png")
+    assert shown.exit_code == 0, shown.output
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_a_picture_is_refused_before_anything_is_replayed(simulate, trace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    shown = simulate(trace, "--plot", "p.png")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "pip install 'llmfw[plot]'" in shown.stderr
+
+
+@pytest.mark.slow
+def test_a_model_is_measured_and_its_profile_can_be_used(simulate, trace, tmp_path, monkeypatch):
+    from llmfw.plugins.simulator import measure
+
+    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure, "LONG_S", 0.01)
+    shown = simulate("--fit", "demo", "--save", tmp_path / "demo.json")
+    assert shown.exit_code == 0, shown.output
+    profile = load_profile(tmp_path / "demo.json")
+    assert profile.name == "demo"
+    assert profile.host > 0
+    shown = simulate(trace, "--profile", tmp_path / "demo.json", "--json")
+    assert json.loads(shown.stdout)["settings"]["profile"] == str(tmp_path / "demo.json")

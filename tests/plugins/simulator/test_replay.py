@@ -1,0 +1,175 @@
+"""Requests go through the real scheduler in virtual time, and what happens to them is what the trace asks for."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from llmfw.plugins.policies.lpm import LPM
+from llmfw.plugins.simulator.bounds import infinite_hit_rate
+from llmfw.plugins.simulator.figures import figures_of
+from llmfw.plugins.simulator.ledger import Ledger
+from llmfw.plugins.simulator.replica import EngineSettings
+from llmfw.plugins.simulator.routers import ROUTERS
+
+from .traces import ENGINE, FLAT, line, many, read, replayed
+
+
+def test_a_request_alone_has_the_times_that_its_steps_take(tmp_path):
+    trace = read(tmp_path, [line(0, list(range(9)), 3)])  # 144 tokens in chunks of 64: three steps
+    ledger = replayed(trace)
+    assert (ledger.begun[0], ledger.first[0], ledger.last[0]) == (0, 3, 5)
+    assert ledger.gaps.tolist() == [1, 1]
+
+
+def test_a_request_that_comes_during_a_step_waits_for_its_end(tmp_path):
+    ledger = replayed(read(tmp_path, [line(0, [1], 5), line(1500, [2], 1), line(2000, [3], 1)]))
+    assert ledger.begun.tolist() == [0, 2, 2]  # what comes at the very end of a step is seen
+
+
+def test_what_the_first_has_computed_the_second_finds(tmp_path):
+    trace = read(tmp_path, [line(0, [1, 2, 3], 1), line(5000, [1, 2, 4], 1), line(9000, [1, 2], 1)])
+    assert replayed(trace).cached.tolist() == [0, 32, 16]  # of the last one, its last page is computed
+
+
+def test_known_answers_are_found_by_the_next_turn(tmp_path):
+    turns = [line(0, [1], 20, output_hash_ids=[2, 3]), line(60_000, [1, 2, 4], 1)]
+    assert replayed(read(tmp_path, turns)).cached.tolist() == [0, 32]
+
+
+def test_salts_share_nothing(tmp_path):
+    trace = read(tmp_path, [line(0, [1, 2], 1), line(5000, [1, 2], 1, cache_salt="other")])
+    assert replayed(trace).cached.tolist() == [0, 0]
+
+
+def test_an_output_ends_where_the_trace_says_and_not_where_the_client_allowed(tmp_path):
+    ledger = replayed(read(tmp_path, [line(0, [1], 3, max_tokens=50), line(0, [2], 3)]))
+    assert ledger.last.tolist() == [3, 3]
+
+
+def test_requests_larger_than_the_storage_are_refused_and_counted(tmp_path):
+    trace = read(
+        tmp_path, [line(0, list(range(300)), 1), line(0, [1], 4000, max_tokens=5000), line(0, [1], 2)]
+    )
+    ledger = replayed(trace)
+    assert ledger.served.tolist() == [False, False, True]
+    assert figures_of(ledger, trace, FLAT, 64)["refused"] == 2
+
+
+def test_a_faster_trace_is_the_same_requests_closer_together(tmp_path):
+    trace = read(tmp_path, [line(0, [1], 1), line(10_000, [2], 1)])
+    assert replayed(trace, speed=4.0).arrived.tolist() == [0, 2.5]
+
+
+def test_http_takes_its_time_before_the_first_token(tmp_path):
+    ledger = replayed(
+        read(tmp_path, [line(0, [1], 2)]), profile=msgspec.structs.replace(FLAT, per_request=0.5)
+    )
+    assert (ledger.arrived[0], ledger.first[0], ledger.last[0]) == (0, 1.5, 2.5)
+
+
+def test_overlapped_the_host_is_hidden_and_new_requests_wait_one_step_more(tmp_path):
+    trace = read(tmp_path, [line(0, [1], 9), line(1500, [2], 1)])
+    ledger = replayed(trace, profile=msgspec.structs.replace(FLAT, points=[(0, 1.0), (1, 1.0)], overlap=True))
+    assert ledger.last[0] == 9  # not 18
+    assert ledger.first[1] == 4  # planned at 2, when the step from 2 to 3 had been planned already
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kv_tokens", [160, 480, 4096])
+def test_every_request_gets_all_its_tokens_however_little_room_there_is(tmp_path, kv_tokens, overlap):
+    trace = read(tmp_path, many(60))
+    profile = msgspec.structs.replace(FLAT, overlap=overlap, points=[(0, 1.0), (1, 1.0)])
+    ledger = replayed(trace, EngineSettings(kv_tokens, 16, 8, 64), profile=profile, speed=4.0)
+    assert ledger.served.all()
+    assert len(ledger.gaps) + len(trace) == sum(request.output_len for request in trace)
+    assert (ledger.begun >= ledger.arrived).all()
+    assert (ledger.first > ledger.begun).all()
+
+
+def test_little_room_leads_to_retractions_which_lose_nothing(tmp_path):
+    trace = read(tmp_path, [line(0, [i], 200) for i in range(8)])
+    ledger = replayed(trace, EngineSettings(800, 16, 8, 64))
+    assert ledger.num_retractions > 0
+    assert ledger.served.all()
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_the_same_input_gives_the_same_output_bit_for_bit(tmp_path, router):
+    trace = read(tmp_path, many(80))
+    runs = [
+        replayed(
+            trace,
+            EngineSettings(640, 16, 8, 64),
+            policy=LPM,
+            router=ROUTERS[router],
+            num_replicas=3,
+            speed=10.0,
+        )
+        for _ in range(2)
+    ]
+    for name in ("arrived", "begun", "first", "last", "cached", "replica", "gaps"):
+        assert getattr(runs[0], name).tobytes() == getattr(runs[1], name).tobytes()
+
+
+def test_hit_rates_stay_below_that_of_an_infinite_cache(tmp_path):
+    trace = read(tmp_path, many(100))
+    ledger = replayed(trace)
+    assert 0 < figures_of(ledger, trace, FLAT, 64)["hit_rate"] <= infinite_hit_rate(trace)
+
+
+def test_round_robin_takes_turns(tmp_path):
+    trace = read(tmp_path, [line(i, [i], 1) for i in range(6)])
+    assert replayed(trace, num_replicas=3).replica.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_the_load_router_takes_the_replica_with_the_fewest_tokens(tmp_path):
+    trace = read(
+        tmp_path, [line(0, list(range(20)), 1), line(0, [21], 1), line(0, [22], 1), line(0, [23], 1)]
+    )
+    assert replayed(trace, router=ROUTERS["load"], num_replicas=2).replica.tolist() == [0, 1, 1, 1]
+
+
+def test_the_prefix_router_goes_where_the_prefix_is_unless_all_do(tmp_path):
+    family = [
+        line(0, [1, 2, 3], 1),
+        line(0, [9, 8, 7], 1),
+        line(20_000, [1, 2, 4], 1),
+        line(40_000, [9, 8, 5], 1),
+    ]
+    trace = read(tmp_path, family)
+    assert replayed(trace, router=ROUTERS["prefix"], num_replicas=2).replica.tolist() == [0, 1, 0, 1]
+    crowd = [line(0, [1, 2, 3], 1), *(line(20_000, [1, 2, 3, i], 1) for i in range(4, 24))]
+    chosen = replayed(read(tmp_path, crowd), router=ROUTERS["prefix"], num_replicas=2).replica
+    assert 5 <= chosen.sum() <= 15
+
+
+def test_figures_are_those_of_a_hand_made_ledger(tmp_path):
+    trace = read(tmp_path, [line(0, [1, 2], 2, tenant=tenant) for tenant in "aab"])
+    ledger = Ledger(3)
+    for number in range(3):
+        ledger.arrived[number], ledger.replica[number] = 0.0, 0
+    for number, begun, cached, overtaken in [(1, 0.0, 8, 0), (2, 1.0, 16, 0), (0, 2.0, 0, 2)]:
+        ledger.begin(number, begun, cached, overtaken)
+        ledger.sampled(np.array([number]), begun + 1)
+    ledger.sampled(np.array([0, 1, 2]), 4.0)
+    figures = figures_of(ledger, trace, FLAT, 64)
+    assert figures["hit_rate"] == 24 / 96
+    assert (figures["ttft_p50_ms"], figures["itl_p50_ms"]) == (2000, 2000)
+    assert (figures["output_tok_s"], figures["makespan_s"]) == (1.5, 4.0)
+    assert (figures["longest_wait_s"], figures["most_overtaken"]) == (2.0, 2)
+    assert figures["fairness"] == 1.0  # both tenants took 4 s, where each alone takes 2
+
+
+def test_fairness_is_jains_index_of_the_tenants_slowdowns(tmp_path):
+    trace = read(tmp_path, [line(0, [1], 1, tenant="a"), line(0, [2], 3, tenant="b")])
+    ledger = replayed(trace, EngineSettings(4096, 16, 1, 64))  # b waits for a: slowdowns 1 and 4 / 3
+    expected = (1 + 4 / 3) ** 2 / (2 * (1 + 16 / 9))
+    assert figures_of(ledger, trace, FLAT, 64)["fairness"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_nothing_served_has_figures_too(tmp_path):
+    trace = read(tmp_path, [line(0, list(range(300)), 1)])
+    figures = figures_of(replayed(trace, ENGINE), trace, FLAT, 64)
+    assert (figures["refused"], figures["ttft_p50_ms"], figures["hit_rate"]) == (1, None, 0.0)
