@@ -67,7 +67,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: bool | None = None
     stream_interval: int = 1
     batch_share: float = 0.0
-    prefill_stretch: float = 1.6
+    prefill_stretch: float = 1.5
     max_queued_requests: int | None = None
     max_queued_tokens: int | None = None
     max_tenant_requests: int | None = None

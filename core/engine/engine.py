@@ -251,7 +251,7 @@ class Engine:
     def _schedule(self) -> BatchPlan:
         """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
         self._keeper.tick()
-        piece = self._piece_guard.largest()
+        piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
         plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
         while not (plan.sequences or self._launched) and self._scheduler.has_work:
             assert self._keeper.give_up(), "nothing runs, and nothing can"

@@ -18,6 +18,8 @@ LEAST_PIECE = 8  # so many tokens: a long prompt goes on, however slow the machi
 MOST_GROWTH = 2  # a piece is at most so many times as large as those that were measured
 ORDINARY_EVERY = 16  # after so many pieces one step goes without, to see what it takes now
 NUM_REMEMBERED = 5  # measured steps of a kind, whose median counts
+WORTH = 3  # a token of a piece takes at most so many times what one takes in a whole step of them
+WHOLE = 64  # tokens in a step, from which on it counts as one
 CONTEXT_UNIT = 1024  # contexts are told apart from so many tokens on, by powers of two
 
 
@@ -41,12 +43,19 @@ class PieceGuard:
         self._least = min(least, self._most)
         self._ordinary: dict[int, deque[float]] = {}  # seconds, by the bits of the number of sequences
         self._pieces: dict[int, deque[tuple[int, float]]] = {}  # sizes and seconds a token, by the context
+        self._whole: dict[int, float] = {}  # seconds a token where nothing decodes, by the context
         self._num_decoding = 1
         self._context = 0
         self._num_since_ordinary = 0
+        self._num_cut = 0
 
-    def largest(self) -> int | None:
-        """Return how many tokens of long prompts the next step may hold; None: any number. Asked once for each step."""
+    def largest(self, num_waiting: int = 0) -> int | None:
+        """Return how many tokens of long prompts the next step may hold; None: any number. Asked once for each step.
+
+        Args:
+            num_waiting: requests that wait. For each prompt that waits or is computed a step may take so much longer:
+                where many do, it is throughput that they need, and that those who stream gave up by coming together.
+        """
         if not self._stretch:
             return None
         ordinary = self._ordinary.get(self._num_decoding.bit_length())
@@ -58,10 +67,10 @@ class PieceGuard:
         known = self._pieces.get(level) or self._pieces.get(level - 1)
         if not ordinary or not known:
             return self._least
-        allowed = (self._stretch - 1) * median_low(ordinary)
+        allowed = (self._stretch - 1) * median_low(ordinary) * max(1, self._num_cut + num_waiting)
         grown = MOST_GROWTH * max(size for size, _ in known)
-        size = int(min(grown, allowed / max(_seconds_each(known), 1e-9)))
-        return max(self._least, min(size, self._most))
+        size = max(allowed / max(_seconds_each(known), 1e-9), self._worth(level, known))
+        return max(self._least, int(min(size, grown, self._most)))
 
     def learn(self, plan: BatchPlan, seconds: float) -> None:
         """Take note of what a step took, without waiting for the one before it."""
@@ -69,9 +78,12 @@ class PieceGuard:
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, int(plan.samples.sum()))
         cut = [p for p in prompts if not p.samples]
+        self._num_cut = len(cut)
         if cut:
             self._context = max(p.start for p in cut)
         if not num_decoding:
+            if len(prompts) == len(cut) == 1 and cut[0].count >= WHOLE:
+                self._whole[_level(cut[0].start)] = seconds / cut[0].count
             return
         ordinary = self._ordinary.setdefault(num_decoding.bit_length(), deque(maxlen=NUM_REMEMBERED))
         if not prompts:
@@ -85,6 +97,14 @@ class PieceGuard:
             each = (seconds - usual) / cut[0].count
             pieces = self._pieces.setdefault(_level(cut[0].start), deque(maxlen=NUM_REMEMBERED))
             pieces.append((cut[0].count, each))
+
+    def _worth(self, level: int, known: Sequence[tuple[int, float]]) -> float:
+        """Return from which size on a piece is worth its step: what it costs to have one at all is shared by its tokens."""
+        whole = self._whole.get(level) or self._whole.get(level - 1)
+        if whole is None:
+            return 0.0
+        size = median_low(size for size, _ in known)
+        return size * (_seconds_each(known) - whole) / ((WORTH - 1) * whole)
 
 
 def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:

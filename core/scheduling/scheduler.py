@@ -42,6 +42,10 @@ from .step_planner import StepPlanner
 from .tenants import PROMPT_WEIGHT, Tenants
 from .trace import DecisionTrace
 
+PUBLISHED_AT_ONCE = 512
+"""Of a prompt in pieces at least so many tokens go to the cache at once, but for the last ones: a node for each small
+piece would make a chain of thousands, which each further piece has to walk along."""
+
 
 class Scheduler:
     """Waiting and running sequences.
@@ -178,7 +182,8 @@ class Scheduler:
             if p.seq.status is Status.FINISHED:
                 continue
             if p.seq.status is Status.RUNNING:
-                self._pages.publish(p.seq, p.end)
+                if p.samples or p.end - self._pages.num_shared_tokens(p.seq) >= PUBLISHED_AT_ONCE:
+                    self._pages.publish(p.seq, p.end)
                 if p.samples:
                     self._pages.unwatch(p.seq)
             if p.seq.prompt_logprobs is not None and (records := result.prompt_logprobs.get(p.seq.id)):

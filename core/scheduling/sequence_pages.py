@@ -164,6 +164,10 @@ class SequencePages:
             node = node.parent
         return count * self.page_size
 
+    def num_shared_tokens(self, seq: SequenceState) -> int:
+        """Return of how many of a running sequence's tokens the pages are the cache's."""
+        return seq.num_shared_pages * self.page_size
+
     def publish(self, seq: SequenceState, num_tokens: int) -> None:
         """Give the full pages of a sequence's first `num_tokens` tokens, which are computed, to the cache."""
         num_full = num_tokens // self.page_size

@@ -95,10 +95,10 @@ class StepPlanner:
             may_be_empty: a launched step is not committed yet.
         """
         draft = Draft(self._table)
-        self._fill(self._live, self._whole, piece, draft)
+        left = self._fill(self._live, self._whole, piece, draft)
         limits = self._beside(draft) if self._live.is_open else alone or self._whole
         if limits.places and self._deferrable.is_open:
-            self._fill(self._deferrable, limits, piece if draft.has_decoding else None, draft)
+            self._fill(self._deferrable, limits, left, draft)
         if draft.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, draft)
         return draft.launch()
@@ -116,8 +116,8 @@ class StepPlanner:
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)
         return replace(self._share, tokens=tokens)
 
-    def _fill(self, lane: Lane, limits: Limits, piece: int | None, draft: Draft) -> None:
-        """Plan the next tokens of what runs already, and let others run."""
+    def _fill(self, lane: Lane, limits: Limits, piece: int | None, draft: Draft) -> int | None:
+        """Plan the next tokens of what runs already, and let others run; return what is left of the piece."""
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         rest = _Rest(limits, limits.tokens - limits.tokens_per_place * len(decoding), piece)
@@ -129,11 +129,11 @@ class StepPlanner:
         for seq, count in pieces.items():
             if self._pages.extend(seq, seq.num_computed + count):
                 draft.add_piece(seq, count)
-        if has_retracted:
-            return
-        if len(decoding) or pieces:
-            lane.ratio.decay()
-        self._admit(lane, rest, draft)
+        if not has_retracted:
+            if len(decoding) or pieces:
+                lane.ratio.decay()
+            self._admit(lane, rest, draft)
+        return rest.piece
 
     def _has_short(self, lane: Lane) -> bool:
         """Return whether one waits that fits into a step: it goes past a long one that runs or comes before it."""

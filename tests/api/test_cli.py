@@ -72,6 +72,7 @@ FLAGS = {
     "--batch-store memory": ("batch_store", "memory"),
     "--batch-share 0.25": ("batch_share", 0.25),
     "--eviction lfu": ("eviction", "lfu"),
+    "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),
     "--response-store-mb 5": ("response_store_mb", 5),

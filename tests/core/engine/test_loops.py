@@ -93,7 +93,7 @@ def draw_settings(rng: random.Random) -> dict[str, Any]:
         "max_running_requests": rng.choice([2, 32]),
         "disable_radix_cache": rng.random() < 0.2,
         "batch_share": rng.choice([0.0, 0.5]),
-        "prefill_stretch": rng.choice([0.0, 1.6]),
+        "prefill_stretch": rng.choice([0.0, 1.5]),
         "schedule_conservativeness": rng.choice([0.05, 1.0]),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import deque
 
 import pytest
@@ -13,7 +14,7 @@ from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.plan import BatchPlan, PlannedSequence
 from llmfw.core.scheduling.sequence import SequenceState
 
-STRETCH = 1.6
+STRETCH = 1.5
 SEQ = SequenceState(Request(id="a", prompt=[1], sampling=SamplingParams(max_tokens=5)), 0)
 LONG = 100_000
 
@@ -23,14 +24,24 @@ class Machine:
     each of its tokens, and for each of its tokens and each that is there already, which also cost time to read.
 
     Args:
+        fixed: what any piece takes besides.
         late: so many steps run before one is learned of.
     """
 
     def __init__(
-        self, base: float, token: float, pair: float, read: float = 0.0, *, noise: float = 0.0, late: int = 0
+        self,
+        base: float,
+        token: float,
+        pair: float,
+        read: float = 0.0,
+        *,
+        fixed: float = 0.0,
+        noise: float = 0.0,
+        late: int = 0,
     ) -> None:
         self.guard = PieceGuard(8192, stretch=STRETCH)
         self.base, self.token, self.pair, self.read, self.noise = base, token, pair, read, noise
+        self.fixed = fixed
         self.rng = random.Random(0)
         self.launched: deque[tuple[BatchPlan, float]] = deque()
         self.late = late
@@ -45,7 +56,7 @@ class Machine:
                 PlannedSequence(SEQ, 0, context, piece, samples=samples, is_new=False, is_prefill=True)
             )
         seconds = self.ordinary(num_decoding) + piece * (self.token + self.pair * context)
-        seconds += self.read * context if piece else 0.0
+        seconds += self.read * context + self.fixed if piece else 0.0
         seconds *= 1 + self.noise * self.rng.random()
         self.launched.append((BatchPlan.of(parts), seconds))
         if len(self.launched) > self.late:
@@ -117,7 +128,8 @@ def test_pieces_follow_a_machine_that_gets_slower_or_faster() -> None:
     for factor in (4, 1 / 4):
         machine.base *= factor
         steps = machine.prefill(8, 60_000)
-        assert max(seconds for _, seconds in steps[1:]) < 1.1 * STRETCH * machine.ordinary(8)
+        too_long = [seconds for _, seconds in steps if seconds > 1.1 * STRETCH * machine.ordinary(8)]
+        assert len(too_long) <= 1  # the first one
         assert max(seconds for _, seconds in steps[-9:]) > 0.9 * STRETCH * machine.ordinary(8)
 
 
@@ -140,6 +152,12 @@ def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> 
     )
 
 
+def test_where_many_prompts_wait_they_get_so_much_more_of_a_step() -> None:
+    machine = Machine(0.01, 1e-4, 0.0)
+    usual = machine.prefill(8, 20_000)[-2][0]
+    assert machine.guard.largest(1) == pytest.approx(2 * usual, rel=0.2)  # grows to twice what was measured
+
+
 def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
@@ -149,6 +167,20 @@ def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None
     machine.token = 1e-4
     machine.step(8, usual, 10_000)
     assert machine.guard.largest() == pytest.approx(usual, rel=0.2)
+
+
+@pytest.mark.parametrize("fixed", [0.005, 0.05])
+def test_where_any_piece_takes_long_it_is_large_enough_to_be_worth_it(fixed: float) -> None:
+    machine = Machine(0.01, 1e-4, 0.0, fixed=fixed)
+    for context in range(0, LONG, 512):
+        machine.step(0, 512, context)
+    steps = machine.prefill(2, LONG)
+    typical = statistics.median_low(size for size, _ in steps)
+    # A token takes at most three times what it takes in a whole step, so the time is at most half as much again.
+    assert (fixed + 1e-4 * typical) / typical < 1.1 * 3 * ((0.01 + fixed) / 512 + 1e-4)
+    assert statistics.median(s for _, s in steps) < 1.1 * max(
+        STRETCH * machine.ordinary(2), 0.01 + 1.5 * fixed
+    )
 
 
 def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
