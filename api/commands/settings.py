@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import click
 
-from llmfw.core.scheduling.eviction import EVICTIONS
+from llmfw.core.cache.eviction import EVICTIONS
 
 from .params import (
     ApiKey,

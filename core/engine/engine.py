@@ -20,6 +20,11 @@ from collections.abc import Callable
 import msgspec
 import torch
 
+from ..cache.eviction import find_eviction
+from ..cache.keeper import CacheKeeper
+from ..cache.kv_pool import KVPool
+from ..cache.prefix_cache import NoPrefixCache
+from ..cache.radix_cache import RadixCache
 from ..config import EngineConfig
 from ..control import Answer, Command
 from ..errors import RequestError
@@ -29,15 +34,10 @@ from ..reception.reception import Reception
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
-from ..scheduling.cache_keeper import CacheKeeper
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
-from ..scheduling.eviction import find_eviction
-from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
-from ..scheduling.prefix_cache import NoPrefixCache
-from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from tables import write_between
 
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.radix_cache import RadixCache
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.admission import NewTokenRatio
-from llmfw.core.scheduling.kv_pool import KVPool
 from llmfw.core.scheduling.plan import StepResult
-from llmfw.core.scheduling.radix_cache import RadixCache
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence_pages import SequencePages
 from llmfw.plugins.policies.lpm import LPM

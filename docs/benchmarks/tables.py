@@ -44,6 +44,7 @@ def write_tables(data: Path, page: Path) -> None:
     Raises:
         ValueError: as `split_page`.
     """
+    split_page(page)
     link = os.path.relpath(data.resolve(), page.resolve().parent)
     text = tables(json.loads(data.read_text(encoding="utf-8")))
     text += f"\n\nEvery turn, with its share of the CPU: [{data.name}]({link})."
