@@ -31,6 +31,7 @@ from ..errors import RequestError
 from ..grammar import Grammar
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
+from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
@@ -55,7 +56,6 @@ from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .randomness import derive_seed
 from .recorder import Recorder
-from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog
 from .token_mask import MaskFiller
