@@ -101,20 +101,20 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
-        *openapi_routes(needs_key=config.api_key is not None),
+        *openapi_routes(needs_key=bool(config.api_key)),
     ]
 
 
 def _guarded(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """Put around an application what holds for every request."""
-    guarded = app if config.api_key is None else ApiKey(app, config.api_key, {HEALTH_PATH})
+    guarded = ApiKey(app, config.api_key, {HEALTH_PATH}) if config.api_key else app
     return RequestId(AdminPaths(guarded, _for_admins(app, config)))
 
 
 def _for_admins(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """Put around an application what holds for an administrator's requests: there is always something."""
-    key = config.admin_api_key or config.api_key
-    return FromThisMachine(app) if key is None else ApiKey(app, key, ())
+    keys = (("", config.admin_api_key),) if config.admin_api_key else config.api_key
+    return ApiKey(app, keys, ()) if keys else FromThisMachine(app)
 
 
 def _import_route(plugin: str, path: str) -> Any:

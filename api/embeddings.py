@@ -16,6 +16,7 @@ from llmfw.core.request import EmbedRequest
 
 from .generation import Generator
 from .schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
+from .terms import tenant_of
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
@@ -45,7 +46,11 @@ class EmbeddingService:
         for name, prompt in zip(names, prompts, strict=True):
             self._check_prompt(name, prompt)
         request = EmbedRequest(
-            id=f"embd-{uuid.uuid4().hex}", prompts=list(prompts), dimensions=body.dimensions
+            id=f"embd-{uuid.uuid4().hex}",
+            prompts=list(prompts),
+            dimensions=body.dimensions,
+            tenant=tenant_of(body.user),
+            timeout_s=body.timeout,
         )
         vectors = await self._generator.client.embed(request)
         as_text = body.encoding_format == "base64"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import msgspec
@@ -12,14 +13,17 @@ from litestar.types import ExceptionHandlersMap
 
 from llmfw.core.errors import (
     ConflictError,
+    DeadlineError,
     EngineDeadError,
     EngineError,
     LLMFWError,
     ModelNotFoundError,
     NotFoundError,
+    OverloadedError,
     RequestError,
     StorageError,
     StorageFullError,
+    TenantLimitError,
     TooLargeError,
 )
 
@@ -35,6 +39,9 @@ STATUS: dict[type[LLMFWError], int] = {
     RequestError: 400,
     StorageFullError: 507,
     StorageError: 503,
+    TenantLimitError: 429,
+    OverloadedError: 503,
+    DeadlineError: 408,
     EngineDeadError: 503,
     EngineError: 500,
 }
@@ -43,7 +50,7 @@ STATUS: dict[type[LLMFWError], int] = {
 MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
 
 NO_RETRY = {"x-should-retry": "false"}
-"""SDKs repeat a request after any status from 500 up, and after 409, unless told that it is of no use."""
+"""SDKs repeat a request after any status from 500 up, and after 408 and 409, unless told that it is of no use."""
 
 RETRY_SOON = {"retry-after": "1"}
 
@@ -69,6 +76,12 @@ def body_of(error: Exception) -> ErrorBody:
     elif isinstance(error, StorageError):
         code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
         detail = ErrorDetail(message=str(error), type="server_error", code=code)
+    elif isinstance(error, TenantLimitError):
+        detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
+    elif isinstance(error, OverloadedError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="overloaded")
+    elif isinstance(error, DeadlineError):
+        detail = ErrorDetail(message=str(error), type="timeout_error", code="request_timeout")
     elif isinstance(error, LLMFWError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
     elif isinstance(error, HTTPException):
@@ -116,7 +129,9 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
         return RETRY_SOON
     if isinstance(error, ConflictError):
         return RETRY_SOON if error.passing else NO_RETRY
-    return NO_RETRY if status >= 500 else {}
+    if isinstance(error, OverloadedError):
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    return NO_RETRY if status >= 500 or isinstance(error, DeadlineError) else {}
 
 
 def log_unexpected(error: Exception, where: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
@@ -30,10 +31,12 @@ from llmfw.core.request import (
     SamplingParams,
     Thinking,
     TokenEvent,
+    Wait,
 )
 from llmfw.core.tokenizer import Tokenizer
 
 from .grammar_check import GrammarChecker
+from .terms import Terms
 from .text_stream import Delta, TextStream
 
 MakeText = Callable[[Sequence[int]], TextStream]
@@ -56,14 +59,16 @@ class Choice:
         index: among the choices of its generation.
         request: as the engine gets it.
         text: what came of it so far; has a finish reason at the end.
+        wait: while nothing came and the engine tells how long it may take.
     """
 
-    __slots__ = ("index", "request", "text")
+    __slots__ = ("index", "request", "text", "wait")
 
     def __init__(self, index: int, request: Request, text: TextStream) -> None:
         self.index = index
         self.request = request
         self.text = text
+        self.wait: Wait | None = None
 
 
 class Generation:
@@ -89,10 +94,11 @@ class Generation:
     def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
-        Closing the iterator before its end aborts what still runs.
+        Closing the iterator before its end aborts what still runs. Of choices that are told of their waiting nothing is
+        yielded before the engine has accepted all.
 
         Raises:
-            EngineError: as `EngineClient.generate`.
+            LLMFWError: as `EngineClient.generate`; what runs of the other choices is aborted.
         """
         return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
@@ -130,13 +136,19 @@ class Generation:
 
         running = {choice.index: asyncio.create_task(pump(choice)) for choice in self.choices}
         tasks = list(running.values())
+        unheard = {choice.index for choice in self.choices if choice.request.tell_wait}
+        held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
         try:
             while running:
-                choice, item = await queue.get()
+                choice, item = await queue.get() if unheard or not held else held.popleft()
                 if choice.index not in running:
                     continue  # came after the text had ended
                 if isinstance(item, Exception):
                     raise item
+                if unheard:
+                    unheard.discard(choice.index)
+                    held.append((choice, item))
+                    continue
                 deltas = None if item is None else _feed(choice, item)
                 if deltas is None or choice.text.finish_reason is not None:
                     running.pop(choice.index).cancel()
@@ -151,7 +163,8 @@ class Generation:
 def _feed(choice: Choice, event: TokenEvent) -> Sequence[Delta]:
     if event.finish_reason is FinishReason.ABORT:
         raise EngineError("the request was aborted")
-    return choice.text.feed(event)
+    choice.wait = event.wait
+    return () if event.wait is not None else choice.text.feed(event)
 
 
 class Generator:
@@ -243,6 +256,7 @@ class Generator:
         *,
         n: int = 1,
         priority: int = 0,
+        terms: Terms | None = None,
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
@@ -250,6 +264,7 @@ class Generator:
 
         Args:
             prefix: of the id.
+            terms: how each choice is served beside others.
             output: what else is asked of each choice; the prompt's log probabilities only of a prompt's first one.
             max_tokens_param: how the client calls `max_tokens`.
 
@@ -257,7 +272,7 @@ class Generator:
             RequestError: a prompt is empty, does not fit, or a token id is none of the model's.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
-        output = output or Output()
+        output, terms = output or Output(), terms or Terms()
         ignore_eos = sampling.ignore_eos and output.grammar is None
         eos = () if ignore_eos else self.tokenizer.eos_token_ids
         self._check_token_ids("stop_token_ids", sampling.stop_token_ids)
@@ -277,6 +292,10 @@ class Generator:
                     prompt_logprobs=output.prompt_logprobs if i == 0 else None,
                     grammar=output.grammar,
                     thinking=output.thinking,
+                    tenant=terms.tenant,
+                    cache_salt=terms.cache_salt,
+                    timeout_s=terms.timeout_s,
+                    tell_wait=terms.tell_wait,
                 )
                 choices.append(Choice(index, request, make_text(prompt)))
         return Generation(id, self.client, choices)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hmac
 import re
 import uuid
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Sequence
 
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from .schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from .schemas.errors import ErrorBody, ErrorDetail
+from .terms import key_name
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
 
@@ -50,30 +51,39 @@ class RequestId:
 
 
 class ApiKey:
-    """Refuses every connection without the key, but for the public paths.
+    """Refuses every connection without a key, but for the public paths; notes the key's name in `terms.key_name`.
 
     Args:
-        key: as in `Authorization: Bearer <key>`, or `x-api-key: <key>` as Anthropic's clients send it.
+        keys: (name, key), as in `Authorization: Bearer <key>`, or `x-api-key: <key>` as Anthropic's clients send it.
         public: paths for everyone.
     """
 
-    def __init__(self, app: ASGIApp, key: str, public: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[tuple[str, str]], public: Collection[str]) -> None:
         self._app = app
-        self._key = key.encode()
+        self._keys = [(name, key.encode()) for name, key in keys]
         self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        if kind == "lifespan" or scope["path"] in self._public or self._has_key(scope):
+        if kind == "lifespan" or scope["path"] in self._public:
+            await self._app(scope, receive, send)
+        elif names := self._names(scope):
+            key_name.set(names[0])  # each connection is handled in a context of its own
             await self._app(scope, receive, send)
         elif kind == "http":
             await _send_401(send, scope["path"], bool(_given_keys(scope)))
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
 
-    def _has_key(self, scope: Scope) -> bool:
-        return any(hmac.compare_digest(key, self._key) for key in _given_keys(scope))
+    def _names(self, scope: Scope) -> list[str]:
+        """Return the names of the keys that a request has. Each is compared with each: the time tells nothing."""
+        return [
+            name
+            for given in _given_keys(scope)
+            for name, key in self._keys
+            if hmac.compare_digest(given, key)
+        ]
 
 
 def _given_keys(scope: Scope) -> list[bytes]:

@@ -133,11 +133,10 @@ class _Serving:
 
 
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return all settings on one line, the API key hidden."""
+    """Return all settings on one line, the API keys hidden."""
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     for name in ("api_key", "admin_api_key"):
-        if values[name] is not None:
-            values[name] = "***"
+        values[name] = "***" if values[name] else None
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 import msgspec
 from litestar.types import Receive, Scope, Send
 
+from llmfw.core.request import Wait
+
 from .errors import body_of, log_unexpected
 
 DONE = b"data: [DONE]\n\n"
@@ -26,6 +28,16 @@ def frame(payload: bytes) -> bytes:
     return b"data: %b\n\n" % payload
 
 
+def comment_on(wait: Wait | None) -> bytes:
+    """Return the comment that tells of a choice's waiting; nothing if it does not wait."""
+    if wait is None:
+        return b""
+    if wait.num_ahead == 0 and wait.seconds == 0:
+        return b": admitted, the prompt is being computed\n\n"
+    about = "" if wait.seconds is None else f", about {wait.seconds:.1f} s"
+    return f": waiting, {wait.num_ahead} ahead{about}\n\n".encode()
+
+
 def error_frame(error: Exception) -> bytes:
     """Return the event that tells a client of a failure in mid-stream."""
     return frame(_encoder.encode(body_of(error)))
@@ -35,13 +47,21 @@ class EventStreamResponse:
     """An ASGI response that sends frames as they come, ends when the client goes, and keeps quiet streams alive.
 
     Args:
-        frames: is closed at the end, also when the client goes; an error of it becomes an error frame.
+        frames: is closed at the end, also when the client goes; an error of it becomes an error frame. Empty ones are
+            not sent.
         headers: in addition to those of any event stream.
+        first: a frame that was taken from them already.
     """
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str] | None = None,
+        first: bytes = b"",
+    ) -> None:
         self._frames = frames
         self._headers = headers or {}
+        self._first = first
         self._quiet = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +79,11 @@ class EventStreamResponse:
     async def _send_all(self, send: Send) -> None:
         async with contextlib.aclosing(self._frames) as frames:
             try:
+                if self._first:
+                    await send({"type": "http.response.body", "body": self._first, "more_body": True})
                 async for data in frames:
+                    if not data:
+                        continue
                     self._quiet = False
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:  # noqa: BLE001 - whatever it is, the client is told

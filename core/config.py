@@ -86,6 +86,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the API process.
 
     Attributes:
+        api_key: (name, key) pairs, one of which clients must send; none: no key is asked for. A named key's requests are
+            those of the tenant of its name.
         admin_api_key: opens /admin, which then no other key does; None: any key does, or, where there is none, clients
             on this machine alone.
         storage: folder for what has to survive a restart; None: nothing does.
@@ -101,7 +103,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str
     host: str = "127.0.0.1"
     port: int = 30000
-    api_key: str | None = None
+    api_key: tuple[tuple[str, str], ...] = ()
     admin_api_key: str | None = None
     chat_template: str | None = None
     tool_parser: str | None = None

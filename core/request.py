@@ -179,12 +179,15 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
         prompts: token ids of each, at least one.
         dimensions: of the vectors, cut to so many; None: all.
         deferrable: it runs in what requests that are not leave.
+        tenant, timeout_s: as of `Request`.
     """
 
     id: str
     prompts: list[list[int]]
     dimensions: int | None = None
     deferrable: bool = False
+    tenant: str = ""
+    timeout_s: float | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -231,7 +234,8 @@ class Wait(msgspec.Struct, array_like=True):
 
     Attributes:
         num_ahead: requests that are to be admitted before it.
-        seconds: until it is admitted, as far as can be told; None: it cannot.
+        seconds: until it is admitted, as far as can be told; None: it cannot. With 0 and 0.0 it is admitted, and its
+            prompt is being computed.
     """
 
     num_ahead: int

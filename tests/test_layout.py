@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
-MAX_ROOM = {"": 3200, "client": 900, "engine": 4000, "scheduling": 3200}
+MAX_ROOM = {"": 3200, "client": 900, "engine": 4200, "cache": 1500, "scheduling": 3000, "reception": 600}
 """Lines in each room of core, half of them docstrings and signatures; past this, look for the missing room."""
 LIGHT_COMMANDS = (
     "--version",
@@ -124,7 +124,7 @@ def test_core_has_no_other_rooms():
 
 def light_modules() -> list[str]:
     """Return the modules of core (without its engine and kit) and of api, as they are imported."""
-    light = [ROOT / "core", ROOT / "core" / "client", ROOT / "core" / "scheduling"]
+    light = [ROOT / "core" / room for room in ("", "client", "cache", "scheduling", "reception")]
     found = [path for path in SOURCES if path.parent in light or path.is_relative_to(ROOT / "api")]
     parts = [path.relative_to(ROOT).with_suffix("").parts for path in found]
     return [".".join(("llmfw", *part)).removesuffix(".__init__") for part in parts if part[-1] != "__main__"]

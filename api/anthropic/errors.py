@@ -1,4 +1,4 @@
-"""Exception → Anthropic's error body. Statuses and messages are those of every route."""
+"""Exception → Anthropic's error body. Messages are those of every route, and so are the statuses but one."""
 
 from __future__ import annotations
 
@@ -10,28 +10,39 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 from msgspec import UNSET
 
+from llmfw.core.errors import OverloadedError, TenantLimitError
+
 from ..errors import body_of, handle, status_of
 from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
 
+OVERLOADED = 529
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
-    529: "overloaded_error",
+    OVERLOADED: "overloaded_error",
 }
 
 
 def anthropic_error(error: Exception) -> AnthropicError:
     """Return the body for an exception."""
-    status, detail = status_of(error), body_of(error).error
+    status, detail = _status_of(error), body_of(error).error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET))
 
 
+def _status_of(error: Exception) -> int:
+    """Return the status, which for an overloaded server is one of Anthropic's own."""
+    overloaded = isinstance(error, OverloadedError) and not isinstance(error, TenantLimitError)
+    return OVERLOADED if overloaded else status_of(error)
+
+
 def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     response = handle(request, error)
+    response.status_code = _status_of(error)
     response.content = msgspec.json.encode(anthropic_error(error))
     return response
 

@@ -45,6 +45,10 @@ def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
         values |= _output_config(Fields(body.output_config, "output_config", ignored), ignored)
     if isinstance(body, MessagesRequest):
         values |= _sampling(body)
+        if body.metadata is not None:
+            metadata = Fields(body.metadata, "metadata", ignored)
+            values["user"] = metadata.get("user_id", str, "a string")
+            metadata.close()
     return ChatRequest(**values), sorted(ignored)
 
 
@@ -64,6 +68,7 @@ def _sampling(body: MessagesRequest) -> dict[str, Any]:
             raise RequestError(f"{param} is empty; it must be a string that is not", param=param)
     return {
         "max_tokens": body.max_tokens,
+        "stream": body.stream,
         "stop": body.stop_sequences,
         "temperature": body.temperature,
         "top_k": body.top_k,

@@ -11,6 +11,7 @@ from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation, Generator
 from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount, ToolUseBlock
+from ..sse import comment_on
 from .errors import anthropic_error
 from .events import MessageEvents, encode_event
 from .reply import blocks_of, message_id, message_usage, stop_of
@@ -59,20 +60,27 @@ class MessageService:
     async def stream(self, generation: Generation) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events. An error ends them with an event of its own.
 
-        The first one waits for the engine: only then is it known how much of the prompt was in the cache.
+        The first one waits for the engine: only then is it known how much of the prompt was in the cache. An error
+        before anything was yielded is raised.
         """
         events = MessageEvents(generation, self._generator.served_name)
-        started = False
+        begun = started = False
         try:
             async with contextlib.aclosing(generation.events()) as source:
-                async for _, deltas in source:
+                async for choice, deltas in source:
+                    begun = True
+                    if choice.wait is not None:
+                        yield comment_on(choice.wait)
+                        continue
                     data = b"" if started else events.start()
                     started = True
                     data += b"".join([events.delta(delta) for delta in deltas])
                     if data:
                         yield data
             yield events.finish()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told in its own form
+        except Exception as error:
+            if not begun:
+                raise
             log_unexpected(error, "a stream")
             yield encode_event(anthropic_error(error))
 

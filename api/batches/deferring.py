@@ -37,7 +37,7 @@ class DeferringClient(EngineClient):
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         interval = STOP_INTERVAL if request.sampling.stop else INTERVAL
         return self._client.generate(
-            msgspec.structs.replace(request, deferrable=True, stream_interval=interval)
+            msgspec.structs.replace(request, deferrable=True, stream_interval=interval, tell_wait=False)
         )
 
     async def embed(self, request: EmbedRequest) -> bytes:

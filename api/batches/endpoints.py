@@ -5,12 +5,13 @@ The same services and the same checks as the routes; only what a connection is f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
-from llmfw.core.errors import EngineDeadError, RequestError, StorageError
+from llmfw.core.errors import EngineDeadError, OverloadedError, RequestError, StorageError
 
 from ..body import decode_checked, decode_generation, report_ignored
 from ..chat.service import ChatService
@@ -122,7 +123,7 @@ class Endpoints:
             StorageError: the answer could not be kept: it may be tried again.
         """
         try:
-            reply, ignored = await self._replies[path][1](body)
+            reply, ignored = await self._patiently(path, body)
         except (EngineDeadError, StorageError):
             raise
         except Exception as error:
@@ -131,6 +132,13 @@ class Endpoints:
             log_unexpected(error, f"a batch line of {path}")
             return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])
         return Answer(200, msgspec.json.encode(reply), ignored)
+
+    async def _patiently(self, path: str, body: bytes) -> tuple[msgspec.Struct, list[str]]:
+        while True:
+            try:
+                return await self._replies[path][1](body)
+            except OverloadedError as error:
+                await asyncio.sleep(error.retry_after_s)
 
     async def _chat(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
         body, ignored = decode_generation(raw, ChatRequest)

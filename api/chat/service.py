@@ -19,8 +19,9 @@ from ..generation import Generation, Generator, MakeText, Output
 from ..logprobs import chat_logprobs
 from ..sampling import to_sampling
 from ..schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
-from ..sse import DONE
+from ..sse import DONE, comment_on
 from ..structured import structure_of
+from ..terms import terms_of
 from ..text_stream import Delta, TextStream
 from ..usage import usage_of
 from .answer_form import AnswerForm, answer_form
@@ -94,6 +95,7 @@ class ChatService:
             self._make_text(body, sampling, form, prompt_text),
             n=body.n or 1,
             priority=body.priority or 0,
+            terms=terms_of(body),
             output=output,
             max_tokens_param=param,
         )
@@ -133,7 +135,7 @@ class ChatService:
         )
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events."""
+        """Run a generation, and yield its server-sent events, the first one when the engine has accepted all of it."""
         chunks = ChatChunks(
             generation,
             self._generator.served_name,
@@ -141,10 +143,14 @@ class ChatService:
             include_usage,
             self._reasoning_fields,
         )
-        yield b"".join(chunks.role(choice.index) for choice in generation.choices)
+        roles = b"".join(chunks.role(choice.index) for choice in generation.choices)
         async with contextlib.aclosing(generation.events()) as events:
             async for choice, deltas in events:
-                data = b"".join([chunks.delta(choice.index, delta) for delta in deltas])
+                if choice.wait is not None:
+                    yield comment_on(choice.wait)
+                    continue
+                data = roles + b"".join([chunks.delta(choice.index, delta) for delta in deltas])
+                roles = b""
                 if choice.text.finish_reason is not None:
                     data += chunks.finish(choice.index, choice.text.finish_reason)
                 if data:

@@ -17,6 +17,7 @@ from llmfw.core.errors import ConfigError, LLMFWError
 from llmfw.core.plugins import Plugins, load_plugins
 from llmfw.core.registry import check_option_keys
 
+_NAMED_KEY = re.compile(r"([A-Za-z0-9._@-]{1,64})=(.*[^=].*)", re.DOTALL)
 _DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
 _PLUGINS = "llmfw.plugins"
 
@@ -92,6 +93,35 @@ class Text(click.ParamType[str, str]):
         if not value:
             self.fail("it is empty; leave the option out, or give a value", param, ctx)
         return value
+
+
+class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
+    """A key, or NAME=KEY. (A key may end with '=', as base64 does.)"""
+
+    name = "key"
+    envvar_list_splitter = "\n"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        if not value:
+            self.fail("it is empty; leave the option out, or give a value", param, ctx)
+        named = _NAMED_KEY.fullmatch(value)
+        return (named[1], named[2]) if named else ("", value)
+
+
+def name_keys(
+    ctx: click.Context, param: click.Parameter, keys: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Callback of a repeatable option of `ApiKey`s: return them; of several, each has a name of its own."""
+    if len(keys) > 1:
+        keys = tuple((name or f"key{i}", key) for i, (name, key) in enumerate(keys, 1))
+    for names in zip(*keys, strict=True):
+        if len(set(names)) < len(names):
+            raise click.BadParameter("two keys are the same, or have the same name", ctx, param)
+    return keys
 
 
 class FiniteRange(click.FloatRange):

@@ -5,46 +5,28 @@ Their defaults are the structs' own. Knows nothing of what the server does with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import click
-import msgspec
 
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.scheduling.eviction import EVICTIONS
+from llmfw.core.cache.eviction import EVICTIONS
 
-from .params import Assignment, ChunkSize, Device, FiniteRange, Name, Text, collect, leave_out
+from .params import (
+    ApiKey,
+    Assignment,
+    ChunkSize,
+    Device,
+    FiniteRange,
+    Name,
+    Text,
+    collect,
+    leave_out,
+    name_keys,
+)
+from .setting import Command, positive, setting
 
 DEFAULT_MODEL = "demo"
 LOG_LEVELS = ("debug", "info", "warning", "error")
-_Command = Callable[..., Any]
-
-
-def _defaults() -> dict[str, Any]:
-    fields = (*msgspec.structs.fields(ServerConfig), *msgspec.structs.fields(EngineConfig))
-    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
-
-
-DEFAULTS = _defaults()
-"""Of the structs' fields, those that have one."""
-
-
-def setting(
-    *names: str, field: str, type: Any, help: str, unset: str = "by device", **kwargs: Any
-) -> Callable[[_Command], _Command]:
-    """Return an option that fills a field of the config structs.
-
-    Args:
-        names: of the option.
-        field: its default is the option's.
-        unset: what happens without the option, in words, where the field's default is None.
-    """
-    default = DEFAULTS.get(field)
-    if default is None:
-        help = f"{help} Default: {unset}."
-    shown = default is not None
-    return click.option(*names, field, type=type, default=default, show_default=shown, help=help, **kwargs)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -52,22 +34,21 @@ def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-def _positive() -> click.IntRange:
-    return click.IntRange(min=1)
-
-
 # In the order of the help: what clients meet, parts, device, memory, scheduling, logging, plugins.
 _SETTINGS = (
     setting("--host", field="host", type=Text(), help="Address to listen on."),
     setting("--port", field="port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one."),
-    setting(
+    click.option(
         "--api-key",
-        field="api_key",
-        type=Text(),
+        "api_key",
+        type=ApiKey(),
+        metavar="[NAME=]KEY",
+        multiple=True,
+        callback=name_keys,
         envvar="LLMFW_API_KEY",
         show_envvar=True,
-        help="Clients must send it as a bearer token.",
-        unset="no key is asked for",
+        help="Clients must send it as a bearer token; repeatable, and each name is a tenant. Default: no key is asked "
+        "for.",
     ),
     setting(
         "--admin-api-key",
@@ -140,7 +121,7 @@ _SETTINGS = (
     setting(
         "--response-store-mb",
         field="response_store_mb",
-        type=_positive(),
+        type=positive(),
         help="Room for stored responses in MiB; the conversations continued longest ago go first.",
     ),
     setting(
@@ -209,7 +190,7 @@ _SETTINGS = (
     setting(
         "--context-length",
         field="context_length",
-        type=_positive(),
+        type=positive(),
         help="Longest sequence in tokens, prompt and output together.",
         unset="the model's own",
     ),
@@ -222,16 +203,37 @@ _SETTINGS = (
     setting(
         "--max-total-tokens",
         field="max_total_tokens",
-        type=_positive(),
+        type=positive(),
         help="Size of the KV storage in tokens.",
         unset="what the memory share allows",
     ),
-    setting("--page-size", field="page_size", type=_positive(), help="Tokens in one page of the KV storage."),
+    setting("--page-size", field="page_size", type=positive(), help="Tokens in one page of the KV storage."),
     setting(
         "--max-running-requests",
         field="max_running_requests",
-        type=_positive(),
+        type=positive(),
         help="Most sequences in one step.",
+    ),
+    setting(
+        "--max-queued-requests",
+        field="max_queued_requests",
+        type=positive(),
+        help="Where so many requests wait, another one is refused with 503.",
+        unset="any number may",
+    ),
+    setting(
+        "--max-queued-tokens",
+        field="max_queued_tokens",
+        type=positive(),
+        help="As --max-queued-requests, by the tokens of the prompts that wait.",
+        unset="any number may",
+    ),
+    setting(
+        "--max-tenant-requests",
+        field="max_tenant_requests",
+        type=positive(),
+        help="Most requests of one tenant, a named API key or a user; another one is refused with 429.",
+        unset="any number",
     ),
     setting(
         "--chunked-prefill-size",
@@ -242,7 +244,7 @@ _SETTINGS = (
     setting(
         "--max-prefill-tokens",
         field="max_prefill_tokens",
-        type=_positive(),
+        type=positive(),
         help="Most prompt tokens in one step when prompts are not cut.",
     ),
     setting(
@@ -280,7 +282,7 @@ _SETTINGS = (
     setting(
         "--stream-interval",
         field="stream_interval",
-        type=_positive(),
+        type=positive(),
         help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
     ),
     setting(
@@ -321,7 +323,7 @@ _SETTINGS = (
     setting(
         "--decode-log-interval",
         field="decode_log_interval",
-        type=_positive(),
+        type=positive(),
         help="Decode steps from one line of the log to the next.",
     ),
     click.option(
@@ -346,7 +348,7 @@ _SETTINGS = (
 )
 
 
-def with_model(command: _Command) -> _Command:
+def with_model(command: Command) -> Command:
     """Add the argument MODEL, which is an option, too, to a command; see `model_of`."""
     command = click.option(
         "--model",
@@ -366,7 +368,7 @@ def model_of(model: str | None, model_option: str | None) -> str:
     return given[0] if given else DEFAULT_MODEL
 
 
-def with_settings(command: _Command) -> _Command:
+def with_settings(command: Command) -> Command:
     """Add all options to a command, whose parameters then have the names of the structs' fields."""
     for option in reversed(_SETTINGS):
         command = option(command)

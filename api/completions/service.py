@@ -17,8 +17,9 @@ from llmfw.core.request import SamplingParams
 from ..generation import Generator, Output
 from ..sampling import to_sampling
 from ..schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
-from ..sse import DONE
+from ..sse import DONE, comment_on
 from ..structured import structure_of
+from ..terms import terms_of
 from .chunks import CompletionChunks
 from .prompts import encode_fill_in, encode_prompts
 from .run import CompletionGeneration
@@ -76,6 +77,7 @@ class CompletionService:
             make_text,
             n=best_of,
             priority=body.priority or 0,
+            terms=terms_of(body),
             output=output,
         )
         return CompletionGeneration(
@@ -110,7 +112,7 @@ class CompletionService:
     async def stream(
         self, running: CompletionGeneration, *, include_usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events.
+        """Run a generation, and yield its server-sent events; empty bytes where an event of the engine makes none.
 
         The echo of a prompt comes first; with log probabilities it waits for those of the prompt, which only its
         first choice brings, and what its other choices bring waits for it.
@@ -121,25 +123,30 @@ class CompletionService:
             empty.usage = None
         chunks = CompletionChunks(empty, len(choices))
         held: dict[int, bytes] = {}
+        echoes = b""
         if running.echoes_logprobs:
             held = dict.fromkeys(range(running.num_prompts), b"")
-        elif echoes := b"".join([chunks.text(c.index, running.echo_of(c)[0]) for c in choices]):
-            yield echoes
+        else:
+            echoes = b"".join([chunks.text(c.index, running.echo_of(c)[0]) for c in choices])
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
-                data = chunks.text(choice.index, *running.piece(choice, deltas))
+                if choice.wait is not None:
+                    yield comment_on(choice.wait)
+                    continue
+                data = echoes + chunks.text(choice.index, *running.piece(choice, deltas))
+                echoes = b""
                 if choice.text.finish_reason is not None:
                     data += chunks.finish(choice.index, running.finish_reason(choice), running.last(choice))
                 prompt = running.prompt_index(choice)
                 if prompt in held:
                     held[prompt] += data
                     if choice is not running.first(choice):
+                        yield b""
                         continue
                     siblings = running.siblings(choice)
-                    echoes = b"".join([chunks.text(c.index, *running.echo_of(c)) for c in siblings])
-                    data = echoes + held.pop(prompt)
-                if data:
-                    yield data
+                    before = b"".join([chunks.text(c.index, *running.echo_of(c)) for c in siblings])
+                    data = before + held.pop(prompt)
+                yield data
         yield (chunks.usage(running.usage()) if include_usage else b"") + DONE
 
     def _empty(self, running: CompletionGeneration) -> Completion:

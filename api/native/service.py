@@ -15,8 +15,9 @@ from ..completions.prompts import MAX_PROMPTS
 from ..generation import Choice, Generation, Generator, Output
 from ..sampling import to_sampling
 from ..schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
-from ..sse import DONE, frame
+from ..sse import DONE, comment_on, frame
 from ..structured import structure_of
+from ..terms import terms_of
 from ..text_stream import Delta
 from .logprobs import LogprobForm, num_prompt_top, num_top
 
@@ -74,7 +75,14 @@ class NativeService:
         )
 
         generation = self._generator.start(
-            "gen-", prompts, sampling, make_text, output=output, max_tokens_param="max_new_tokens"
+            "gen-",
+            prompts,
+            sampling,
+            make_text,
+            priority=body.priority or 0,
+            terms=terms_of(body),
+            output=output,
+            max_tokens_param="max_new_tokens",
         )
         logprobs = None if output.logprobs is None else LogprobForm(body, tokenizer)
         return NativeGeneration(generation, is_list, logprobs)
@@ -88,7 +96,10 @@ class NativeService:
         return replies if running.is_list else replies[0]
 
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events: each has the whole text so far of its prompt."""
+        """Run a generation, and yield its server-sent events: each has the whole text so far of its prompt.
+
+        Empty bytes are yielded where an event of the engine makes none.
+        """
         texts = [""] * len(running.generation.choices)
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
@@ -99,6 +110,8 @@ class NativeService:
                     if running.is_list:
                         reply.index = choice.index
                     yield frame(msgspec.json.encode(reply))
+                else:
+                    yield comment_on(choice.wait)
         yield DONE
 
     async def _prompts(self, body: GenerateRequest) -> tuple[list[list[int]], bool]:

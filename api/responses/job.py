@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 
 from llmfw.core.errors import RequestError
+from llmfw.core.request import Wait
 
 from ..errors import body_of
 from ..generation import Generation
@@ -42,6 +43,11 @@ class Job:
         self.created_at = time.time()
         self._generation = generation
         self._output = Output(response.id)
+
+    @property
+    def wait(self) -> Wait | None:
+        """As of its generation's choice."""
+        return self._generation.choices[0].wait
 
     async def steps(self) -> AsyncGenerator[list[Event], None]:
         """Run to the end; yield the events of each step of the engine, maybe none. Closing it early aborts.

@@ -26,14 +26,19 @@ _SAME_NAME = (
     "min_p",
     "min_tokens",
     "presence_penalty",
+    "cache_salt",
     "priority",
+    "safety_identifier",
     "repetition_penalty",
     "seed",
     "stop",
+    "stream",
     "temperature",
     "thinking_budget",
+    "timeout",
     "top_k",
     "top_p",
+    "user",
 )
 _NEEDLESS = {
     "code_interpreter_call.outputs",
@@ -57,7 +62,7 @@ def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
     """
     body, ignored = decode_nested(raw, ResponsesRequest, ("text", "reasoning"))
     ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
-    ignored += [name for name in ("user", "safety_identifier", "prompt_cache_key") if getattr(body, name)]
+    ignored += ["prompt_cache_key"] if body.prompt_cache_key else []
     _check_metadata(body.metadata or {})
     ignored += check_stream_options(body.stream_options, body.stream, fields_of(raw))
     if body.background and body.store is False:

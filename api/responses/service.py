@@ -5,6 +5,7 @@ Knows nothing of HTTP. What is generated goes through `ChatService`, as chat com
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -12,18 +13,20 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import EngineError, RequestError
+from llmfw.core.errors import DeadlineError, EngineError, OverloadedError, RequestError
 
 from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation
 from ..schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
+from ..sse import comment_on
 from .background import Background
 from .event_log import EventLog, EventLogs, Frames
 from .ids import item_id, new_response_id
 from .items import Item, check_calls, check_items, messages_of
 from .job import Job
 from .memory import RUNNING, SERVER_ENDED, ResponseMemory
+from .output import Event
 from .request import format_of, renamed, to_chat, tools_of
 from .truncation import newest_that_fits
 
@@ -77,16 +80,26 @@ class ResponseService:
         return job.response
 
     async def stream(self, job: Job) -> AsyncGenerator[bytes, None]:
-        """Run a job, and yield its server-sent events. A failure is one of them."""
+        """Run a job, and yield its server-sent events. A failure is one of them.
+
+        Raises:
+            RequestError, OverloadedError, DeadlineError: before the first event: there is no response then.
+        """
         frames = Frames(job.response)
-        yield frames.lifecycle("created") + frames.lifecycle("in_progress")
+        begun = False
         try:
             async with contextlib.aclosing(job.steps()) as steps:
                 async for step in steps:
-                    if step:
-                        yield b"".join(frames.encode(step))
+                    if not begun:
+                        yield frames.lifecycle("created") + frames.lifecycle("in_progress")
+                        begun = True
+                    yield b"".join(frames.encode(step)) or comment_on(job.wait)
             await self._memory.keep(job)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:
+            if not begun and isinstance(error, RequestError | OverloadedError | DeadlineError):
+                raise
+            if not begun:
+                yield frames.lifecycle("created") + frames.lifecycle("in_progress")
             await self._fail(job, error)
         yield frames.lifecycle(job.response.status)
 
@@ -187,8 +200,10 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            async with contextlib.aclosing(job.steps()) as steps:
+            async with contextlib.aclosing(_patient_steps(job)) as steps:
                 async for step in steps:
+                    if job.wait is not None:
+                        continue
                     if job.response.status == "queued":
                         job.response.status = "in_progress"
                         await self._memory.keep(job)
@@ -221,6 +236,18 @@ class ResponseService:
             await self._memory.keep(job)
         except Exception as another:  # noqa: BLE001 - it may be the store that failed
             log_unexpected(another, f"storing response {job.response.id}")
+
+
+async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
+    """Yield the steps of a job. While the engine takes no more requests it waits: no client waits for it."""
+    while True:
+        try:
+            async with contextlib.aclosing(job.steps()) as steps:
+                async for step in steps:
+                    yield step
+            return
+        except OverloadedError as error:
+            await asyncio.sleep(error.retry_after_s)
 
 
 def _fits(_: Generation) -> bool:

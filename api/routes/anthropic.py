@@ -13,8 +13,7 @@ from ..anthropic.service import MessageService
 from ..body import decode_checked, report_ignored
 from ..operation import describe
 from ..schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
-from ..sse import EventStreamResponse
-from .respond import json_response, read_json, while_connected
+from .respond import event_stream, json_response, read_json, while_connected
 
 
 def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -35,7 +34,7 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
         generation, also_ignored = await messages.start(body)
         headers = report_ignored(ignored + also_ignored, strict)
         if body.stream:
-            return EventStreamResponse(messages.stream(generation), headers)
+            return await event_stream(request.receive, messages.stream(generation), headers)
         return json_response(await while_connected(request.receive, messages.reply(generation)), headers)
 
     @post(

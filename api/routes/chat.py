@@ -12,8 +12,7 @@ from ..body import decode_generation, report_ignored
 from ..chat.service import ChatService
 from ..operation import describe
 from ..schemas.chat import ChatChunk, ChatCompletion, ChatRequest
-from ..sse import EventStreamResponse
-from .respond import json_response, read_json, while_connected
+from .respond import event_stream, json_response, read_json, while_connected
 
 
 def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -34,7 +33,9 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
         generation = await chat.start(body)
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return EventStreamResponse(chat.stream(generation, include_usage=include_usage), headers)
+            return await event_stream(
+                request.receive, chat.stream(generation, include_usage=include_usage), headers
+            )
         return json_response(await while_connected(request.receive, chat.reply(generation)), headers)
 
     return [create_chat_completion]

@@ -12,8 +12,7 @@ from ..body import decode_generation, report_ignored
 from ..completions.service import CompletionService
 from ..operation import describe
 from ..schemas.completions import Completion, CompletionRequest
-from ..sse import EventStreamResponse
-from .respond import json_response, read_json, while_connected
+from .respond import event_stream, json_response, read_json, while_connected
 
 
 def completion_routes(completions: CompletionService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -34,7 +33,9 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
         running = await completions.start(body)
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return EventStreamResponse(completions.stream(running, include_usage=include_usage), headers)
+            return await event_stream(
+                request.receive, completions.stream(running, include_usage=include_usage), headers
+            )
         return json_response(await while_connected(request.receive, completions.reply(running)), headers)
 
     return [create_completion]

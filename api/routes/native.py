@@ -13,8 +13,7 @@ from ..generation import Generator
 from ..native.service import NativeService
 from ..operation import describe
 from ..schemas.native import GenerateReply, GenerateRequest, ModelInfo
-from ..sse import EventStreamResponse
-from .respond import json_response, read_json, while_connected
+from .respond import event_stream, json_response, read_json, while_connected
 
 
 def native_routes(
@@ -41,7 +40,7 @@ def native_routes(
         headers = report_ignored(ignored, strict)
         generation = await native.start(body)
         if body.stream:
-            return EventStreamResponse(native.stream(generation), headers)
+            return await event_stream(request.receive, native.stream(generation), headers)
         return json_response(await while_connected(request.receive, native.reply(generation)), headers)
 
     @get("/get_model_info", opt=describe("What the engine is.", reply=ModelInfo))

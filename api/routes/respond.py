@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +11,8 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
+
+from ..sse import EventStreamResponse
 
 ResultT = TypeVar("ResultT")
 
@@ -57,3 +59,24 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
         for task in (working, going):
             task.cancel()
         await asyncio.gather(working, going, return_exceptions=True)
+
+
+async def event_stream(
+    receive: Receive, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
+) -> EventStreamResponse:
+    """Return the response of a stream that has begun: an error before its first frame is a reply like any other.
+
+    Args:
+        receive: as of `while_connected`.
+        frames: the first one, which may be empty, comes as soon as the request has been accepted.
+    """
+
+    async def first() -> bytes:
+        return await anext(frames, b"")
+
+    try:
+        begun = await while_connected(receive, first())
+    except BaseException:
+        await frames.aclose()
+        raise
+    return EventStreamResponse(frames, headers, begun)

@@ -26,7 +26,7 @@ from ..schemas.responses import (
     StreamEvent,
 )
 from ..sse import EventStreamResponse
-from .respond import json_response, read_json, while_connected
+from .respond import event_stream, json_response, read_json, while_connected
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20
 
@@ -56,7 +56,7 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
                 return EventStreamResponse(await responses.follow(queued.id), headers)
             return json_response(queued, headers)
         if body.stream:
-            return EventStreamResponse(responses.stream(job), headers)
+            return await event_stream(request.receive, responses.stream(job), headers)
         return json_response(await while_connected(request.receive, responses.reply(job)), headers)
 
     @post(

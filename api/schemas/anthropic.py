@@ -37,6 +37,7 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
 
     max_tokens: SmallInt
     stop_sequences: list[str] | None = None
+    metadata: dict[str, Any] | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_k: SmallInt | None = None

@@ -12,6 +12,11 @@ SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 MAX_CHOICES = 128
 """Of one prompt."""
 
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
+"""Seconds that a request may take."""
+
+CacheSalt = Annotated[str, msgspec.Meta(max_length=256)]
+
 
 GRAMMAR_FIELDS = (
     "response_format",
@@ -56,11 +61,9 @@ UNCONSTRAINED: dict[str, str] = dict.fromkeys(
 class Inert(msgspec.Struct, kw_only=True):
     """Fields of OpenAI's API that change nothing here: their types are checked, and they are reported as ignored."""
 
-    user: str | None = None
     metadata: dict[str, Any] | None = None
     store: bool | None = None
     service_tier: str | None = None
-    safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
@@ -111,6 +114,10 @@ class GenerationRequest(Body, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: SmallInt | None = None
+    timeout: Timeout | None = None
+    cache_salt: CacheSalt | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
 
     response_format: dict[str, Any] | None = None
     json_schema: str | dict[str, Any] | bool | None = None

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from .common import Body, SmallInt
+from .common import Body, SmallInt, Timeout
 
 
 class EmbeddingRequest(Body, kw_only=True):
@@ -16,6 +16,8 @@ class EmbeddingRequest(Body, kw_only=True):
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: SmallInt | None = None
+    timeout: Timeout | None = None
+    user: str | None = None
 
     refused: ClassVar[dict[str, str]] = {
         "truncate_prompt_tokens": "an input that is too long is refused, never cut",

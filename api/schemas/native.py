@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import UNCONSTRAINED, UNSUPPORTED, Body, SmallInt
+from .common import UNCONSTRAINED, UNSUPPORTED, Body, CacheSalt, SmallInt, Timeout
 from .logprobs import NumTop
 
 
@@ -55,6 +55,9 @@ class GenerateRequest(Body, kw_only=True):
     top_logprobs_num: NumTop | None = None
     logprob_start_len: SmallInt | None = None
     return_text_in_logprobs: bool | None = None
+    priority: SmallInt | None = None
+    timeout: Timeout | None = None
+    cache_salt: CacheSalt | None = None
 
     refused: ClassVar[dict[str, str]] = {
         **UNSUPPORTED,

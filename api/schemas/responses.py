@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, SmallInt, StreamOptions
+from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, CacheSalt, SmallInt, StreamOptions, Timeout
 from .logprobs import NumTop, TokenEntry
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -85,6 +85,7 @@ class ResponsesRequest(InputRequest, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
+    cache_salt: CacheSalt | None = None
     frequency_penalty: float | None = None
     ignore_eos: bool | None = None
     logit_bias: dict[str, float] | None = None
@@ -96,6 +97,7 @@ class ResponsesRequest(InputRequest, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     thinking_budget: SmallInt | None = None
+    timeout: Timeout | None = None
     top_k: SmallInt | None = None
 
 

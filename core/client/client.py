@@ -35,6 +35,8 @@ class EngineClient(ABC):
         Raises:
             EngineDeadError: the engine has ended, before or meanwhile.
             RequestError: the engine does not accept the request, or what it asks for cannot be had.
+            OverloadedError: it does not accept it now.
+            DeadlineError: the request's own timeout has passed.
             EngineError: the engine failed on this request.
         """
 

@@ -108,7 +108,7 @@ class InprocEngineClient(EngineClient):
         """Handle what is in the inbox, waiting for it if there is nothing else to do; return False at the end."""
         while True:
             try:
-                message = self._inbox.get(block=not self._engine.has_work)
+                message = self._inbox.get(block=not self._engine.has_work, timeout=self._engine.sleep_s)
             except queue.Empty:
                 return True
             if message is Signal.END:

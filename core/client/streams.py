@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-from ..errors import EngineDeadError, EngineError, LLMFWError, RequestError
+from ..errors import EngineDeadError, EngineError, LLMFWError, OverloadedError, RequestError
 from ..request import Abort, EmbedRequest, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
 from .wire import error_of
 
@@ -114,4 +114,6 @@ def _error_of(event: TokenEvent) -> LLMFWError:
     error = error_of(EngineFailed(event.error_kind, reason))
     if isinstance(error, RequestError):
         error.param = event.error_param
+    if isinstance(error, OverloadedError):
+        error.retry_after_s = event.retry_after_s
     return error

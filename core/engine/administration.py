@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..cache.keeper import CacheKeeper
 from ..control import (
     Answer,
     Command,
@@ -14,7 +15,6 @@ from ..control import (
     ViewCache,
 )
 from ..errors import RequestError
-from ..scheduling.cache_keeper import CacheKeeper
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.scheduler import Scheduler
 from .policy_choice import PolicyChoice

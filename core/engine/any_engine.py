@@ -18,11 +18,16 @@ class AnyEngine(Protocol):
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
 
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+
     def add(self, request: Any) -> None:
         """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.
 
         Raises:
             RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
         """
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ import torch
 from ..config import EngineConfig
 from ..control import Answer, Command, GetPolicy, PolicyInfo
 from ..errors import ConfigError, ContextLengthError, RequestError
+from ..reception.deadlines import Deadlines, deadline_error
+from ..reception.queue_gate import QueueGate
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
 from ..scheduling.deferral import Limits
 from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
@@ -60,13 +63,26 @@ class EmbeddingEngine:
         encoder: computes batches.
         queue: decides which.
         guard: bounds batches of deferrable prompts.
+        gate: refuses requests; those that it lets in wait until their end.
+        clock: seconds that never go back.
     """
 
-    def __init__(self, info: EngineInfo, encoder: Encoder, queue: EmbedQueue, guard: LatencyGuard) -> None:
+    def __init__(
+        self,
+        info: EngineInfo,
+        encoder: Encoder,
+        queue: EmbedQueue,
+        guard: LatencyGuard,
+        gate: QueueGate,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.info = info
         self._encoder = encoder
         self._queue = queue
         self._guard = guard
+        self._gate = gate
+        self._deadlines = Deadlines()
+        self._clock = clock
         self._open: dict[str, _Open] = {}
 
     @classmethod
@@ -91,12 +107,18 @@ class EmbeddingEngine:
             *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
             *(batch_tokens, batch_size, info.max_model_len),
         )
-        return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)))
+        gate = QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
+        return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)), gate)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
         return bool(self._open)
+
+    @property
+    def sleep_s(self) -> None:
+        """Return None: `has_work` becomes true by `add` alone."""
+        return None
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Do nothing: `has_work` becomes true by `add` alone."""
@@ -106,8 +128,17 @@ class EmbeddingEngine:
 
         Raises:
             RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
         """
         self._check(request)
+        now = self._clock()
+        if not request.deferrable:
+            num_tokens = sum(map(len, request.prompts))
+            self._gate.check(num_tokens, request.tenant, now)
+            self._gate.enter(request.id, num_tokens, request.tenant)
+            self._gate.rate.note(0, self._gate.num_waiting, now)
+        if request.timeout_s is not None:
+            self._deadlines.add(request.id, request.timeout_s, now)
         self._open[request.id] = _Open(request)
         self._queue.add(request)
 
@@ -115,13 +146,15 @@ class EmbeddingEngine:
         """End a request without an event. An unknown id is fine."""
         if (ended := self._open.pop(request_id, None)) is not None:
             self._queue.remove(ended.request)
+            self._leave(request_id)
 
     def step(self) -> list[TokenEvent]:
         """Compute one batch; return the vectors of each request that has all of them now."""
+        late = self._end_late()
         begun = self._guard.begin()
         batch = self._queue.take(self._guard.limits())
         if not batch:
-            return []
+            return late
         vectors = self._encoder.encode(
             [waiting.prompt for waiting in batch], [waiting.request.dimensions for waiting in batch]
         )
@@ -135,7 +168,8 @@ class EmbeddingEngine:
         longest = max(len(waiting.prompt) for waiting in batch)
         seconds = self._guard.end(begun, len(batch), len(batch) * longest)
         touched = dict.fromkeys(waiting.request.id for waiting in batch)
-        return [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
+        ends = [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
+        return late + ends
 
     def stats(self) -> EngineStats:
         """Return the engine's figures. Between two steps nothing runs; prompts wait."""
@@ -168,8 +202,26 @@ class EmbeddingEngine:
         if not is_whole:
             return None
         del self._open[request_id]
+        self._leave(request_id, num_served=1)
         vectors = b"".join(made.vectors[index] for index in range(count))
         return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
+
+    def _end_late(self) -> list[TokenEvent]:
+        """End the requests whose own timeout has passed; return their ends."""
+        ends = []
+        for request_id, timeout in self._deadlines.take_due(self._clock()).items():
+            made = self._open[request_id]
+            how_far = f"after {len(made.vectors)} of {len(made.request.prompts)} prompts"
+            self.abort(request_id)
+            ends.append(TokenEvent.failed(request_id, deadline_error(timeout, how_far)))
+        return ends
+
+    def _leave(self, request_id: str, num_served: int = 0) -> None:
+        now = self._clock()
+        if self._gate.admit(request_id):
+            self._gate.rate.note(num_served, self._gate.num_waiting, now)
+        self._gate.leave(request_id, now)
+        self._deadlines.forget(request_id)
 
     def _check(self, request: EmbedRequest) -> None:
         if request.id in self._open:

@@ -20,22 +20,25 @@ from collections.abc import Callable
 import msgspec
 import torch
 
+from ..cache.eviction import find_eviction
+from ..cache.keeper import CacheKeeper
+from ..cache.kv_pool import KVPool
+from ..cache.prefix_cache import NoPrefixCache
+from ..cache.radix_cache import RadixCache
 from ..config import EngineConfig
 from ..control import Answer, Command
 from ..errors import RequestError
 from ..grammar import Grammar
+from ..reception.queue_gate import QueueGate
+from ..reception.reception import Reception
+from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..scheduling.admission import NewTokenRatio
-from ..scheduling.cache_keeper import CacheKeeper
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
-from ..scheduling.eviction import find_eviction
-from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import BatchPlan
-from ..scheduling.prefix_cache import NoPrefixCache
-from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
@@ -53,7 +56,6 @@ from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .randomness import derive_seed
 from .recorder import Recorder
-from .request_check import check_request
 from .sampler import Sampler
 from .step_log import StepLog
 from .token_mask import MaskFiller
@@ -73,6 +75,7 @@ class Engine:
         piece_guard: bounds pieces of long prompts.
         keeper: of the prefix cache.
         administration: carries out commands.
+        reception: of requests, until they end.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -89,6 +92,7 @@ class Engine:
         piece_guard: PieceGuard,
         keeper: CacheKeeper,
         administration: Administration,
+        reception: Reception,
         *,
         overlap: bool,
         random_seed: int,
@@ -104,6 +108,7 @@ class Engine:
         self._piece_guard = piece_guard
         self._keeper = keeper
         self._administration = administration
+        self._reception = reception
         self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
@@ -160,6 +165,9 @@ class Engine:
             PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
             keeper,
             Administration(scheduler, policies, keeper, decisions),
+            Reception(
+                QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
+            ),
             overlap=overlap,
             random_seed=config.random_seed,
         )
@@ -167,7 +175,13 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
-        return self._scheduler.has_work or self._launched is not None or self._grammars.has_ready
+        has_steps = self._scheduler.has_work or self._launched is not None or self._grammars.has_ready
+        return has_steps or self._reception.sleep_s == 0
+
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+        return self._reception.sleep_s
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Have a function called, in any thread, when a grammar's end has made `has_work` true."""
@@ -178,12 +192,14 @@ class Engine:
 
         Raises:
             RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
         """
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already", param="id")
         check_request(request, self.info)
         if request.grammar is not None:
             self._grammars.check()
+        self._reception.check(request)
         sampling = request.sampling
         room = self.info.max_model_len - len(request.prompt)
         if sampling.max_tokens is None:
@@ -196,11 +212,13 @@ class Engine:
             self._scheduler.add(request, constraint_of(request, None))
         elif (grammar := self._grammars.get(request)) is not None:
             self._start(request, grammar)
+        self._reception.enter(request)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event; its pages are free at once. An unknown id is fine."""
         self._grammars.abort(request_id)
         self._scheduler.abort(request_id)
+        self._reception.leave(request_id)
 
     def control(self, command: Command) -> Answer:
         """Carry out an administrator's command.
@@ -212,19 +230,28 @@ class Engine:
 
     def step(self) -> list[TokenEvent]:
         """Run one step; return what became known by it."""
-        events = self._take_compiled()
+        events = self._end_late() + self._take_compiled()
         begun = self._guard.begin()
         plan = self._schedule()
+        self._reception.note_admitted(self._scheduler)
         events += self._run_ahead(plan, begun) if self._overlap else self._run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
+        self._reception.note_events(events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
+        return events + self._reception.tell_waits(self._scheduler)
+
+    def _end_late(self) -> list[TokenEvent]:
+        """End the requests whose own timeout has passed, wherever they are; return their ends."""
+        events = self._reception.take_late(self._scheduler)
+        for event in events:
+            self.abort(event.id)
         return events
 
     def _schedule(self) -> BatchPlan:
         """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
         self._keeper.tick()
-        piece = self._piece_guard.largest()
+        piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
         plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
         while not (plan.sequences or self._launched) and self._scheduler.has_work:
             assert self._keeper.give_up(), "nothing runs, and nothing can"

@@ -47,9 +47,15 @@ class PieceGuard:
         self._num_decoding = 1
         self._context = 0
         self._num_since_ordinary = 0
+        self._num_cut = 0
 
-    def largest(self) -> int | None:
-        """Return how many tokens of long prompts the next step may hold; None: any number. Asked once for each step."""
+    def largest(self, num_waiting: int = 0) -> int | None:
+        """Return how many tokens of long prompts the next step may hold; None: any number. Asked once for each step.
+
+        Args:
+            num_waiting: requests that wait. For each prompt that waits or is computed a step may take so much longer:
+                where many do, it is throughput that they need, and that those who stream gave up by coming together.
+        """
         if not self._stretch:
             return None
         ordinary = self._ordinary.get(self._num_decoding.bit_length())
@@ -61,7 +67,7 @@ class PieceGuard:
         known = self._pieces.get(level) or self._pieces.get(level - 1)
         if not ordinary or not known:
             return self._least
-        allowed = (self._stretch - 1) * median_low(ordinary)
+        allowed = (self._stretch - 1) * median_low(ordinary) * max(1, self._num_cut + num_waiting)
         grown = MOST_GROWTH * max(size for size, _ in known)
         size = max(allowed / max(_seconds_each(known), 1e-9), self._worth(level, known))
         return max(self._least, int(min(size, grown, self._most)))
@@ -72,6 +78,7 @@ class PieceGuard:
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, int(plan.samples.sum()))
         cut = [p for p in prompts if not p.samples]
+        self._num_cut = len(cut)
         if cut:
             self._context = max(p.start for p in cut)
         if not num_decoding:

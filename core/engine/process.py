@@ -7,6 +7,7 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
@@ -43,6 +44,7 @@ logger = logging.getLogger("llmfw.core.engine.process")
 HELLO_TIMEOUT_MS = 5000
 FAREWELL_MS = 1000  # how long a last message may take to leave
 ORPHAN_GRACE_S = 3.0
+MAX_SLEEP_MS = 60_000
 
 
 class EngineServer:
@@ -67,11 +69,11 @@ class EngineServer:
         engine.call_when_ready(self._alarm.ring)
 
     def run(self) -> None:
-        """Serve until an exception ends the process. Waits without a time-out while there is no work."""
+        """Serve until an exception ends the process. Sleeps while there is no work."""
         try:
             while True:
                 if not self._engine.has_work:
-                    self._poller.poll()
+                    self._poller.poll(_milliseconds(self._engine.sleep_s))
                     self._alarm.stop()
                 self._take_all_in()
                 if self._engine.has_work:
@@ -125,6 +127,11 @@ class EngineServer:
 
     def _send(self, client: bytes, message: FromEngine) -> None:
         self._socket.send_multipart((client, encode(message)), zmq.NOBLOCK)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    """Return for how long ZeroMQ is to poll; None: until something comes."""
+    return None if seconds is None else min(math.ceil(1000 * seconds), MAX_SLEEP_MS)
 
 
 def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Joins the events of several steps, so that what a token costs on its way to the client is paid for several at once.
 
-A request's first event and its last one are never held back.
+A request's first event and its last one are never held back, nor what tells it to wait.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class StreamInterval:
             self._asked.pop(request_id, None)
 
     def _take(self, event: TokenEvent) -> TokenEvent | None:
+        if event.wait is not None:
+            return event
         is_first = event.id not in self._held
         if (held := self._held.pop(event.id, None)) is not None:
             event = _joined(held, event)

@@ -29,7 +29,7 @@ from .sequence_table import Number, SequenceTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .prefix_cache import CacheNode, Watch
+    from ..cache.prefix_cache import CacheNode, Watch
 
 
 class Status(enum.Enum):

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from .kv_pool import KVPool, Pages
-from .prefix_cache import PrefixCache
+from ..cache.kv_pool import KVPool, Pages
+from ..cache.prefix_cache import PrefixCache
 from .sequence import SequenceState
 from .sequence_table import Indices, SequenceTable
 

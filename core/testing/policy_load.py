@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from ..cache.kv_pool import KVPool
+from ..cache.radix_cache import RadixCache
 from ..policy import SchedulePolicy
 from ..request import FinishReason, Request, SamplingParams
 from ..scheduling.admission import NewTokenRatio
 from ..scheduling.constraint import constraint_of
-from ..scheduling.kv_pool import KVPool
 from ..scheduling.plan import StepResult
-from ..scheduling.radix_cache import RadixCache
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 

@@ -23,6 +23,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from tables import write_between
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
@@ -254,15 +255,13 @@ def main() -> None:
     told += table(turns)
     print(told)
     if options.page:
-        before, _, rest = options.page.read_text().partition(BEGIN)
-        options.page.write_text(before + f"{BEGIN}\n{told}\n{END}" + rest.partition(END)[2])
+        write_between(options.page, "long prompt", told)
     if options.out:
         found = {"options": vars(options) | {"out": None, "page": None}, "long_alone_s": alone}
         figures = [{"stretch": t.stretch, "shorts": t.shorts} | t.figures() for t in turns]
         options.out.write_text(json.dumps(found | {"turns": figures}, indent=1) + "\n")
 
 
-BEGIN, END = "<!-- long prompt: begin -->", "<!-- long prompt: end -->"
 WARM_UP = 30  # tokens of each stream, before the first that counts
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from tables import write_between
+
 from llmfw.plugins.simulator.bounds import infinite_hit_rate, lru_hit_rate
 from llmfw.plugins.simulator.trace import read_trace
 
 HERE = Path(__file__).resolve().parent
-BEGIN, END = "<!-- policies: begin -->", "<!-- policies: end -->"
 POLICIES = {"fcfs": "fcfs", "lpm, no ageing": "lpm:max_overtaken=0", "lpm": "lpm"}
 KV_TOKENS = (800_000, 3_000_000)
 SPEEDS = (1, 2)
@@ -57,7 +58,7 @@ def main() -> None:
     text = tables(results)
     print(text)
     if options.page:
-        write_page(options.page, text)
+        write_between(options.page, "policies", text)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -125,15 +126,6 @@ def cell(figures: dict[str, Any], name: str) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.3f}" if name in ("hit_rate", "fairness") else f"{value:,.1f}"
-
-
-def write_page(page: Path, text: str) -> None:
-    """Replace what stands between the page's markers; raise ValueError if there are none."""
-    head, begin, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{page} has no {BEGIN} … {END}")
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tables import row, split_page, spread
+from tables import row, spread, write_between
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LENGTH, CUT = 512, 64
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 Costs = dict[str, list[float]]
 """By operation, microseconds in each turn."""
@@ -46,8 +45,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.page:
-        head, tail = split_page(options.page)
-        options.page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+        write_between(options.page, "tables", text)
 
 
 def parse_arguments() -> argparse.Namespace:

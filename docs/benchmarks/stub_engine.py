@@ -47,6 +47,10 @@ class StubEngine:
         """Whether a request runs."""
         return bool(self._running)
 
+    @property
+    def sleep_s(self) -> None:
+        return None
+
     def call_when_ready(self, wake: Any) -> None:
         """Take note of nothing: this engine has no work that another thread could bring."""
 

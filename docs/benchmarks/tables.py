@@ -14,17 +14,28 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 OURS, PEER = "llmfw", "transformers serve"
 
 
-def split_page(page: Path) -> tuple[str, str]:
-    """Return what stands before the tables of a page and what stands after.
+def split_page(page: Path, name: str = "tables") -> tuple[str, str]:
+    """Return what stands up to the beginning of what a script writes on a page, and what stands from its end on.
 
     Raises:
-        ValueError: the page lacks a marker.
+        ValueError: the page lacks a marker of that name.
     """
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not end:
-        raise ValueError(f"{page} has no {BEGIN} … {END}")
-    return head, tail
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"{page} has no {begin} … {end}")
+    return head + begin, end + tail
+
+
+def write_between(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the markers of a name on a page.
+
+    Raises:
+        ValueError: as `split_page`.
+    """
+    head, tail = split_page(page, name)
+    page.write_text(f"{head}\n{text}\n{tail}", encoding="utf-8")
 
 
 def write_tables(data: Path, page: Path) -> None:
@@ -33,11 +44,11 @@ def write_tables(data: Path, page: Path) -> None:
     Raises:
         ValueError: as `split_page`.
     """
-    head, tail = split_page(page)
+    split_page(page)
     link = os.path.relpath(data.resolve(), page.resolve().parent)
     text = tables(json.loads(data.read_text(encoding="utf-8")))
     text += f"\n\nEvery turn, with its share of the CPU: [{data.name}]({link})."
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+    write_between(page, "tables", text)
 
 
 def tables(results: dict[str, Any]) -> str:

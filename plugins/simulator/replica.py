@@ -14,14 +14,14 @@ from typing import cast
 
 import numpy as np
 
+from llmfw.core.cache.eviction import find_eviction
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.radix_cache import RadixCache
 from llmfw.core.engine.piece_guard import PieceGuard
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.admission import NewTokenRatio
-from llmfw.core.scheduling.eviction import find_eviction
-from llmfw.core.scheduling.kv_pool import KVPool
 from llmfw.core.scheduling.plan import BatchPlan, StepResult
-from llmfw.core.scheduling.radix_cache import RadixCache
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence import SequenceState, Status
 from llmfw.core.scheduling.sequence_pages import SequencePages
@@ -156,7 +156,7 @@ class Replica:
             self._next = self._plan()
 
     def _plan(self) -> BatchPlan | None:
-        plan = self.scheduler.schedule(piece=self._pieces.largest())
+        plan = self.scheduler.schedule(piece=self._pieces.largest(self.scheduler.live.num_waiting))
         if not plan.sequences:
             return None
         for place in np.flatnonzero(plan.is_new).tolist():

@@ -35,7 +35,11 @@ def register_commands(cli):
 FLAGS = {
     "--host 0.0.0.0": ("host", "0.0.0.0"),
     "--port 8000": ("port", 8000),
-    "--api-key k": ("api_key", "k"),
+    "--api-key k": ("api_key", (("", "k"),)),
+    "--api-key ann=k --api-key a2V5==": ("api_key", (("ann", "k"), ("key2", "a2V5=="))),
+    "--max-queued-requests 8": ("max_queued_requests", 8),
+    "--max-queued-tokens 9000": ("max_queued_tokens", 9000),
+    "--max-tenant-requests 3": ("max_tenant_requests", 3),
     "--served-model-name n": ("served_model_name", "n"),
     "--chat-template jinja": ("chat_template", "jinja"),
     "--chat-template LICENSE": ("chat_template", "LICENSE"),
@@ -67,8 +71,8 @@ FLAGS = {
     "--file-store memory": ("file_store", "memory"),
     "--batch-store memory": ("batch_store", "memory"),
     "--batch-share 0.25": ("batch_share", 0.25),
-    "--prefill-stretch 2": ("prefill_stretch", 2),
     "--eviction lfu": ("eviction", "lfu"),
+    "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),
     "--response-store-mb 5": ("response_store_mb", 5),
@@ -80,6 +84,9 @@ FLAGS = {
 }
 WRONG = {
     "--api-key=": "'--api-key'.* it is empty",
+    "--api-key a=1 --api-key a=2": "two keys are the same, or have the same name",
+    "--api-key a=1 --api-key b=1": "two keys are the same, or have the same name",
+    "--max-queued-requests 0": "'--max-queued-requests': 0 is not in the range x>=1",
     "--port 65536": "'--port': 65536 is not in the range",
     "--port http": "'--port': 'http' is not a valid integer",
     "--policy lmp": "unknown policy 'lmp'; known: .*lpm.*Did you mean 'lpm'",

@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from ..doubles.echo_engine import BREAK, CRASH, REFUSE, WAIT, EchoEngine
+from ..doubles.echo_engine import BREAK, CRASH, FAIL, REFUSE, WAIT, EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -274,9 +274,15 @@ def test_when_one_of_several_prompts_fails_the_others_are_aborted(server: Served
 
 
 def test_a_failure_in_mid_stream_raises_in_the_sdk(sdk: openai.OpenAI) -> None:
-    stream = sdk.completions.create(model=SERVED_NAME, prompt=[REFUSE], stream=True)
-    with stream, pytest.raises(openai.APIError, match="refuses"):
+    stream = sdk.completions.create(model=SERVED_NAME, prompt=[65, FAIL], stream=True)
+    assert next(iter(stream)).choices[0].text
+    with stream, pytest.raises(openai.APIError, match="no more tokens"):
         list(stream)
+
+
+def test_what_the_engine_refuses_is_no_stream(sdk: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="refuses"):
+        sdk.completions.create(model=SERVED_NAME, prompt=[REFUSE], stream=True)
 
 
 def test_a_defect_in_a_handler_is_a_500_without_details(

@@ -73,7 +73,10 @@ GENERATION: dict[str, Any] = {
     "stream": False,
     "stream_options": None,
     "priority": 1,
+    "timeout": 60,
+    "cache_salt": "s",
     "user": "u",
+    "safety_identifier": "u",
     "metadata": {"k": "v"},
 }
 CHAT: dict[str, Any] = {
@@ -132,6 +135,8 @@ NEW_RESPONSE: dict[str, Any] = {
     "metadata": {"k": "v"},
     "store": True,
     "stream": False,
+    "timeout": 60,
+    "cache_salt": "s",
     "user": "u",
 }
 MESSAGE: dict[str, Any] = {

@@ -27,11 +27,9 @@ PARAMS: dict[type[GenerationRequest], list[Any]] = {
     ],
 }
 SENT: dict[str, Any] = {
-    "user": "me",
     "metadata": {"a": "b"},
     "store": True,
     "service_tier": "flex",
-    "safety_identifier": "x",
     "prompt_cache_key": "k",
     "prompt_cache_options": {"a": 1},
     "prompt_cache_retention": "24h",

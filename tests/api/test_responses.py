@@ -245,8 +245,8 @@ def test_a_wrong_value_is_refused_by_its_own_name(server: Served, fields: dict[s
 
 HONOURED = {
     "background", "include", "input", "instructions", "max_output_tokens", "metadata", "model", "parallel_tool_calls",
-    "previous_response_id", "reasoning", "store", "stream", "stream_options", "temperature", "text", "tool_choice",
-    "tools", "top_logprobs", "top_p", "truncation",
+    "previous_response_id", "reasoning", "safety_identifier", "store", "stream", "stream_options", "temperature", "text", "tool_choice",
+    "tools", "top_logprobs", "top_p", "truncation", "user",
 }  # fmt: skip
 REFUSED: dict[str, Any] = {
     "context_management": [{"type": "compaction"}],
@@ -261,9 +261,7 @@ REPORTED: dict[str, Any] = {
     "prompt_cache_key": "k",
     "prompt_cache_options": {"mode": "implicit"},
     "prompt_cache_retention": "24h",
-    "safety_identifier": "s",
     "service_tier": "auto",
-    "user": "u",
 }
 
 

@@ -17,7 +17,9 @@ def policies() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        spec.loader.exec_module(module)
     return module
 
 
@@ -42,16 +44,3 @@ def test_each_size_and_speed_has_a_table_with_a_row_for_each_policy(policies):
     assert "| LRU of 3,000,000 tokens | 0.139 |\n| infinite | 0.374 |" in text
     assert text.count("| a | 0.250 | 1.50 | 61.00 | 33.2 | 59.5 | 1,200 | 400.0 | 0.500 | 0 |") == 4
     assert text.index("800,000 tokens of KV storage, speed 2") < text.index("3,000,000 tokens of KV storage")
-
-
-def test_a_page_is_written_between_its_markers(policies, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{policies.BEGIN}\nold\n{policies.END}\nafter\n")
-    policies.write_page(page, "new")
-    assert page.read_text() == f"before\n{policies.BEGIN}\nnew\n{policies.END}\nafter\n"
-
-
-def test_a_page_without_markers_is_refused(policies, tmp_path):
-    (tmp_path / "page.md").write_text("text")
-    with pytest.raises(ValueError, match="has no <!-- policies: begin"):
-        policies.write_page(tmp_path / "page.md", "new")

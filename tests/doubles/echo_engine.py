@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from llmfw.core.control import Answer, Command
-from llmfw.core.errors import RequestError
+from llmfw.core.errors import EngineError, OverloadedError, RequestError
 from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob
 
 # Run as a script it stands alone in its folder.
@@ -25,6 +25,9 @@ CRASH = 258  # in a prompt: the step fails
 REFUSE = 259  # in a prompt: the request is not accepted
 BREAK = 260  # in a prompt: accepting it fails in a way that nobody expects
 LATER = 261  # in a prompt: it begins a while after it was accepted, by another thread
+FAIL = 262  # in a prompt: in its place the request ends by an error
+FULL = 263  # in a prompt: the request is not accepted now
+SOON = 264  # in a prompt: it begins a while after it was accepted, by the time alone
 VOCAB_SIZE = 1000
 
 
@@ -66,11 +69,16 @@ class EchoEngine:
         self.administration = EchoAdministration(self.requests)
         self._delay = delay
         self._running: dict[str, tuple[Request, int]] = {}
+        self._soon: list[tuple[float, Request]] = []
         self._wake: Callable[[], None] = lambda: None
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running)
+        return bool(self._running) or self.sleep_s == 0
+
+    @property
+    def sleep_s(self) -> float | None:
+        return max(0.0, self._soon[0][0] - time.monotonic()) if self._soon else None
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -78,11 +86,15 @@ class EchoEngine:
     def add(self, request: Request) -> None:
         if REFUSE in request.prompt:
             raise RequestError("the engine refuses this prompt", param="prompt")
+        if FULL in request.prompt:
+            raise OverloadedError("the queue is full", retry_after_s=7.5)
         if BREAK in request.prompt:
             raise ZeroDivisionError("a defect of the engine")
         self.requests.append(request)
         if LATER in request.prompt:
             threading.Timer(0.2, self._begin, (request,)).start()
+        elif SOON in request.prompt:
+            self._soon.append((time.monotonic() + 0.2, request))
         else:
             self._running[request.id] = (request, 0)
 
@@ -92,6 +104,8 @@ class EchoEngine:
 
     def step(self) -> list[TokenEvent]:
         time.sleep(self._delay or 0.0005)
+        while self.sleep_s == 0:
+            self._begin(self._soon.pop(0)[1])
         return [
             event for request, done in list(self._running.values()) for event in self._next(request, done)
         ]
@@ -126,6 +140,9 @@ class EchoEngine:
         else:
             del self._running[request.id]
         token = EOS if end else request.prompt[done]
+        if token == FAIL:
+            self._running.pop(request.id, None)
+            return [TokenEvent.failed(request.id, EngineError("there are no more tokens"))]
         event = TokenEvent(request.id, [token], reason, self._cached(request) if done == 0 else 0)
         if request.logprobs is not None:
             event.logprobs = [score(token, request.logprobs)]

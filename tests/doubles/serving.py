@@ -127,6 +127,8 @@ def serving(
         "grammar_checker": AnyGrammar(),
     }
     parts |= {name: options.pop(name) for name in PARTS if name in options}
+    if isinstance(options.get("api_key"), str):
+        options["api_key"] = (("", options["api_key"]),)
     plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
     app = create_app(
         client,

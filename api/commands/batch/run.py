@@ -21,7 +21,8 @@ from llmfw.core.model import resolve_model
 from ...whole_file import check_writable
 from ..params import Text, plugins_of
 from ..serve import build_configs
-from ..settings import DEFAULTS, model_of, setting_options, with_model
+from ..setting import DEFAULTS
+from ..settings import model_of, setting_options, with_model
 from .first_line import endpoint_of
 from .meter import LineMeter
 from .wait import BatchError
@@ -43,6 +44,9 @@ _SERVERS_OWN = (
     "response_ttl_days",
     "response_store_mb",
     "batch_share",
+    "max_queued_requests",
+    "max_queued_tokens",
+    "max_tenant_requests",
 )
 _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "memory"}
 

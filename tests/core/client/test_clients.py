@@ -14,12 +14,12 @@ from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig
 from llmfw.core.control import GetPolicy, PinInfo, PinPrefix, PolicyInfo, SetPolicy
-from llmfw.core.errors import EngineDeadError, EngineError, RequestError
+from llmfw.core.errors import EngineDeadError, EngineError, OverloadedError, RequestError
 from llmfw.core.request import Request, SamplingParams, TokenEvent
 
 from ...doubles import echo_engine
 from ...doubles.echo_administration import BREAK_POLICY
-from ...doubles.echo_engine import BREAK, CRASH, EOS, LATER, REFUSE, WAIT, EchoEngine
+from ...doubles.echo_engine import BREAK, CRASH, EOS, FULL, LATER, REFUSE, SOON, WAIT, EchoEngine
 
 COMMAND = (sys.executable, echo_engine.__file__)
 
@@ -94,6 +94,18 @@ async def test_an_engine_that_sleeps_is_woken_by_what_was_done_beside_its_loop(c
     for i in range(2):
         events = await asyncio.wait_for(run(client, request(f"r{i}", LATER)), 5)
         assert [event.token_ids for event in events] == [[LATER], [EOS]]
+
+
+async def test_an_engine_that_sleeps_wakes_up_when_it_is_time(client: EngineClient) -> None:
+    for i in range(2):
+        events = await asyncio.wait_for(run(client, request(f"r{i}", SOON)), 10)
+        assert [event.token_ids for event in events] == [[SOON], [EOS]]
+
+
+async def test_a_refusal_says_when_to_come_back(client: EngineClient) -> None:
+    with pytest.raises(OverloadedError, match="the queue is full") as caught:
+        await run(client, request("a", FULL))
+    assert caught.value.retry_after_s == 7.5
 
 
 async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineClient) -> None:

@@ -12,7 +12,14 @@ from llmfw.core.config import EngineConfig
 from llmfw.core.control import GetPolicy, GetTrace, PinPrefix, PolicyInfo, SetPolicy, ViewCache
 from llmfw.core.engine.build import build_engine
 from llmfw.core.engine.embedding_engine import EmbeddingEngine
-from llmfw.core.errors import ConfigError, LLMFWError, ModelError, RequestError
+from llmfw.core.errors import (
+    ConfigError,
+    LLMFWError,
+    ModelError,
+    OverloadedError,
+    RequestError,
+    TenantLimitError,
+)
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import EmbedRequest
 
@@ -231,6 +238,44 @@ def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batc
     assert engine._guard.limits().tokens_per_place == 1
     events = [event.id for _ in range(64) if engine.has_work for event in engine.step()]
     assert events == ["batch"]
+
+
+def test_a_full_queue_of_prompts_refuses_more_until_some_are_embedded(tmp_path):
+    engine = build(
+        save_encoder(tmp_path, "BertConfig", "mean_tokens"), max_queued_requests=2, max_queued_tokens=40
+    )
+    engine.add(EmbedRequest(id="a", prompts=[[5] * 20, [6] * 10]))
+    with pytest.raises(
+        OverloadedError, match="30 tokens wait, and with this one's 11 it were 1 more than the 40"
+    ):
+        engine.add(EmbedRequest(id="b", prompts=[[5] * 11]))
+    engine.add(EmbedRequest(id="b", prompts=[[5] * 10]))
+    with pytest.raises(OverloadedError, match="2 requests wait"):
+        engine.add(EmbedRequest(id="c", prompts=[[5]]))
+    engine.add(EmbedRequest(id="d", prompts=[[5]], deferrable=True))
+    while engine.has_work:
+        engine.step()
+    engine.add(EmbedRequest(id="c", prompts=[[5] * 41]))
+
+
+def test_an_embedding_that_is_late_ends_and_says_how_far_it_had_come(tmp_path):
+    engine = build(
+        save_encoder(tmp_path, "BertConfig", "mean_tokens"), max_running_requests=1, max_tenant_requests=1
+    )
+    now = 0.0
+    engine._clock = lambda: now
+    engine.add(EmbedRequest(id="a", prompts=[[5], [6], [7]], timeout_s=2.0, tenant="ann"))
+    with pytest.raises(TenantLimitError, match="'ann' has 1 requests"):
+        engine.add(EmbedRequest(id="b", prompts=[[5]], tenant="ann"))
+    assert engine.step() == []
+    now = 2.5
+    [end] = engine.step()
+    assert (end.error_kind, end.error) == (
+        "DeadlineError",
+        "the request's timeout of 2 s has passed after 1 of 3 prompts",
+    )
+    assert not engine.has_work
+    engine.add(EmbedRequest(id="b", prompts=[[5]], tenant="ann"))
 
 
 @pytest.mark.parametrize("command", [SetPolicy("lpm"), ViewCache(), PinPrefix([1], 60.0), GetTrace("a")])

@@ -152,6 +152,12 @@ def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> 
     )
 
 
+def test_where_many_prompts_wait_they_get_so_much_more_of_a_step() -> None:
+    machine = Machine(0.01, 1e-4, 0.0)
+    usual = machine.prefill(8, 20_000)[-2][0]
+    assert machine.guard.largest(1) == pytest.approx(2 * usual, rel=0.2)  # grows to twice what was measured
+
+
 def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]

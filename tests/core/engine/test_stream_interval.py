@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.engine.stream_interval import StreamInterval
-from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprob
+from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprob, Wait
 
 
 def events(request_id: str, num: int) -> list[TokenEvent]:
@@ -68,3 +68,11 @@ def test_what_a_request_asked_for_ends_with_it() -> None:
     for request_id in ("ended", "aborted"):
         again = events(request_id, 3)
         assert [event for one in again for event in streams.pass_on([one])] == again
+
+
+def test_news_of_waiting_is_passed_on_and_is_no_first_event() -> None:
+    interval = StreamInterval(4)
+    waiting, first, second = TokenEvent("a", [], wait=Wait(3)), TokenEvent("a", [1]), TokenEvent("a", [2])
+    assert interval.pass_on([waiting, waiting]) == [waiting, waiting]
+    assert interval.pass_on([first]) == [first]
+    assert interval.pass_on([second]) == []

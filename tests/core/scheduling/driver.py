@@ -6,14 +6,14 @@ import random
 from collections import deque
 from typing import Any
 
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.prefix_cache import NoPrefixCache
+from llmfw.core.cache.radix_cache import RadixCache
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
 from llmfw.core.scheduling.admission import NewTokenRatio
 from llmfw.core.scheduling.constraint import constraint_of
-from llmfw.core.scheduling.kv_pool import KVPool
 from llmfw.core.scheduling.plan import BatchPlan, StepResult
-from llmfw.core.scheduling.prefix_cache import NoPrefixCache
-from llmfw.core.scheduling.radix_cache import RadixCache
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence_pages import SequencePages
 from llmfw.core.scheduling.trace import DecisionTrace

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..control import CacheView, PinInfo, PinPrefix
 from ..errors import NotFoundError, RequestError
-from .cache_view import largest_prefixes
 from .kv_pool import KVPool
 from .prefix_cache import CacheNode, PrefixCache, Watch
 from .radix_cache import RadixCache
+from .view import largest_prefixes
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
+from llmfw.core.cache.keeper import CacheKeeper
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.prefix_cache import NoPrefixCache
+from llmfw.core.cache.radix_cache import RadixCache
 from llmfw.core.control import PinPrefix
 from llmfw.core.errors import NotFoundError, RequestError
-from llmfw.core.scheduling.cache_keeper import CacheKeeper
-from llmfw.core.scheduling.kv_pool import KVPool
-from llmfw.core.scheduling.prefix_cache import NoPrefixCache
-from llmfw.core.scheduling.radix_cache import RadixCache
 
-from .driver import Driver
+from ..scheduling.driver import Driver
 from .test_watches import fill, ids
 
 

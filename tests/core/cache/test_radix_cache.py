@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.scheduling.kv_pool import KVPool
-from llmfw.core.scheduling.radix_cache import RadixCache
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.radix_cache import RadixCache
 
 Tokens = list[int]
 

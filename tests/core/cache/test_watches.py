@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from llmfw.core.scheduling.eviction import EVICTIONS
-from llmfw.core.scheduling.kv_pool import KVPool
-from llmfw.core.scheduling.prefix_cache import NoPrefixCache, PrefixCache, TokenIds, Watch
-from llmfw.core.scheduling.radix_cache import RadixCache
+from llmfw.core.cache.eviction import EVICTIONS
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.prefix_cache import NoPrefixCache, PrefixCache, TokenIds, Watch
+from llmfw.core.cache.radix_cache import RadixCache
 
 SALTS = ("", "a", "b")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from llmfw.core.scheduling.kv_pool import KVPool
+from llmfw.core.cache.kv_pool import KVPool
 
 
 def test_pages_are_handed_out_once() -> None:

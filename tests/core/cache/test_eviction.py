@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from llmfw.core.cache.eviction import EVICTIONS, find_eviction
+from llmfw.core.cache.kv_pool import KVPool
+from llmfw.core.cache.prefix_cache import CacheNode
+from llmfw.core.cache.radix_cache import LONG, RadixCache
 from llmfw.core.errors import ConfigError
-from llmfw.core.scheduling.eviction import EVICTIONS, find_eviction
-from llmfw.core.scheduling.kv_pool import KVPool
-from llmfw.core.scheduling.prefix_cache import CacheNode
-from llmfw.core.scheduling.radix_cache import LONG, RadixCache
 
 from .test_watches import fill, ids
 
