@@ -55,7 +55,7 @@ class Draft:
         starts, lengths = table.num_computed[indices], table.length[indices]
         is_new = table.is_new[indices] == 1
         samples = counts == lengths - starts
-        is_prefill = is_new | (counts > 1) | (lengths == table.prompt_len[indices])
+        is_prefill = is_new | ~samples | (counts > 1) | (lengths == table.prompt_len[indices])
         table.num_computed[indices] += counts
         table.num_in_flight[indices] += samples
         table.length[indices] += samples
