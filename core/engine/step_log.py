@@ -44,7 +44,7 @@ class StepLog:
                 self._log_decode(len(plan.sequences) - len(prefills))
 
     def _log_prefill(self, plan: BatchPlan, counts: list[int], num_cached: int) -> None:
-        num_new = sum(p.is_new for p in plan.sequences)
+        num_new = int(plan.is_new.sum())
         self._num_prompt_tokens += sum(counts) + num_cached
         self._num_cached_tokens += num_cached
         logger.info(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from llmfw.core.control import Answer, Command
 from llmfw.core.errors import EngineError, OverloadedError, RequestError
-from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob
+from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob, Wait
 
 # Run as a script it stands alone in its folder.
 try:
@@ -128,7 +128,9 @@ class EchoEngine:
 
     def _next(self, request: Request, done: int) -> list[TokenEvent]:
         if WAIT in request.prompt:
-            return []
+            tells = request.tell_wait and not done  # as an engine does that has not come to it
+            self._running[request.id] = (request, 1)
+            return [TokenEvent(request.id, [], wait=Wait(0))] if tells else []
         if CRASH in request.prompt:
             raise RuntimeError("the step failed")
         end = done == len(request.prompt)

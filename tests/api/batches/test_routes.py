@@ -134,8 +134,8 @@ def test_a_line_is_answered_as_its_route_answers(
 
 
 def test_fields_that_change_nothing_are_told(sdk: openai.OpenAI, files: Stores) -> None:
-    [line] = lines_of(files, ended(sdk, create(sdk, files, [chat_line("a", user="me")])).output_file_id)
-    assert line["response"]["ignored_params"] == ["user"]
+    [line] = lines_of(files, ended(sdk, create(sdk, files, [chat_line("a", prompt_cache_key="me")])).output_file_id)
+    assert line["response"]["ignored_params"] == ["prompt_cache_key"]
 
 
 def test_with_strict_params_they_fail_their_line(tokenizer: Tokenizer) -> None:
@@ -144,7 +144,7 @@ def test_with_strict_params_they_fail_their_line(tokenizer: Tokenizer) -> None:
         serving(EchoEngine(), tokenizer, stores=stores, strict_params=True) as served,
         served.openai() as sdk,
     ):
-        batch = ended(sdk, create(sdk, stores, [chat_line("a", user="me"), chat_line("b")]))
+        batch = ended(sdk, create(sdk, stores, [chat_line("a", prompt_cache_key="me"), chat_line("b")]))
         assert [line["custom_id"] for line in lines_of(stores, batch.output_file_id)] == ["b"]
         [bad] = lines_of(stores, batch.error_file_id)
     assert bad["response"]["body"]["error"]["code"] == "unsupported_parameter"
