@@ -72,6 +72,8 @@ def test_read_strictly_a_field_that_changes_nothing_is_refused(
 ) -> None:
     with started(tmp_path, strict_params=True) as server:
         assert server.post(path, body).status_code == 200
-        error = server.post(path, {**body, "frobnicate": 1, "safety_identifier": "me", "prompt_cache_key": "me"}).json()["error"]
+        error = server.post(
+            path, {**body, "frobnicate": 1, "safety_identifier": "me", "prompt_cache_key": "me"}
+        ).json()["error"]
     assert error["param"] == "frobnicate"
     assert "frobnicate, prompt_cache_key" in error["message"]

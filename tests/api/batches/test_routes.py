@@ -134,7 +134,9 @@ def test_a_line_is_answered_as_its_route_answers(
 
 
 def test_fields_that_change_nothing_are_told(sdk: openai.OpenAI, files: Stores) -> None:
-    [line] = lines_of(files, ended(sdk, create(sdk, files, [chat_line("a", prompt_cache_key="me")])).output_file_id)
+    [line] = lines_of(
+        files, ended(sdk, create(sdk, files, [chat_line("a", prompt_cache_key="me")])).output_file_id
+    )
     assert line["response"]["ignored_params"] == ["prompt_cache_key"]
 
 
