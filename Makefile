@@ -9,7 +9,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types docs size bench simulate-bench python
+.PHONY: help serve test soak lint types docs size bench simulate-bench python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -19,6 +19,9 @@ serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS
 
 test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/core -x"
 	$(BIN)/pytest $(ARGS)
+
+soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
+	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest tests/core/scheduling/test_everything.py
 
 lint: $(VENV)/installed-dev  ## ruff: rules and formatting
 	$(BIN)/ruff check

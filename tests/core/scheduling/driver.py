@@ -6,6 +6,7 @@ import random
 from collections import deque
 from typing import Any
 
+from llmfw.core.cache.eviction import Eviction, lru
 from llmfw.core.cache.kv_pool import KVPool
 from llmfw.core.cache.prefix_cache import NoPrefixCache
 from llmfw.core.cache.radix_cache import RadixCache
@@ -42,9 +43,10 @@ class Driver:
         conservativeness: float = 1.0,
         share: float = 0.0,
         trace: DecisionTrace | None = None,
+        eviction: Eviction = lru,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
-        cache = RadixCache(pool) if cached else NoPrefixCache()
+        cache = RadixCache(pool, eviction) if cached else NoPrefixCache()
         self.max_len = pool.num_pages * page_size
         self.pages = SequencePages(pool, cache, max_running, self.max_len)
         self.scheduler = Scheduler(
