@@ -172,7 +172,7 @@ def test_a_signal_ends_streams_and_processes_within_seconds(echoing: Process, nu
         stream = sdk.completions.create(model="tiny", prompt=[65, WAIT], stream=True)
         started = time.monotonic()
         assert echoing.end(number) == 0
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 20
         with pytest.raises(openai.APIError, match="closed"):
             list(stream)
     assert "Traceback" not in echoing.log
@@ -200,7 +200,7 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
         started = time.monotonic()
         with pytest.raises(openai.APIError, match="closed"):
             list(stream)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
     assert echoing.popen.wait(10) == 0
     assert "Traceback" not in echoing.log
 

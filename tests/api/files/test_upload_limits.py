@@ -155,7 +155,7 @@ def test_slow_uploads_hold_up_nobody(server):
             connection.sendall(head(len(body)) + body[:50])
         started = time.monotonic()
         assert httpx.post(f"{server.url}/v1/files", content=upload_form(), headers=HEADERS).status_code == 200
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
         for connection in slow:
             connection.sendall(body[50:])
         assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in slow)

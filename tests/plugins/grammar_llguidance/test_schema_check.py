@@ -63,7 +63,7 @@ def test_too_much_is_refused_quickly(source: str, reason: str) -> None:
     start = time.monotonic()
     with pytest.raises(RequestError, match=reason):
         compiled("json_schema", source)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 5
 
 
 def test_schemas_as_deep_as_the_limit_work() -> None:
