@@ -163,12 +163,13 @@ class RadixCache(PrefixCache):
         freed: list[Pages] = []
         missing = count
         while missing > 0 and (leaf := self._next_leaf()) is not None:
-            if len(leaf.pages) > missing:
+            size = len(leaf.pages)
+            if size > missing:
                 freed.append(self._shorten(leaf, missing))
                 missing = 0
             else:
                 freed.append(leaf.pages)
-                missing -= len(leaf.pages)
+                missing -= size
                 self._remove(leaf)
         if freed:
             self._pool.free(_concatenate(freed))
@@ -352,7 +353,9 @@ class RadixCache(PrefixCache):
         if leaf.groups is not None:
             self._parked.cut(leaf, parent, len(leaf.pages), first)
         self._floor = max(self._floor, leaves[0][0])
-        if self._is_evictable(parent):
+        if parent.children:
+            heapq.heappop(leaves)
+        elif self._is_evictable(parent):
             heapq.heapreplace(leaves, self._listed(parent))
         else:
             heapq.heappop(leaves)

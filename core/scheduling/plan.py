@@ -57,6 +57,7 @@ class BatchPlan:
 
     __slots__ = (
         "_parts",
+        "_prefills",
         "counts",
         "indices",
         "is_new",
@@ -89,6 +90,7 @@ class BatchPlan:
         self.is_prefill = is_prefill
         self.num_single = int((counts == 1).sum())
         self._parts: tuple[PlannedSequence, ...] | None = None
+        self._prefills: list[PlannedSequence] | None = None
 
     @classmethod
     def of(cls, parts: Iterable[PlannedSequence]) -> BatchPlan:
@@ -120,10 +122,12 @@ class BatchPlan:
     @property
     def prefills(self) -> list[PlannedSequence]:
         """The parts that compute tokens of a prompt, in order: few of many, mostly."""
-        return [
-            PlannedSequence(self.sequences[i], *(column[i].item() for column in self._columns()))
-            for i in np.flatnonzero(self.is_prefill).tolist()
-        ]
+        if self._prefills is None:
+            self._prefills = [
+                PlannedSequence(self.sequences[i], *(column[i].item() for column in self._columns()))
+                for i in np.flatnonzero(self.is_prefill).tolist()
+            ]
+        return self._prefills
 
     @property
     def sampling(self) -> list[SequenceState]:

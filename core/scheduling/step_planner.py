@@ -96,9 +96,10 @@ class StepPlanner:
         """
         draft = Draft(self._table)
         left = self._fill(self._live, self._whole, piece, draft)
-        limits = self._beside(draft) if self._live.is_open else alone or self._whole
-        if limits.places and self._deferrable.is_open:
-            self._fill(self._deferrable, limits, left, draft)
+        if self._deferrable.is_open:
+            limits = self._beside(draft) if self._live.is_open else alone or self._whole
+            if limits.places:
+                self._fill(self._deferrable, limits, left, draft)
         if draft.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, draft)
         return draft.launch()
