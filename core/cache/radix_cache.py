@@ -163,14 +163,7 @@ class RadixCache(PrefixCache):
         freed: list[Pages] = []
         missing = count
         while missing > 0 and (leaf := self._next_leaf()) is not None:
-            size = len(leaf.pages)
-            if size > missing:
-                freed.append(self._shorten(leaf, missing))
-                missing = 0
-            else:
-                freed.append(leaf.pages)
-                missing -= size
-                self._remove(leaf)
+            missing = self._take_chain(leaf, missing, freed)
         if freed:
             self._pool.free(_concatenate(freed))
         num_freed = count - missing
@@ -344,22 +337,46 @@ class RadixCache(PrefixCache):
             self._parked.cut(leaf, leaf, count, first)
         return lost
 
-    def _remove(self, leaf: CacheNode) -> None:
-        """Take the leaf at the top of the heap from there and from the tree."""
-        parent, leaves, first = leaf.parent, self._leaves, leaf.key[: self._page_bytes]
+    def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
+        """Take the leaf at the top of the heap, and what is above it as long as that is a leaf then and not worth more.
+
+        Args:
+            first: the leaf.
+            missing: pages that are wanted.
+            freed: gets the pages.
+
+        Returns:
+            How many pages are still wanted.
+        """
+        leaves, leaf = self._leaves, first
+        number = leaves[0][0]
+        while len(leaf.pages) <= missing:
+            freed.append(leaf.pages)
+            missing -= len(leaf.pages)
+            parent = self._unlink(leaf)
+            self._floor = max(self._floor, number)
+            if not self._is_evictable(parent):
+                heapq.heappop(leaves)
+                self._forget_if_empty(parent)
+                return missing
+            leaf = parent
+            if not missing or self._eviction(leaf) > number:
+                heapq.heapreplace(leaves, self._listed(leaf))
+                return missing
+        freed.append(self._shorten(leaf, missing))
+        if leaf is not first:
+            heapq.heapreplace(leaves, self._listed(leaf))
+        return 0
+
+    def _unlink(self, leaf: CacheNode) -> CacheNode:
+        """Take a leaf from the tree; return its parent."""
+        parent, first = leaf.parent, leaf.key[: self._page_bytes]
         assert parent is not None
         leaf.parent = None
         del parent.children[first]
         if leaf.groups is not None:
             self._parked.cut(leaf, parent, len(leaf.pages), first)
-        self._floor = max(self._floor, leaves[0][0])
-        if parent.children:
-            heapq.heappop(leaves)
-        elif self._is_evictable(parent):
-            heapq.heapreplace(leaves, self._listed(parent))
-        else:
-            heapq.heappop(leaves)
-            self._forget_if_empty(parent)
+        return parent
 
     def _forget_if_empty(self, node: CacheNode) -> None:
         """Drop the root of a salt of which nothing is cached or watched."""
