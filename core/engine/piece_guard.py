@@ -99,12 +99,14 @@ class PieceGuard:
             pieces.append((cut[0].count, each))
 
     def _worth(self, level: int, known: Sequence[tuple[int, float]]) -> float:
-        """Return from which size on a piece is worth its step: what it costs to have one at all is shared by its tokens."""
+        """Return from which size on a piece is worth its step: what it costs to have one at all is shared by its tokens.
+
+        That is the least that was measured: what disturbs a piece from outside must not make the next one larger.
+        """
         whole = self._whole.get(level) or self._whole.get(level - 1)
         if whole is None:
             return 0.0
-        size = median_low(size for size, _ in known)
-        return size * (_seconds_each(known) - whole) / ((WORTH - 1) * whole)
+        return min(size * (each - whole) for size, each in known) / ((WORTH - 1) * whole)
 
 
 def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:

@@ -183,6 +183,15 @@ def test_where_any_piece_takes_long_it_is_large_enough_to_be_worth_it(fixed: flo
     )
 
 
+def test_what_disturbs_pieces_from_outside_makes_the_next_ones_no_larger() -> None:
+    machine = Machine(0.01, 1e-4, 0.0)
+    for context in range(0, LONG, 512):
+        machine.step(0, 512, context)
+    machine.noise = 4.0
+    sizes = [size for size, _ in machine.prefill(8, LONG)]
+    assert p99([1e-4 * size for size in sizes]) < 2 * machine.ordinary(8)
+
+
 def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
     assert PieceGuard(512, stretch=0).largest() is None
     with pytest.raises(ConfigError, match=r"--prefill-stretch is 0\.5"):
