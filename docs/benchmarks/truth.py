@@ -2,9 +2,11 @@
 
     .venv/bin/python docs/benchmarks/truth.py --help
 
-Measures the demo model on this machine (`--fit`), then for each policy and load: starts `llmfw serve demo` with
-`--record-requests`, sends requests that arrive at random times whether others have been answered or not (Poisson), and
-replays what was recorded. Prints predicted and real throughput and time to first token, and their ratios.
+For each policy and load: starts `llmfw serve demo` with `--record-requests`, sends requests that arrive at random times
+whether others have been answered or not (Poisson), and replays what was recorded. Prints predicted and real throughput
+and time to first token, and their ratios. The demo model is measured (`--fit`) before and after each load, and a
+prediction is the mean of what the two profiles say: a shared machine is not as fast in one minute as in the next. What
+others took of it during the run (steal) is told; a run of which they took too much is made again.
 
 Engine and profile have one thread, so that the API and the client have the other core of a small machine: what they
 take from the engine's cores is not simulated. What HTTP and the tokenizer add to a request is measured before, by
@@ -31,6 +33,7 @@ from typing import Any
 
 import msgspec
 from servers import Server
+from tables import write_between
 
 from llmfw.core.plugins import load_plugins
 from llmfw.plugins.bench.client import CompletionClient
@@ -47,19 +50,28 @@ ENGINE = EngineSettings(kv_tokens=8192, page_size=16, max_running=16, chunk=512)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 FAMILIES = 12
 IDS = range(300, 4000)  # ordinary tokens of the demo model
-LOADS = {"half full": 0.5, "overloaded": 1.5}
+LOADS = {"half full": 0.5, "overloaded": 3.0}
 """Arrivals a second, as a share of what the server does in a second when all come at once."""
+MOST_STEAL = 0.05
+MOST_RUNS = 3
 
 
 @dataclass
 class Pair:
-    """What was predicted and what was real, of one policy and load."""
+    """What was predicted and what was real, of one policy and load.
+
+    Attributes:
+        rate: arrivals a second.
+        output_tok_s, ttft_p50_ms: predicted and real.
+        steal: share of the machine's time that others took while it was real.
+    """
 
     policy: str
     load: str
     rate: float
     output_tok_s: tuple[float, float]
     ttft_p50_ms: tuple[float, float]
+    steal: float
 
     def ratios(self) -> tuple[float, float]:
         """Return predicted / real, of both figures."""
@@ -80,22 +92,31 @@ def main() -> None:
     options = parse_arguments()
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        profile = fitted(options, folder)
-        pairs = [pair for policy in options.policies for pair in measure(policy, profile, folder, options)]
+        fits = Fits(Path(name))
+        pairs = [pair for policy in options.policies for pair in measure(policy, fits, Path(name), options)]
     if options.out:
         options.out.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
-    print("| policy | load | output tok/s, predicted / real | TTFT p50 ms, predicted / real | ratios |")
-    print("|---|---|---|---|---|")
+    worst = max(abs(ratio - 1) for pair in pairs for ratio in pair.ratios())
+    text = f"{table(pairs)}\n\nFarthest off: {worst:.0%}."
+    print(text)
+    if options.page:
+        write_between(options.page, "truth", text)
+    sys.exit(worst > options.within)
+
+
+def table(pairs: list[Pair]) -> str:
+    """Return the pairs as Markdown."""
+    lines = [
+        "| policy | load | output tok/s, predicted / real | TTFT p50 ms, predicted / real | ratios | steal |",
+        "|---|---|---|---|---|---|",
+    ]
     for pair in pairs:
         (rate, real_rate), (wait, real_wait) = pair.output_tok_s, pair.ttft_p50_ms
-        print(
+        lines.append(
             f"| {pair.policy} | {pair.load}, {pair.rate:.1f} requests/s | {rate:.1f} / {real_rate:.1f} | "
-            f"{wait:.1f} / {real_wait:.1f} | {pair.ratios()[0]:.2f}, {pair.ratios()[1]:.2f} |"
+            f"{wait:.1f} / {real_wait:.1f} | {pair.ratios()[0]:.2f}, {pair.ratios()[1]:.2f} | {pair.steal:.1%} |"
         )
-    worst = max(abs(ratio - 1) for pair in pairs for ratio in pair.ratios())
-    print(f"\nFarthest off: {worst:.0%}.")
-    sys.exit(worst > options.within)
+    return "\n".join(lines)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -106,19 +127,32 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--policies", nargs="+", default=["fcfs", "lpm", "priority"])
     parser.add_argument("--requests", type=int, default=240, help="of each load")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--profile", type=Path, help="of --fit with one thread; measured anew without")
     parser.add_argument("--within", type=float, default=0.15)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", type=Path, help="page between whose markers the table is written")
     return parser.parse_args()
 
 
-def fitted(options: argparse.Namespace, folder: Path) -> Profile:
-    """Return the demo model's profile on one thread."""
-    path = options.profile or folder / "profile.json"
-    if not path.exists():
-        command = [sys.executable, "-m", "llmfw.api", "simulate", "--fit", "demo", "--save", str(path)]
+class Fits:
+    """Profiles of the demo model on one thread, one after the other.
+
+    Args:
+        folder: for files.
+
+    Attributes:
+        last: the newest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "profile.json"
+        self.last = self.new()
+
+    def new(self) -> Profile:
+        """Measure one more."""
+        command = [sys.executable, "-m", "llmfw.api", "simulate", "--fit", "demo", "--save", str(self._path)]
         subprocess.run(command, check=True)
-    return load_profile(path)
+        self.last = load_profile(self._path)
+        return self.last
 
 
 def prompts(seed: int, count: int) -> list[Prompt]:
@@ -135,45 +169,57 @@ def prompts(seed: int, count: int) -> list[Prompt]:
     ]
 
 
-def measure(policy: str, profile: Profile, folder: Path, options: argparse.Namespace) -> list[Pair]:
+def measure(policy: str, fits: Fits, folder: Path, options: argparse.Namespace) -> list[Pair]:
     """Return what was predicted and what was real, under each load. Each has a server of its own."""
     drawn = prompts(options.seed, options.requests)
-    profile, capacity = calibrated(policy, profile, folder, drawn)
+    added, capacity = calibrated(policy, fits, folder, drawn)
     pairs = []
     for load, share in LOADS.items():
-        with serving(policy, folder / f"{policy}-{load.replace(' ', '-')}.jsonl") as server:
-            replies = asyncio.run(server.send(drawn, share * capacity, options.seed))
-            recorded = server.recorded(len(drawn))
-        predicted = simulated(policy, profile, recorded)
-        wall = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
-        output = sum(reply.output_tokens or 0 for reply in replies)
-        first = statistics.median(reply.times[0] - reply.started for reply in replies)
-        pairs.append(
-            Pair(
-                policy,
-                load,
-                share * capacity,
-                (predicted["output_tok_s"], output / wall),
-                (predicted["ttft_p50_ms"], 1e3 * first),
-            )
-        )
-        print(pairs[-1], file=sys.stderr, flush=True)
+        runs: list[Pair] = []
+        while not runs or (runs[-1].steal > MOST_STEAL and len(runs) < MOST_RUNS):
+            before = fits.last
+            with serving(policy, folder / f"{policy}-{share}-{len(runs)}.jsonl") as server:
+                begun = cpu_ticks()
+                replies = asyncio.run(server.send(drawn, share * capacity, options.seed))
+                steal = stolen_since(begun)
+                recorded = server.recorded(len(drawn))
+            profiles = [msgspec.structs.replace(each, per_request=added) for each in (before, fits.new())]
+            predicted = [simulated(policy, each, recorded) for each in profiles]
+            wall = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
+            output = sum(reply.output_tokens or 0 for reply in replies)
+            first = statistics.median(reply.times[0] - reply.started for reply in replies)
+            tok_s = statistics.fmean(each["output_tok_s"] for each in predicted), output / wall
+            ttft = statistics.fmean(each["ttft_p50_ms"] for each in predicted), 1e3 * first
+            runs.append(Pair(policy, load, share * capacity, tok_s, ttft, steal))
+            print(runs[-1], file=sys.stderr, flush=True)
+        pairs.append(min(runs, key=lambda run: run.steal))
     return pairs
 
 
-def calibrated(policy: str, profile: Profile, folder: Path, drawn: list[Prompt]) -> tuple[Profile, float]:
-    """Return the profile with what HTTP adds to a request, and the requests that a full server answers in a second."""
+def cpu_ticks() -> list[int]:
+    """Return what /proc/stat has counted for all cores: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+
+
+def stolen_since(begun: list[int]) -> float:
+    """Return the share of the cores' time that the host gave to others."""
+    spent = [now - before for now, before in zip(cpu_ticks(), begun, strict=True)]
+    return spent[7] / sum(spent)
+
+
+def calibrated(policy: str, fits: Fits, folder: Path, drawn: list[Prompt]) -> tuple[float, float]:
+    """Return the seconds that HTTP adds to a request, and the requests that a full server answers in a second."""
     with serving(policy, folder / f"{policy}-idle.jsonl") as server:
-        alone = drawn[:20]
+        alone = drawn[:40]
         replies = asyncio.run(server.send_one_by_one(alone))
         recorded = server.recorded(len(alone))
     real = statistics.median(1e3 * (reply.times[0] - reply.started) for reply in replies)
-    added = max(0.0, real - simulated(policy, profile, recorded)["ttft_p50_ms"]) / 1e3
-    profile = msgspec.structs.replace(profile, per_request=added)
+    alone_ms = [simulated(policy, each, recorded)["ttft_p50_ms"] for each in (fits.last, fits.new())]
+    added = max(0.0, real - statistics.fmean(alone_ms)) / 1e3
     print(f"{policy}: HTTP adds {1e3 * added:.1f} ms to a request", file=sys.stderr, flush=True)
     with serving(policy, folder / f"{policy}-full.jsonl") as server:
         replies = asyncio.run(server.send(drawn, 1e6, 0))
-    return profile, len(drawn) / (max(reply.ended for reply in replies) - replies[0].started)
+    return added, len(drawn) / (max(reply.ended for reply in replies) - replies[0].started)
 
 
 def simulated(policy: str, profile: Profile, trace: list[TraceRequest]) -> dict[str, Any]:
