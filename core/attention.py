@@ -46,6 +46,15 @@ class AttentionBackend(ABC):
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
         """Return why this backend cannot serve such layers on this device, as a sentence, or None if it can."""
 
+    def graph_unsupported(self) -> str | None:
+        """Return why steps of single tokens cannot be captured in a CUDA graph, as a sentence, or None if they can.
+
+        If they can, a step with `batch.is_static` is planned anew before each replay, outside of the graph, but its
+        `forward` is called only while the graph is captured. So what `forward` reads has to stand at the same
+        addresses after each plan of so many sequences, and what it launches must not depend on lengths.
+        """
+        return "it does not say that it can"
+
     @abstractmethod
     def plan(self, batch: ForwardBatch) -> None:
         """Prepare what all layers of this step share: indices, masks, work splits."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ..scheduling.plan import BatchPlan
+from .page_table import PageTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -22,18 +23,23 @@ class ForwardBatch:
         slots: where each token's key and value go, `page * page_size + offset`, on the device: [T].
         query_lens: tokens of each sequence in this step, on the host: [B].
         kv_lens: tokens of each sequence up to and including this step's, on the host: [B].
-        page_table: pages of each sequence, on the device: [B, most pages]; beyond a sequence's own: any valid page.
+        rows: which row of the page table is each sequence's, on the device: [B].
+        page_table: pages, on the device: [R, most pages of a sequence]; beyond a sequence's own: any valid page.
         num_single: how many sequences, from the first on, have one token.
         page_size: tokens in one page.
+        is_static: this step is one of a CUDA graph (see `AttentionBackend.graph_unsupported`): every sequence has one
+            token, and the tensors here stand where they stood in each such step of B sequences before.
     """
 
     positions: Ints
     slots: torch.Tensor
     query_lens: Ints
     kv_lens: Ints
+    rows: torch.Tensor
     page_table: torch.Tensor
     num_single: int
     page_size: int
+    is_static: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -41,14 +47,12 @@ class ForwardBatch:
         return self.slots.device
 
 
-def make_batch(
-    plan: BatchPlan, page_table: npt.NDArray[np.int32], page_size: int, device: torch.device
-) -> ForwardBatch:
+def make_batch(plan: BatchPlan, page_table: PageTable, page_size: int, device: torch.device) -> ForwardBatch:
     """Turn a plan into tensors.
 
     Args:
         plan: at least one sequence.
-        page_table: of the scheduler, [rows, most pages of a sequence]; copied here, since it changes later.
+        page_table: brought up to date here.
         page_size: tokens in one page.
         device: where the step runs.
     """
@@ -57,15 +61,16 @@ def make_batch(
     sequence_of_token = np.repeat(np.arange(len(rows)), query_lens)  # [T]
     first_token = np.cumsum(query_lens) - query_lens  # [B]
     positions = np.arange(len(sequence_of_token)) - (first_token - starts)[sequence_of_token]
-    pages = page_table[rows[sequence_of_token], positions // page_size].astype(np.int64)
+    pages = page_table.host[rows[sequence_of_token], positions // page_size].astype(np.int64)
     slots = pages * page_size + positions % page_size
-    most_pages = -(-int(kv_lens.max()) // page_size)
+    page_table.update(rows, kv_lens)
     return ForwardBatch(
         positions=positions,
         slots=torch.from_numpy(slots).to(device, non_blocking=True),
         query_lens=query_lens,
         kv_lens=kv_lens,
-        page_table=torch.from_numpy(page_table[rows, :most_pages]).to(device, non_blocking=True),
+        rows=torch.from_numpy(rows).to(device, non_blocking=True),
+        page_table=page_table.tensor,
         num_single=plan.num_single,
         page_size=page_size,
     )

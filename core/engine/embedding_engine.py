@@ -34,6 +34,7 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "eviction": "--eviction",
     "record_requests": "--record-requests",
     "max_pinned_fraction": "--max-pinned-fraction",
     "trace_requests": "--trace-requests",

@@ -52,6 +52,7 @@ from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
+from .page_table import PageTable
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .randomness import derive_seed
@@ -158,7 +159,14 @@ class Engine:
             _describe(config, model, capacity, device, attention),
             scheduler,
             pages,
-            ModelRunner(model, backend, sampler, pages.table, config.page_size, device),
+            ModelRunner(
+                model,
+                backend,
+                sampler,
+                PageTable(pages.table, config.page_size, device),
+                config.page_size,
+                device,
+            ),
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..attention import AttentionBackend
@@ -23,6 +22,7 @@ from .batch import ForwardBatch, make_batch
 from .hf_attention import AttentionStep
 from .logprobs import RowLogprobs
 from .models import LoadedModel
+from .page_table import PageTable
 from .sampler import Sampler
 from .token_mask import TokenMasks
 
@@ -93,7 +93,7 @@ class ModelRunner:
         model: loaded and probed.
         backend: built for the model's layers.
         sampler: has a row for each row of the page table.
-        page_table: the scheduler's, [rows, most pages]. Read at each launch.
+        page_table: the scheduler's. Read at each launch.
         page_size: tokens in one page.
         device: where all of it is.
     """
@@ -103,7 +103,7 @@ class ModelRunner:
         model: LoadedModel,
         backend: AttentionBackend,
         sampler: Sampler,
-        page_table: npt.NDArray[np.int32],
+        page_table: PageTable,
         page_size: int,
         device: torch.device,
     ) -> None:
@@ -113,7 +113,7 @@ class ModelRunner:
         self._page_table = page_table
         self._page_size = page_size
         self._device = device
-        self._last_tokens = torch.zeros(len(page_table), dtype=torch.long, device=device)
+        self._last_tokens = torch.zeros(len(page_table.host), dtype=torch.long, device=device)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
 
     @torch.inference_mode()

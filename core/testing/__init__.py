@@ -1,6 +1,7 @@
 """Tests that hold a part to the promises of its interface: derive from a class, say how to open the part, run pytest.
 
-They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this.
+They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. Those of attention
+backends need torch, and are imported from `llmfw.core.testing.attention`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ pytest.register_assert_rewrite(
             "batch_model",
             "policies",
             "policy_load",
+            "attention",
+            "attention_case",
         )
     )
 )

@@ -201,8 +201,8 @@ def _make_group(batch: ForwardBatch, members: np.ndarray | None) -> Group:
     chosen = np.arange(batch.num_single) if members is None else members
     lengths = torch.from_numpy(batch.kv_lens[chosen]).to(device)
     index = None if members is None else torch.from_numpy(members).to(device)
-    table = batch.page_table[: batch.num_single] if index is None else batch.page_table[index]
-    slots = _slots(table, int(batch.kv_lens[chosen].max()), batch.page_size)
+    rows = batch.rows[: batch.num_single] if index is None else batch.rows[index]
+    slots = _slots(batch, rows, int(batch.kv_lens[chosen].max()))
     distance = (lengths - 1)[:, None] - torch.arange(slots.shape[1], device=device)[None, :]
     return Group(index, slots.reshape(-1), distance)
 
@@ -216,7 +216,7 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
         for offset in range(0, count, size):
             end = min(offset + size, count)
             start = length - count + offset
-            slots = _slots(batch.page_table[i : i + 1], length - count + end, batch.page_size)[0]
+            slots = _slots(batch, batch.rows[i : i + 1], length - count + end)[0]
             places = torch.arange(start, start + _round_up(end - offset, QUERY_BLOCK), device=batch.device)
             distance = places[:, None] - torch.arange(len(slots), device=batch.device)[None, :]
             spans.append(Span(slice(first + offset, first + end), slots, distance))
@@ -224,12 +224,13 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
     return spans
 
 
-def _slots(table: torch.Tensor, length: int, page_size: int) -> torch.Tensor:
+def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor:
     """Return the slots of the first `length` tokens of each row, then zeros: [rows, length rounded up]."""
-    slots = table[:, : -(-length // page_size)].long()
+    page_size = batch.page_size
+    slots = batch.page_table[:, : -(-length // page_size)].index_select(0, rows).long()
     if page_size > 1:
-        offsets = torch.arange(page_size, device=table.device)
-        slots = (slots[:, :, None] * page_size + offsets).reshape(len(table), -1)[:, :length]
+        offsets = torch.arange(page_size, device=batch.device)
+        slots = (slots[:, :, None] * page_size + offsets).reshape(len(rows), -1)[:, :length]
     return functional.pad(slots, (0, _round_up(length, KEY_BLOCK) - length))
 
 

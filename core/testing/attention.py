@@ -1,0 +1,156 @@
+"""The promises of `AttentionBackend`, as tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ..attention import AttentionBackend
+from .attention_case import AttentionCase, make_layer
+
+RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]
+"""Tokens stored, and new ones, of each sequence: on both sides of every border of pages of 16."""
+
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
+"""By how much a result may differ from float64: the rounding of inputs and sums."""
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "grouped heads": {},
+    "a key head for each head": {"num_heads": 3, "num_kv_heads": 3},
+    "one key head": {"num_heads": 8, "num_kv_heads": 1},
+    "window": {"sliding_window": 5},
+    "soft cap": {"softcap": 2.0},
+    "window and soft cap": {"softcap": 2.0, "sliding_window": 20},
+}
+
+
+class AttentionBackendTests:
+    """Derive from it, and override the fixture `backend` (and the others, where they do not fit).
+
+    Layers that the backend says it cannot serve are skipped, with its reason.
+    """
+
+    @pytest.fixture
+    def backend(self) -> type[AttentionBackend]:
+        """Return the backend's class."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture backend")
+
+    @pytest.fixture
+    def device(self) -> str:
+        """Return where to run."""
+        return "cpu"
+
+    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
+    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
+        """Return the dtype of queries, keys and values."""
+        dtype: torch.dtype = request.param
+        return dtype
+
+    @pytest.fixture
+    def head_dim(self) -> int:
+        """Return the size of a head."""
+        return 16
+
+    @pytest.mark.parametrize("page_size", [1, 16])
+    @pytest.mark.parametrize("changes", LAYERS.values(), ids=LAYERS)
+    def test_equals_attention_in_float64(
+        self,
+        backend: type[AttentionBackend],
+        changes: dict[str, Any],
+        page_size: int,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        spec = make_layer(**({"head_dim": head_dim} | changes))
+        skip_unsupported(backend, AttentionCase(spec, RAGGED, page_size, dtype, device)).check(
+            backend, TOLERANCES[dtype]
+        )
+
+    def test_values_may_have_another_size_than_keys(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        spec = make_layer(head_dim=head_dim, v_head_dim=head_dim // 2)
+        skip_unsupported(backend, AttentionCase(spec, RAGGED, 1, dtype, device)).check(
+            backend, TOLERANCES[dtype]
+        )
+
+    @pytest.mark.parametrize("window", [None, 9])
+    def test_sinks_take_their_share(
+        self,
+        backend: type[AttentionBackend],
+        window: int | None,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        spec = make_layer(head_dim=head_dim, has_sinks=True, sliding_window=window)
+        case = skip_unsupported(backend, AttentionCase(spec, RAGGED, 1, dtype, device))
+        case.check(backend, TOLERANCES[dtype], torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=dtype))
+
+    def test_nothing_is_written_but_the_new_tokens(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        spec = make_layer(head_dim=head_dim)
+        case = skip_unsupported(backend, AttentionCase(spec, RAGGED, 16, dtype, device))
+        slots = case.batch.slots.cpu()
+        wanted = []
+        for stored, new in ((case.storage.keys[0], case.key), (case.storage.values[0], case.value)):
+            whole = stored.detach().cpu().clone().flatten(0, 1)
+            whole[slots] = new
+            wanted.append(whole)
+        case.run(backend)
+        assert torch.equal(case.storage.keys[0].cpu().flatten(0, 1), wanted[0])
+        assert torch.equal(case.storage.values[0].cpu().flatten(0, 1), wanted[1])
+
+    def test_one_backend_runs_step_after_step(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        spec = make_layer(head_dim=head_dim)
+        case = skip_unsupported(backend, AttentionCase(spec, RAGGED, 1, dtype, device))
+        built = case.build(backend)
+        other = replace(case.batch, num_single=0, query_lens=case.batch.query_lens[-1:])
+        other = replace(other, kv_lens=case.batch.kv_lens[-1:], rows=case.batch.rows[-1:])
+        other = replace(other, slots=case.batch.slots[-2:], positions=case.batch.positions[-2:])
+        tail = [tensor[-2:].to(device) for tensor in (case.query, case.key, case.value)]
+        for _ in range(2):
+            built.plan(case.batch)
+            found = case.forward(built).double()
+            torch.testing.assert_close(found, case.expected(), atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+            built.plan(other)
+            alone = built.forward(*tail, spec, other).cpu().double()
+            torch.testing.assert_close(
+                alone, case.expected()[-2:], atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
+            )
+
+    def test_static_steps_are_planned_anew_and_right(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        spec = make_layer(head_dim=head_dim)
+        cases = [
+            AttentionCase(spec, [(stored, 1) for stored in lengths], 1, dtype, device, seed=seed)
+            for seed, lengths in enumerate([(0, 3, 40), (90, 1, 2), (0, 0, 0)])
+        ]
+        built = skip_unsupported(backend, cases[0]).build(backend)
+        if reason := built.graph_unsupported():
+            pytest.skip(reason)
+        for case in cases:
+            static = case.build(backend)
+            case.batch = replace(case.batch, is_static=True)
+            for _ in range(2):
+                static.plan(case.batch)
+                found = case.forward(static).double()
+                torch.testing.assert_close(
+                    found, case.expected(), atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
+                )
+
+
+def skip_unsupported(backend: type[AttentionBackend], case: AttentionCase) -> AttentionCase:
+    """Return the case, or skip the test with the backend's reason for not serving it."""
+    dtype = case.storage.keys[0].dtype
+    if reason := backend.unsupported([case.spec], str(case.device), dtype):
+        pytest.skip(reason)
+    return case

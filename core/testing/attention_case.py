@@ -1,0 +1,155 @@
+"""One layer's attention over pages, with made-up sequences, and the same written out in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..attention import AttentionBackend, LayerSpec
+from ..engine.batch import ForwardBatch
+from ..engine.kv_storage import KVStorage
+
+STRAY = 1e4
+"""Stands in pages that belong to nobody: finite, as in service, but hard to overlook."""
+
+
+def make_layer(**changes: Any) -> LayerSpec:
+    """Return a small layer, with some of its values changed."""
+    values: dict[str, Any] = {"index": 0, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "scale": 0.3}
+    values |= changes
+    return LayerSpec(**({"v_head_dim": values["head_dim"]} | values))
+
+
+def attend_in_float64(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: LayerSpec, sinks: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the attention of the last tokens of one sequence: query [t, H, D], keys and values [L, Hkv, …]."""
+    shared = spec.num_heads // spec.num_kv_heads
+    keys, values = (x.double().repeat_interleave(shared, dim=1) for x in (keys, values))
+    scores = torch.einsum("thd,lhd->htl", query.double(), keys) * spec.scale
+    if spec.softcap:
+        scores = spec.softcap * torch.tanh(scores / spec.softcap)
+    places = torch.arange(len(keys))
+    distance = places[len(keys) - len(query) :, None] - places[None, :]
+    hidden = (distance < 0) | (distance >= (spec.sliding_window or len(keys)))
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, len(query), 1)], dim=-1)
+    weights = torch.softmax(scores, dim=-1)[..., : len(keys)]
+    return torch.einsum("htl,lhd->thd", weights, values)
+
+
+class AttentionCase:
+    """Sequences with something stored already, and new tokens for each.
+
+    Args:
+        spec: the layer.
+        lengths: of each sequence, tokens stored and tokens new. Those with one new token come first in the batch.
+        page_size: tokens in a page.
+        dtype, device: of keys, values and queries.
+        seed: of everything random.
+
+    Attributes:
+        storage: with the stored tokens in it, and stray numbers in all other places.
+        batch: the step.
+        query, key, value: of the new tokens, packed: [T, heads, …].
+        used: which slots belong to a sequence: [slots], bool.
+    """
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        lengths: Sequence[tuple[int, int]],
+        page_size: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.spec, self.device = spec, torch.device(device)
+        self.lengths = sorted(lengths, key=lambda pair: pair[1] > 1)
+        generator = torch.Generator().manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        counts = [-(-(stored + new) // page_size) for stored, new in self.lengths]
+        num_pages = sum(counts) + 3
+        pages = np.split(rng.permutation(num_pages).astype(np.int32)[: sum(counts)], np.cumsum(counts)[:-1])
+        num_rows = len(self.lengths) + 2
+        rows = rng.permutation(num_rows)[: len(self.lengths)]
+        table = np.zeros((num_rows, max(counts) + 1), dtype=np.int32)
+        keys = torch.full((num_pages * page_size, spec.num_kv_heads, spec.head_dim), STRAY, dtype=dtype)
+        values = torch.full((num_pages * page_size, spec.num_kv_heads, spec.v_head_dim), STRAY, dtype=dtype)
+        self.used = torch.zeros(num_pages * page_size, dtype=torch.bool)
+        self._sequences, slots = [], []
+        for (stored, new), row, mine in zip(self.lengths, rows, pages, strict=True):
+            table[row, : len(mine)] = mine
+            places = np.arange(stored + new)
+            where = mine[places // page_size].astype(np.int64) * page_size + places % page_size
+            drawn = self._draw(stored + new, dtype, generator)
+            keys[where[:stored]], values[where[:stored]] = drawn[1][:stored], drawn[2][:stored]
+            self.used[where] = True
+            self._sequences.append(drawn)
+            slots.append(where[stored:])
+        self.storage = KVStorage([spec], num_pages, page_size, dtype, self.device)
+        self.storage.keys[0].copy_(keys.view(self.storage.keys[0].shape))
+        self.storage.values[0].copy_(values.view(self.storage.values[0].shape))
+        new_lens = np.array([new for _, new in self.lengths], dtype=np.int64)
+        self.query, self.key, self.value = (
+            torch.cat(
+                [drawn[i][stored:] for drawn, (stored, _) in zip(self._sequences, self.lengths, strict=True)]
+            )
+            for i in range(3)
+        )
+        self.batch = ForwardBatch(
+            positions=np.concatenate([np.arange(stored, stored + new) for stored, new in self.lengths]),
+            slots=torch.from_numpy(np.concatenate(slots)).to(self.device),
+            query_lens=new_lens,
+            kv_lens=np.array([stored + new for stored, new in self.lengths], dtype=np.int64),
+            rows=torch.from_numpy(rows.astype(np.int64)).to(self.device),
+            page_table=torch.from_numpy(table).to(self.device),
+            num_single=int((new_lens == 1).sum()),
+            page_size=page_size,
+        )
+
+    def build(self, backend: type[AttentionBackend]) -> AttentionBackend:
+        """Return a backend over the storage."""
+        return backend([self.spec], self.storage, backend.Options())
+
+    def run(self, backend: type[AttentionBackend], sinks: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what a backend makes of the step: [T, H, Dv]."""
+        built = self.build(backend)
+        built.plan(self.batch)
+        return self.forward(built, sinks)
+
+    def forward(self, built: AttentionBackend, sinks: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what a backend, which has planned the step, makes of it: [T, H, Dv]."""
+        new = (tensor.to(self.device) for tensor in (self.query, self.key, self.value))
+        sinks = None if sinks is None else sinks.to(self.device)
+        return built.forward(*new, self.spec, self.batch, sinks).cpu()
+
+    def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the same in float64: [T, H, Dv]."""
+        return torch.cat(
+            [
+                attend_in_float64(query[stored:], keys, values, self.spec, sinks)
+                for (query, keys, values), (stored, _) in zip(self._sequences, self.lengths, strict=True)
+            ]
+        )
+
+    def check(
+        self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None
+    ) -> None:
+        """Assert that a backend gives the same as float64, as near as the tolerance says."""
+        found = self.run(backend, sinks).double()
+        torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
+
+    def _draw(self, count: int, dtype: torch.dtype, generator: torch.Generator) -> list[torch.Tensor]:
+        """Return queries, keys and values of a sequence's tokens."""
+        spec = self.spec
+        shapes = (
+            (spec.num_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.v_head_dim),
+        )
+        return [torch.randn(count, *shape, generator=generator).to(dtype) for shape in shapes]

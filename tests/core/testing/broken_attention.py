@@ -1,0 +1,90 @@
+"""Attention backends that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.attention import AttentionBackend, LayerSpec
+from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.testing.attention import AttentionBackendTests
+from llmfw.plugins.attention_torch.backend import TorchAttention
+
+
+class OffByOnePage(TorchAttention):
+    def plan(self, batch: ForwardBatch) -> None:
+        super().plan(replace(batch, page_table=batch.page_table.roll(1, dims=1)))
+
+
+class BelievesTheBatchIsTheTable(TorchAttention):
+    def plan(self, batch: ForwardBatch) -> None:
+        super().plan(replace(batch, rows=torch.arange(len(batch.rows))))
+
+
+class SeesTheNextToken(TorchAttention):
+    def plan(self, batch: ForwardBatch) -> None:
+        super().plan(batch)
+        self._spans = [replace(span, distance=span.distance + 1) for span in self._spans]
+
+
+class WindowTooLarge(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        if layer.sliding_window:
+            layer = replace(layer, sliding_window=layer.sliding_window + 1)
+        return super().forward(query, key, value, layer, *rest)
+
+
+class ForgetsTheSinks(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        return super().forward(query, key, value, layer, rest[0])
+
+
+class WritesEverywhere(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        output = super().forward(query, key, value, layer, *rest)
+        stored = self.storage.values[layer.index]
+        stored[stored == stored.max()] = 0
+        return output
+
+
+class PlansOnce(TorchAttention):
+    _planned = False
+
+    def plan(self, batch: ForwardBatch) -> None:
+        if not self._planned:
+            super().plan(batch)
+        self._planned = True
+
+
+class CapturesLengths(TorchAttention):
+    def graph_unsupported(self) -> None:
+        return None
+
+    def plan(self, batch: ForwardBatch) -> None:
+        if batch.is_static:
+            batch = replace(batch, kv_lens=batch.kv_lens.clip(max=8))
+        super().plan(batch)
+
+
+class OfKind(AttentionBackendTests):
+    kind: type[AttentionBackend]
+
+    @pytest.fixture
+    def backend(self) -> type[AttentionBackend]:
+        return self.kind
+
+    @pytest.fixture
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+
+def test_class(kind: type[AttentionBackend]) -> Any:
+    """Return a test class for a backend."""
+    return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
+
+
+for _kind in TorchAttention.__subclasses__():
+    globals()[f"Test{_kind.__name__}"] = test_class(_kind)
