@@ -340,13 +340,7 @@ class RadixCache(PrefixCache):
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
         """Take the leaf at the top of the heap, and what is above it as long as that is a leaf then and not worth more.
 
-        Args:
-            first: the leaf.
-            missing: pages that are wanted.
-            freed: gets the pages.
-
-        Returns:
-            How many pages are still wanted.
+        `freed` gets the pages, until none is missing. Returns how many still are.
         """
         leaves, leaf = self._leaves, first
         number = leaves[0][0]

@@ -115,13 +115,13 @@ class AttentionBackendTests:
         other = replace(case.batch, num_single=0, query_lens=case.batch.query_lens[-1:])
         other = replace(other, kv_lens=case.batch.kv_lens[-1:], rows=case.batch.rows[-1:])
         other = replace(other, slots=case.batch.slots[-2:], positions=case.batch.positions[-2:])
-        tail = [tensor[-2:].to(device) for tensor in (case.query, case.key, case.value)]
+        query, key, value = (tensor[-2:].to(device) for tensor in (case.query, case.key, case.value))
         for _ in range(2):
             built.plan(case.batch)
             found = case.forward(built).double()
             torch.testing.assert_close(found, case.expected(), atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
             built.plan(other)
-            alone = built.forward(*tail, spec, other).cpu().double()
+            alone = built.forward(query, key, value, spec, other).cpu().double()
             torch.testing.assert_close(
                 alone, case.expected()[-2:], atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
             )

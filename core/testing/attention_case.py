@@ -124,9 +124,9 @@ class AttentionCase:
 
     def forward(self, built: AttentionBackend, sinks: torch.Tensor | None = None) -> torch.Tensor:
         """Return what a backend, which has planned the step, makes of it: [T, H, Dv]."""
-        new = (tensor.to(self.device) for tensor in (self.query, self.key, self.value))
+        query, key, value = (tensor.to(self.device) for tensor in (self.query, self.key, self.value))
         sinks = None if sinks is None else sinks.to(self.device)
-        return built.forward(*new, self.spec, self.batch, sinks).cpu()
+        return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
         """Return the same in float64: [T, H, Dv]."""
