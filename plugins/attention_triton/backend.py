@@ -83,6 +83,12 @@ class TritonAttention(AttentionBackend):
         for layer in layers:
             wanted = -(-num_programs // num_tiles(layer))
             self._num_spare[layer.sliding_window] = max(wanted, self._num_spare.get(layer.sliding_window, 0))
+        capability = OLDEST
+        if self._device.type == "cuda":
+            capability = torch.cuda.get_device_capability(self._device)
+        self._tiles = {
+            layer.index: Tiles.of(layer, storage.keys[layer.index].dtype, capability[0]) for layer in layers
+        }
         self._cuts = {self._cut_of(layer) for layer in layers}
         self._partials = self._make_partials(0)
         self._num_pieces = 0
@@ -175,6 +181,7 @@ class TritonAttention(AttentionBackend):
                 self._prefills.spans,
                 self._prefills.blocks[self._cut_of(layer)],
                 layer,
+                self._tiles[layer.index],
                 sinks,
                 output,
             )
@@ -214,8 +221,7 @@ class TritonAttention(AttentionBackend):
 
     def _cut_of(self, layer: LayerSpec) -> tuple[int, int]:
         """Return how a layer's queries are cut into blocks: heads that share a key head, and rows of a block."""
-        size = Tiles.of(layer, self.storage.keys[layer.index].dtype).queries
-        return layer.num_heads // layer.num_kv_heads, size
+        return layer.num_heads // layer.num_kv_heads, self._tiles[layer.index].queries
 
 
 def _num_sms(device: torch.device) -> int:

@@ -220,16 +220,23 @@ class Tiles:
     num_stages: int
 
     @classmethod
-    def of(cls, layer: LayerSpec, storage: torch.dtype) -> Tiles:
-        """Return what fits into the registers and the shared memory of a device from Ampere on."""
+    def of(cls, layer: LayerSpec, storage: torch.dtype, capability: int) -> Tiles:
+        """Return what fits into the registers of a device, without spilling (tests compile it), and its shared memory.
+
+        Args:
+            layer: its geometry.
+            storage: the dtype of keys and values.
+            capability: the device's major compute capability.
+        """
         size = row_bytes(layer, storage)
+        if storage.itemsize > 2 and size > 64:
+            # Products of float32 are not for tensor cores, and take many registers.
+            return cls(16, 16, 4, 1)
         if size <= 128:
             return cls(128, 64, 8, 3)
         if size <= 256:
-            return cls(128, 64, 8, 2)
-        if size <= 512:
-            return cls(64, 32, 4, 2)
-        return cls(32, 16, 4, 2)
+            return cls(128, 64 if capability >= 9 else 32, 8, 2)
+        return cls(64, 32, 8, 2)
 
 
 def cut_queries(
@@ -267,6 +274,7 @@ def prefill(
     spans: Spans,
     blocks: torch.Tensor,
     layer: LayerSpec,
+    tiles: Tiles,
     sinks: torch.Tensor | None,
     output: torch.Tensor,
 ) -> None:
@@ -278,13 +286,13 @@ def prefill(
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
         spans: which tokens are whose.
-        blocks: from `cut_queries`, of `Tiles.of(layer, …).queries` rows: [blocks, 2]. They say which sequences.
+        blocks: from `cut_queries`, of `tiles.queries` rows: [blocks, 2]. They say which sequences.
         layer: its geometry.
+        tiles: how to cut its keys.
         sinks: [H], or None.
         output: [T, H, Dv], contiguous; the rows of other sequences are left alone.
     """
     scale, cap = score_factors(layer)
-    tiles = Tiles.of(layer, keys.dtype)
     prefill_kernel[(len(blocks), layer.num_kv_heads)](
         query,
         keys,

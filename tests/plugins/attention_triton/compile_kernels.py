@@ -55,6 +55,7 @@ CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({"head_dim": 96, "v_head_dim": 96}, BF16, 1),
     ({"head_dim": 192}, BF16, 1),
     ({"head_dim": 256, "v_head_dim": 256} | CAPPED, BF16, 1),
+    ({"head_dim": 32, "v_head_dim": 32}, FP32, 1),
     (SMALL, FP32, 1),
     ({}, FP32, 16),
     ({"head_dim": 256, "v_head_dim": 256}, FP32, 1),
@@ -62,7 +63,7 @@ CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
 """What is compiled: a layer's values other than PLAIN's, the dtype, and the page size."""
 
 
-def launch_all(layer: LayerSpec, dtype: torch.dtype, page_size: int) -> None:
+def launch_all(layer: LayerSpec, dtype: torch.dtype, page_size: int, capability: int) -> None:
     """Call each launcher as the backend does, for two decoding sequences and two prompts."""
     num_sequences, num_tokens = 4, 12
     key = torch.empty((num_tokens, layer.num_kv_heads, layer.head_dim), dtype=dtype)
@@ -84,7 +85,8 @@ def launch_all(layer: LayerSpec, dtype: torch.dtype, page_size: int) -> None:
     decode.decode(query[:2], keys, values, page_table, rows, made, partials, layer, sinks, output[:2])
     blocks = torch.from_numpy(np.zeros((2, 2), dtype=np.int32))
     spans = prefill.Spans(lengths, lengths, lengths)
-    prefill.prefill(query, keys, values, page_table, rows, spans, blocks, layer, sinks, output)
+    tiles = prefill.Tiles.of(layer, dtype, capability // 10)
+    prefill.prefill(query, keys, values, page_table, rows, spans, blocks, layer, tiles, sinks, output)
 
 
 class CompiledOnly:
@@ -128,7 +130,7 @@ def main(capability: int) -> None:
         setattr(module, name, CompiledOnly(getattr(module, name), compiled))
     told = set()
     for changes, dtype, page_size in CASES:
-        launch_all(LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size)
+        launch_all(LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size, capability)
         for key, kernel in compiled.items():
             if key not in told:
                 told.add(key)
