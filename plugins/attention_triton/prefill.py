@@ -231,7 +231,7 @@ class Tiles:
         size = row_bytes(layer, storage)
         if storage.itemsize > 2 and size > 64:
             # Products of float32 are not for tensor cores, and take many registers.
-            return cls(16, 16, 4, 1)
+            return cls(32, 32, 4, 2) if size == 256 else cls(16, 16, 4, 1)
         if size <= 128:
             return cls(128, 64, 8, 3)
         if size <= 256:

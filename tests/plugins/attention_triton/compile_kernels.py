@@ -42,10 +42,8 @@ SINKS: dict[str, Any] = {"has_sinks": True}
 CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({}, BF16, 1),
     ({}, BF16, 16),
-    ({}, FP16, 1),
     (SMALL, BF16, 1),
     (SMALL, FP16, 16),
-    (CAPPED, BF16, 1),
     (CAPPED, FP16, 16),
     (CAPPED | SMALL, BF16, 16),
     (SINKS | {"sliding_window": 128}, BF16, 16),
@@ -55,10 +53,8 @@ CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({"head_dim": 96, "v_head_dim": 96}, BF16, 1),
     ({"head_dim": 192}, BF16, 1),
     ({"head_dim": 256, "v_head_dim": 256} | CAPPED, BF16, 1),
-    ({"head_dim": 32, "v_head_dim": 32}, FP32, 1),
     (SMALL, FP32, 1),
     ({}, FP32, 16),
-    ({"head_dim": 256, "v_head_dim": 256}, FP32, 1),
 ]
 """What is compiled: a layer's values other than PLAIN's, the dtype, and the page size."""
 
