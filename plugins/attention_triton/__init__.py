@@ -1,0 +1,16 @@
+"""Attention by our own Triton kernels, for CUDA devices from Ampere on."""
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+
+@hookimpl
+def register_attention_backends(register: Register) -> None:
+    """Bring the backend `triton`."""
+    register(
+        "triton",
+        "llmfw.plugins.attention_triton.backend:TritonAttention",
+        summary="our own paged kernels, split over keys for decoding; CUDA devices from Ampere on",
+        needs=("triton",),
+        rank=10,
+    )

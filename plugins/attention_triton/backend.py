@@ -1,0 +1,245 @@
+"""The backend `triton`: plans a step for the kernels beside it, and launches them layer by layer.
+
+A step's sequences with one new token go to the decoding kernels, the others to the prefill kernel. What both need
+goes to the device in one copy, and nothing comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+import triton
+
+from llmfw.core.attention import AttentionBackend, LayerSpec
+from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.engine.kv_storage import KVStorage
+
+from .decode import Partials, decode, num_tiles
+from .prefill import Spans, Tiles, cut_queries, prefill
+from .schedule import Schedule, schedule
+from .write import write, write_kernel
+
+MAX_HEAD_DIM = 256
+OLDEST = (8, 0)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+INTERPRETED_SMS = 8
+"""What the interpreter takes itself for: enough to split keys, as a device does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decodes:
+    """What decoding kernels read in steps of so many sequences.
+
+    Attributes:
+        kv_lens: [B], int32.
+        schedules: for each window among the layers.
+        partials: room for the pieces of any of them. Others may have the same.
+    """
+
+    kv_lens: torch.Tensor
+    schedules: dict[int | None, Schedule]
+    partials: Partials
+
+
+@dataclass(frozen=True, slots=True)
+class Prefills:
+    """What the prefill kernel reads.
+
+    Attributes:
+        spans: which tokens are whose.
+        blocks: of queries, by how they were cut.
+    """
+
+    spans: Spans
+    blocks: dict[tuple[int, int], torch.Tensor]
+
+
+class TritonAttention(AttentionBackend):
+    """Attention over pages in place, by Triton kernels."""
+
+    class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
+        """Options of the backend.
+
+        Attributes:
+            programs_per_sm: into how many pieces for each multiprocessor the keys of all decoding sequences are cut.
+        """
+
+        programs_per_sm: Annotated[int, msgspec.Meta(ge=1)] = 4
+
+    _decodes: Decodes | None
+    _prefills: Prefills | None
+
+    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
+        super().__init__(layers, storage, options)
+        self._device = storage.keys[0].device
+        num_programs = _num_sms(self._device) * options.programs_per_sm
+        self._num_spare: dict[int | None, int] = {}
+        for layer in layers:
+            wanted = -(-num_programs // num_tiles(layer))
+            self._num_spare[layer.sliding_window] = max(wanted, self._num_spare.get(layer.sliding_window, 0))
+        capability = OLDEST
+        if self._device.type == "cuda":
+            capability = torch.cuda.get_device_capability(self._device)
+        self._tiles = {
+            layer.index: Tiles.of(layer, storage.keys[layer.index].dtype, capability[0]) for layer in layers
+        }
+        self._cuts = {self._cut_of(layer) for layer in layers}
+        self._partials = self._make_partials(0)
+        self._num_pieces = 0
+        self._static: dict[int, Decodes] = {}
+
+    @classmethod
+    def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
+        """Return the first reason why the kernels cannot serve these layers there, or None."""
+        if dtype not in DTYPES:
+            return f"it computes in bfloat16, float16 and float32, not in {str(dtype).removeprefix('torch.')}"
+        largest = max((max(layer.head_dim, layer.v_head_dim) for layer in layers), default=0)
+        if largest > MAX_HEAD_DIM:
+            return f"heads have at most {MAX_HEAD_DIM} dimensions; here they have {largest}"
+        if torch.device(device).type == "cuda":
+            capability = torch.cuda.get_device_capability(device)
+            if capability < OLDEST:
+                return "it needs compute capability {}.{}; the device has {}.{}".format(*OLDEST, *capability)
+            return None
+        if torch.device(device).type != "cpu":
+            return f"it runs on CUDA devices, not on {device}"
+        if isinstance(write_kernel, triton.JITFunction):
+            return "it runs on CUDA devices (on a CPU only for tests, by TRITON_INTERPRET=1)"
+        if dtype == torch.bfloat16:
+            return "Triton's interpreter is wrong in bfloat16"
+        return None
+
+    def graph_unsupported(self) -> None:
+        """Return None: what is launched depends on the number of sequences only."""
+
+    def plan(self, batch: ForwardBatch) -> None:
+        """Copy lengths to the device, and have it cut the keys into pieces."""
+        if batch.is_static:
+            self._prefills = None
+            self._decodes = self._plan_static(batch.kv_lens)
+            return
+        num_sequences, num_single = len(batch.kv_lens), batch.num_single
+        starts = np.cumsum(batch.query_lens) - batch.query_lens
+        cuts = {
+            cut: cut_queries(batch.query_lens, batch.kv_lens, num_single, *cut)
+            for cut in (self._cuts if num_single < num_sequences else ())
+        }
+        kv_lens, starts_there, counts, *blocks = _to_device(
+            [batch.kv_lens, starts, batch.query_lens, *cuts.values()], self._device
+        )
+        self._prefills = self._decodes = None
+        if num_single < num_sequences:
+            self._prefills = Prefills(
+                Spans(starts_there, counts, kv_lens),
+                {cut: found.view(-1, 2) for cut, found in zip(cuts, blocks, strict=True)},
+            )
+        if num_single:
+            self._decodes = self._make_decodes(kv_lens[:num_single])
+            self._schedule(self._decodes)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: LayerSpec,
+        batch: ForwardBatch,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write keys and values, then attend: first to sequences with one new token, then to the others."""
+        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+        keys, values = self.storage.keys[layer.index], self.storage.values[layer.index]
+        write(key, value, keys, values, batch.slots)
+        output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
+        if self._decodes is not None:
+            num_single = len(self._decodes.kv_lens)
+            decode(
+                query[:num_single],
+                keys,
+                values,
+                batch.page_table,
+                batch.rows,
+                self._decodes.schedules[layer.sliding_window],
+                self._decodes.partials,
+                layer,
+                sinks,
+                output[:num_single],
+            )
+        if self._prefills is not None:
+            prefill(
+                query,
+                keys,
+                values,
+                batch.page_table,
+                batch.rows,
+                self._prefills.spans,
+                self._prefills.blocks[self._cut_of(layer)],
+                layer,
+                self._tiles[layer.index],
+                sinks,
+                output,
+            )
+        return output
+
+    def _plan_static(self, kv_lens: npt.NDArray[np.int64]) -> Decodes:
+        """Return what stands at the same addresses in each static step of so many sequences, for these lengths."""
+        [there] = _to_device([kv_lens], self._device)
+        decodes = self._static.get(len(kv_lens))
+        if decodes is None:
+            decodes = self._static[len(kv_lens)] = self._make_decodes(there)
+        else:
+            decodes.kv_lens.copy_(there)
+        self._schedule(decodes)
+        return decodes
+
+    def _make_decodes(self, kv_lens: torch.Tensor) -> Decodes:
+        num_sequences = len(kv_lens)
+        schedules = {
+            window: Schedule.empty(num_sequences, num_spare, self._device)
+            for window, num_spare in self._num_spare.items()
+        }
+        num_pieces = num_sequences + max(self._num_spare.values())
+        if num_pieces > self._num_pieces:
+            # Whoever has the smaller ones keeps them, as a captured graph must.
+            self._num_pieces, self._partials = num_pieces, self._make_partials(num_pieces)
+        return Decodes(kv_lens, schedules, self._partials)
+
+    def _make_partials(self, num_pieces: int) -> Partials:
+        num_heads = max(layer.num_heads for layer in self.layers)
+        v_dims = max(layer.num_heads * layer.v_head_dim for layer in self.layers)
+        return Partials.empty(num_pieces, num_heads, v_dims, self._device)
+
+    def _schedule(self, decodes: Decodes) -> None:
+        for window, made in decodes.schedules.items():
+            schedule(decodes.kv_lens, window, made)
+
+    def _cut_of(self, layer: LayerSpec) -> tuple[int, int]:
+        """Return how a layer's queries are cut into blocks: heads that share a key head, and rows of a block."""
+        return layer.num_heads // layer.num_kv_heads, self._tiles[layer.index].queries
+
+
+def _num_sms(device: torch.device) -> int:
+    """Return how many multiprocessors a device has."""
+    if device.type != "cuda":
+        return INTERPRETED_SMS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _to_device(arrays: Sequence[npt.NDArray[np.integer]], device: torch.device) -> list[torch.Tensor]:
+    """Return arrays as int32 tensors, flat, on the device, by one copy.
+
+    Each begins at a multiple of 16 bytes: Triton compiles a kernel anew for pointers that do not.
+    """
+    sizes = [array.size for array in arrays]
+    rooms = [-(-size // 4) * 4 for size in sizes]
+    packed = torch.empty(sum(rooms), dtype=torch.int32, pin_memory=device.type == "cuda")
+    for array, room in zip(arrays, packed.split(rooms), strict=True):
+        room.numpy()[: array.size] = array.reshape(-1)
+    there = packed.to(device, non_blocking=True)
+    return [room[:size] for room, size in zip(there.split(rooms), sizes, strict=True)]

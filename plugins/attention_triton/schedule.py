@@ -1,0 +1,101 @@
+"""The kernel that cuts the keys of decoding sequences into pieces of about one size, one piece to a program.
+
+All of it happens on the device, from lengths that stand there: how many programs attend to so many sequences never
+depends on how long they are, so one CUDA graph serves every length. With B sequences there are at most B + S pieces:
+a piece is as long as makes S pieces of all keys, and each sequence's last one may be shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+PIECE_STEP = 64
+"""Pieces are multiples of so many tokens: of each tile of keys that the decoding kernel uses."""
+
+NO_WINDOW = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Which program attends to what.
+
+    Attributes:
+        pieces: of each piece its sequence, first token, token after the last, and how many pieces the sequence has:
+            [B + S, 4], int32. Those beyond the last piece hold anything.
+        firsts: each sequence's first piece, then the number of all: [B + 1], int32.
+    """
+
+    pieces: torch.Tensor
+    firsts: torch.Tensor
+
+    @classmethod
+    def empty(cls, num_sequences: int, num_spare: int, device: torch.device) -> Schedule:
+        """Return one to be written by `schedule`."""
+        return cls(
+            torch.empty((num_sequences + num_spare, 4), dtype=torch.int32, device=device),
+            torch.empty(num_sequences + 1, dtype=torch.int32, device=device),
+        )
+
+
+@triton.jit(do_not_specialize=["num_sequences", "window", "num_spare"])
+def schedule_kernel(
+    kv_lens: tl.tensor,
+    pieces: tl.tensor,
+    firsts: tl.tensor,
+    num_sequences: tl.tensor,
+    window: tl.tensor,
+    num_spare: tl.tensor,
+    step: tl.constexpr,
+    block_sequences: tl.constexpr,
+    block_pieces: tl.constexpr,
+) -> None:
+    """Write the pieces of one sequence: program (sequence,). Each adds up the lengths of all, which are few."""
+    sequence = tl.program_id(0)
+    others = tl.arange(0, block_sequences)
+    visible = tl.load(kv_lens + others, mask=others < num_sequences, other=0)
+    visible = tl.minimum(visible, window)
+    share = (tl.sum(visible, 0) + num_spare - 1) // num_spare
+    size = tl.maximum((share + step - 1) // step, 1) * step
+    counts = (visible + size - 1) // size
+    first = tl.sum(tl.where(others < sequence, counts, 0), 0)
+    end = tl.load(kv_lens + sequence)
+    start = end - tl.minimum(end, window)
+    count = (end - start + size - 1) // size
+    piece = tl.arange(0, block_pieces)
+    mine = piece < count
+    begins = start + piece * size
+    at = pieces + (first + piece) * 4
+    tl.store(at, sequence, mask=mine)
+    tl.store(at + 1, begins, mask=mine)
+    tl.store(at + 2, tl.minimum(begins + size, end), mask=mine)
+    tl.store(at + 3, count, mask=mine)
+    tl.store(firsts + sequence, first)
+    tl.store(firsts + sequence + 1, first + count)
+
+
+def schedule(kv_lens: torch.Tensor, window: int | None, made: Schedule) -> None:
+    """Write a schedule for B sequences.
+
+    Args:
+        kv_lens: their lengths: [B], int32.
+        window: how many of its last tokens a sequence attends to; None: all.
+        made: where to.
+    """
+    num_sequences = len(kv_lens)
+    num_spare = len(made.pieces) - num_sequences
+    schedule_kernel[(num_sequences,)](
+        kv_lens,
+        made.pieces,
+        made.firsts,
+        num_sequences,
+        NO_WINDOW if window is None else window,
+        num_spare,
+        step=PIECE_STEP,
+        block_sequences=max(64, triton.next_power_of_2(num_sequences)),
+        block_pieces=triton.next_power_of_2(num_spare + 1),
+        num_warps=4,
+    )

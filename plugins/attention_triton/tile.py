@@ -1,0 +1,77 @@
+"""What the attention kernels have in common: where keys are, and one step of a softmax that is taken in pieces.
+
+Scores are kept in units of log2, so that a kernel takes powers of 2, which the hardware has, instead of e.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from llmfw.core.attention import LayerSpec
+
+LOG2_E = math.log2(math.e)
+
+
+def score_factors(layer: LayerSpec) -> tuple[float, float]:
+    """Return what kernels call `scale` and `cap`: factors of query·key, and of a soft cap's tanh (0.0: no cap).
+
+    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), and all of it in units of log2.
+    """
+    if layer.softcap is None:
+        return layer.scale * LOG2_E, 0.0
+    return layer.scale * 2 / layer.softcap * LOG2_E, layer.softcap * LOG2_E
+
+
+def padded(size: int) -> int:
+    """Return the size of a tile's side that holds `size`: a power of two that a matrix product takes."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def row_bytes(layer: LayerSpec, storage: torch.dtype) -> int:
+    """Return how much a row of a tile takes: a key or a value, whichever is larger.
+
+    Queries have the dtype of the storage, or 16 bits if that is smaller; keys and values are converted to it.
+    """
+    return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, storage.itemsize)
+
+
+@triton.jit
+def find_slots(pages: tl.tensor, places: tl.tensor, valid: tl.tensor, page_size: tl.constexpr) -> tl.tensor:
+    """Return the slots (int64) of a sequence's tokens at `places`; `pages` points to its row of the page table."""
+    page = tl.load(pages + places // page_size, mask=valid, other=0)
+    return page.to(tl.int64) * page_size + places % page_size
+
+
+@triton.jit
+def add_keys(
+    query: tl.tensor,  # [M, D]
+    keys: tl.tensor,  # [D, N]
+    values: tl.tensor,  # [N, Dv]
+    visible: tl.tensor,  # broadcast to [M, N]; read if `masked`
+    accumulated: tl.tensor,  # [M, Dv], float32
+    top: tl.tensor,  # [M]: the largest score so far
+    total: tl.tensor,  # [M]: the sum of weights so far, relative to `top`
+    scale: tl.tensor,
+    cap: tl.tensor,
+    has_cap: tl.constexpr,
+    masked: tl.constexpr,
+) -> tl.tensor:
+    """Return `accumulated`, `top` and `total` with N more keys attended to."""
+    scores = tl.dot(query, keys, input_precision="ieee") * scale
+    if has_cap:
+        scores = cap - 2 * cap / (1 + tl.exp2(scores))
+    if masked:
+        scores = tl.where(visible, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    # A row that has seen no key yet has a top of -inf, and -inf - -inf is not 0.
+    base = tl.where(new_top == float("-inf"), 0.0, new_top) if masked else new_top
+    weights = tl.exp2(scores - base[:, None])
+    decay = tl.exp2(top - base)
+    total = total * decay + tl.sum(weights, 1)
+    accumulated = accumulated * decay[:, None]
+    accumulated = tl.dot(weights.to(values.dtype), values, accumulated, input_precision="ieee")
+    return accumulated, new_top, total

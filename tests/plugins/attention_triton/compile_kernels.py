@@ -1,0 +1,142 @@
+"""Compiles every kernel for a device that is not there, as the launchers ask for it: `compile_kernels.py CAPABILITY`.
+
+A stand-in for Triton's driver says what the device is, and launches become compilations. So signatures, constants and
+what Triton assumes of pointers and numbers are those of a real launch. Prints a JSON object for each kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from llmfw.core.layers import LayerSpec
+from llmfw.plugins.attention_triton import decode, prefill, schedule, write
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
+
+KERNELS = (
+    (write, "write_kernel"),
+    (schedule, "schedule_kernel"),
+    (decode, "attend_kernel"),
+    (decode, "join_kernel"),
+    (prefill, "prefill_kernel"),
+)
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+PLAIN: dict[str, Any] = {"head_dim": 128, "v_head_dim": 128, "num_heads": 32, "num_kv_heads": 8}
+SMALL: dict[str, Any] = {"head_dim": 64, "v_head_dim": 64}
+CAPPED: dict[str, Any] = {"sliding_window": 4096, "softcap": 50.0}
+SINKS: dict[str, Any] = {"has_sinks": True}
+CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
+    ({}, BF16, 1),
+    ({}, BF16, 16),
+    (SMALL, BF16, 1),
+    (SMALL, FP16, 16),
+    (CAPPED, FP16, 16),
+    (CAPPED | SMALL, BF16, 16),
+    (SINKS | {"sliding_window": 128}, BF16, 16),
+    (SINKS | SMALL | {"sliding_window": 128}, BF16, 1),
+    (SINKS, FP16, 1),
+    ({"num_heads": 8}, BF16, 1),
+    ({"head_dim": 96, "v_head_dim": 96}, BF16, 1),
+    ({"head_dim": 192}, BF16, 1),
+    ({"head_dim": 256, "v_head_dim": 256} | CAPPED, BF16, 1),
+    (SMALL, FP32, 1),
+    ({}, FP32, 16),
+]
+"""What is compiled: a layer's values other than PLAIN's, the dtype, and the page size."""
+
+
+def launch_all(layer: LayerSpec, dtype: torch.dtype, page_size: int, capability: int) -> None:
+    """Call each launcher as the backend does, for two decoding sequences and two prompts."""
+    num_sequences, num_tokens = 4, 12
+    key = torch.empty((num_tokens, layer.num_kv_heads, layer.head_dim), dtype=dtype)
+    value = torch.empty((num_tokens, layer.num_kv_heads, layer.v_head_dim), dtype=dtype)
+    query = torch.empty((num_tokens, layer.num_heads, layer.head_dim), dtype=dtype)
+    output = torch.empty((num_tokens, layer.num_heads, layer.v_head_dim), dtype=dtype)
+    keys = torch.empty((16 // page_size, page_size, *key.shape[1:]), dtype=dtype)
+    values = torch.empty((16 // page_size, page_size, *value.shape[1:]), dtype=dtype)
+    sinks = torch.empty(layer.num_heads, dtype=dtype) if layer.has_sinks else None
+    page_table = torch.empty((8, 4096), dtype=torch.int32)
+    rows = torch.empty(num_sequences, dtype=torch.int64)
+    write.write(key, value, keys, values, torch.empty(num_tokens, dtype=torch.int64))
+    made = schedule.Schedule.empty(2, 66, torch.device("cpu"))
+    lengths = torch.empty(num_sequences, dtype=torch.int32)
+    schedule.schedule(lengths[:2], layer.sliding_window, made)
+    partials = decode.Partials.empty(
+        2, layer.num_heads, layer.num_heads * layer.v_head_dim, torch.device("cpu")
+    )
+    decode.decode(query[:2], keys, values, page_table, rows, made, partials, layer, sinks, output[:2])
+    blocks = torch.from_numpy(np.zeros((2, 2), dtype=np.int32))
+    spans = prefill.Spans(lengths, lengths, lengths)
+    tiles = prefill.Tiles.of(layer, dtype, capability // 10)
+    prefill.prefill(query, keys, values, page_table, rows, spans, blocks, layer, tiles, sinks, output)
+
+
+class CompiledOnly:
+    """A kernel whose launches compile it, and are kept."""
+
+    def __init__(self, kernel: Any, compiled: dict[str, Any]) -> None:
+        self._kernel, self._compiled = kernel, compiled
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            found = self._kernel.run(*args, grid=grid, warmup=True, **kwargs)
+            self._compiled[found.hash] = found
+
+        return launch
+
+
+def usage(cubin: bytes) -> tuple[int, int, int]:
+    """Return a kernel's registers, and its bytes of stack and of local memory."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(CUOBJDUMP), "-res-usage", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    [found] = USAGE.findall(printed)
+    registers, stack, local = map(int, found)
+    return registers, stack, local
+
+
+def main(capability: int) -> None:
+    """Compile all cases for compute capability `capability / 10`, and print what came out."""
+    target = GPUTarget("cuda", capability, 32)
+    triton.runtime.driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: target,
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device: 0,
+        )
+    )
+    compiled: dict[str, Any] = {}
+    for module, name in KERNELS:
+        setattr(module, name, CompiledOnly(getattr(module, name), compiled))
+    told = set()
+    for changes, dtype, page_size in CASES:
+        launch_all(LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size, capability)
+        for key, kernel in compiled.items():
+            if key not in told:
+                told.add(key)
+                registers, stack, local = usage(kernel.asm["cubin"])
+                case = f"{changes}, {dtype}, pages of {page_size}"
+                found = {"kernel": kernel.name, "case": case, "shared": kernel.metadata.shared}
+                print(
+                    json.dumps(found | {"registers": registers, "stack": stack, "local": local}), flush=True
+                )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

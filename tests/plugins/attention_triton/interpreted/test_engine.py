@@ -1,0 +1,22 @@
+"""A model served with the kernels, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.request import SamplingParams
+
+from ....core.engine.running import build_engine, run
+from ....core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])
+def test_a_model_generates_what_it_does_with_the_reference_backend(family: str, tmp_path: Path) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE[family])
+    prompts = [[place * step % (VOCAB_SIZE - 2) + 2 for place in range(30)] for step in (1, 7, 11)]
+    prompts[1] = prompts[1][:3]
+    sampling = SamplingParams(temperature=0, max_tokens=4)
+    texts = [run(build_engine(folder, attention=name), prompts, sampling) for name in ("triton", "torch")]
+    assert texts[0] == texts[1]

@@ -1,0 +1,80 @@
+"""What the backend says of itself, and what it makes on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+triton = pytest.importorskip("triton")
+
+from llmfw.core.plugins import load_plugins
+from llmfw.core.testing.attention_case import make_layer
+from llmfw.plugins.attention_triton.backend import TritonAttention, _to_device
+from llmfw.plugins.attention_triton.prefill import cut_queries
+
+
+@pytest.fixture
+def _hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+
+
+@pytest.mark.usefixtures("_hopper")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_it_serves_every_dtype_on_a_device_of_today(dtype: torch.dtype) -> None:
+    assert TritonAttention.unsupported([make_layer(has_sinks=True, softcap=2.0)], "cuda:0", dtype) is None
+
+
+@pytest.mark.usefixtures("_hopper")
+@pytest.mark.parametrize(
+    ("changes", "device", "dtype", "reason"),
+    [
+        ({}, "cuda", torch.float64, "float64"),
+        ({"head_dim": 320}, "cuda", torch.bfloat16, "at most 256 dimensions; here they have 320"),
+        ({"v_head_dim": 512}, "cuda", torch.bfloat16, "here they have 512"),
+        ({}, "mps", torch.float16, "CUDA devices, not on mps"),
+    ],
+)
+def test_what_it_cannot_serve_is_said(
+    changes: dict[str, int], device: str, dtype: torch.dtype, reason: str
+) -> None:
+    assert reason in (TritonAttention.unsupported([make_layer(**changes)], device, dtype) or "")
+
+
+def test_devices_before_ampere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    reason = TritonAttention.unsupported([make_layer()], "cuda", torch.float16)
+    assert reason == "it needs compute capability 8.0; the device has 7.5"
+
+
+def test_on_a_cpu_the_choice_goes_on_to_the_next() -> None:
+    entries = load_plugins().registry.entries("attention")
+    names = [entry.name for entry in entries]
+    assert names.index("triton") < names.index("torch")
+    reason = TritonAttention.unsupported([make_layer()], "cpu", torch.float32)
+    interpreted = triton.knobs.runtime.interpret
+    assert reason is None if interpreted else "TRITON_INTERPRET=1" in str(reason)
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 200)), min_size=1, max_size=8),
+    shared=st.integers(1, 40),
+    size=st.sampled_from([32, 64, 128]),
+)
+def test_every_query_is_in_one_block(lengths: list[tuple[int, int]], shared: int, size: int) -> None:
+    stored, new = np.array(sorted(lengths, key=lambda pair: pair[1] > 1), dtype=np.int64).T
+    num_single = int((new == 1).sum())
+    blocks = cut_queries(new, stored + new, num_single, shared, size)
+    for sequence in range(len(new)):
+        offsets = sorted(offset for owner, offset in blocks.tolist() if owner == sequence)
+        wanted = range(0, int(new[sequence]) * shared, size) if sequence >= num_single else range(0)
+        assert offsets == list(wanted)
+
+
+def test_arrays_arrive_as_they_are_at_aligned_addresses() -> None:
+    arrays = [np.arange(n, dtype=np.int64) for n in (1, 5, 0, 4, 7)]
+    found = _to_device(arrays, torch.device("cpu"))
+    assert [tensor.tolist() for tensor in found] == [array.tolist() for array in arrays]
+    assert {tensor.storage_offset() % 4 for tensor in found} == {0}

@@ -1,0 +1,35 @@
+"""The kernels, compiled for devices that are not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capability", "shared_kib"), [(80, 163), (90, 227)])
+def test_every_kernel_compiles_and_keeps_to_registers_and_shared_memory(
+    capability: int, shared_kib: int, tmp_path: Path
+) -> None:
+    env = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
+    env.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, str(Path(__file__).parent / "compile_kernels.py"), str(capability)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {kernel["kernel"] for kernel in kernels} == {
+        "write_kernel",
+        "schedule_kernel",
+        "attend_kernel",
+        "join_kernel",
+        "prefill_kernel",
+    }
+    assert [kernel for kernel in kernels if kernel["stack"] or kernel["local"]] == []
+    assert [kernel for kernel in kernels if kernel["shared"] > shared_kib * 1024] == []
