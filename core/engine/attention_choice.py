@@ -28,8 +28,8 @@ def choose_attention(
     entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
     reasons: list[str] = []
     for entry in entries:
-        missing = entry.missing()
-        reason = f"needs {', '.join(missing)}" if missing else None
+        missing = ", ".join(entry.missing())
+        reason = entry.lacking() if named else f"needs {missing}" if missing else None
         if reason is None:
             backend = entry.load()
             reason = backend.unsupported(model.layers, str(device), model.dtype)
