@@ -7,16 +7,13 @@ fixed buffers when it runs, whatever it was planned with, as a graph would.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-from llmfw.core.testing.attention_case import attend_in_float64, make_layer
-
+from .paged_attention import attend_pages
 from .signatures import recorded
 
 SIGNATURES = recorded()
@@ -106,28 +103,22 @@ class _Wrapper:
         out: torch.Tensor,
         query_indptr: torch.Tensor,
     ) -> None:
-        """Attend, sequence by sequence, in float64. Nobody watches: a kernel does no calls of torch."""
+        """Attend in float64, if the plan is still there."""
         plan = self.planned
         assert plan is not None
-        window = plan["window_left"]
-        spec = make_layer(
-            num_heads=query.shape[1],
-            num_kv_heads=keys.shape[2],
-            head_dim=query.shape[2],
-            scale=1 / math.sqrt(query.shape[2]) if plan["sm_scale"] is None else plan["sm_scale"],
-            sliding_window=None if window in (None, -1) else window + 1,
-            softcap=plan["logits_soft_cap"] or None,
+        assert int(self.integers[:8].view(torch.int64)[0]) == self.number, (
+            "another plan has overwritten this one"
         )
-        with _disable_current_modes():
-            found = int(self.integers[:8].view(torch.int64)[0])
-            assert found == self.number, "another plan has overwritten this one's integers"
-            indptr, indices, last_page_len = self.pages
-            for i in range(len(last_page_len)):
-                pages = indices[int(indptr[i]) : int(indptr[i + 1])].long()
-                length = (len(pages) - 1) * plan["page_size"] + int(last_page_len[i])
-                rows = slice(int(query_indptr[i]), int(query_indptr[i + 1]))
-                stored = (cache[pages].flatten(0, 1)[:length] for cache in (keys, values))
-                out[rows] = attend_in_float64(query[rows], *stored, spec, None).to(out.dtype)
+        attend_pages(
+            query,
+            (keys, values),
+            out,
+            query_indptr,
+            self.pages,
+            scale=plan["sm_scale"],
+            window_left=plan["window_left"],
+            soft_cap=plan["logits_soft_cap"],
+        )
 
 
 class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):

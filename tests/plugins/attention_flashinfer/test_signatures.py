@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 @pytest.fixture
 def flashinfer() -> None:
     """Skip where FlashInfer, or what it binds by, is not installed."""
-    for module in ("tvm_ffi", "flashinfer"):
+    for module in ("tvm_ffi", "pynvml", "flashinfer"):
         pytest.importorskip(
             module, reason=f"{module} is not installed: the recorded arguments stay unchecked"
         )
