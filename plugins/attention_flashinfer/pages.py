@@ -8,6 +8,7 @@ waits for the device, and nothing here knows FlashInfer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,24 +19,36 @@ from llmfw.core.engine.batch import ForwardBatch
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """B sequences and their P pages. All tensors are int32; all but one are on the host, in pinned memory.
+class Rows(NamedTuple):
+    """B sequences, int32.
 
     Attributes:
-        indptr: pages of sequence s are `indices[indptr[s]:indptr[s + 1]]`: [B + 1].
-        indices: page ids, on the device: [P].
+        indptr: pages of sequence s are those from `indptr[s]` to `indptr[s + 1]`: [B + 1].
         last_page_len: tokens in each sequence's last page, from 1 to the page size: [B].
         kv_lens: tokens of each sequence: [B].
-        query_indptr: the new tokens of sequence s are `query_indptr[s]` to `query_indptr[s + 1]`: [B + 1].
-        most_queries: new tokens of the sequence that has the most.
+        query_indptr: the new tokens of sequence s are those from `query_indptr[s]` to `query_indptr[s + 1]`: [B + 1].
     """
 
     indptr: torch.Tensor
-    indices: torch.Tensor
     last_page_len: torch.Tensor
     kv_lens: torch.Tensor
     query_indptr: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """B sequences and their P pages.
+
+    Attributes:
+        host: the sequences, in pinned memory.
+        device: the same, on the device.
+        indices: page ids of all sequences, one after the other, on the device, int32: [P].
+        most_queries: new tokens of the sequence that has the most.
+    """
+
+    host: Rows
+    device: Rows
+    indices: torch.Tensor
     most_queries: int
 
 
@@ -49,18 +62,16 @@ def find_pages(batch: ForwardBatch, chosen: slice) -> Pages:
     kv_lens, query_lens = batch.kv_lens[chosen], batch.query_lens[chosen]
     counts = -(-kv_lens // batch.page_size)
     ends = _ends(counts)
-    indptr, last_page_len, lens, query_indptr = _to_pinned(
-        ends, kv_lens - (counts - 1) * batch.page_size, kv_lens, _ends(query_lens)
-    )
-    on_device = indptr.to(batch.device, non_blocking=True)
-    indices = gather_pages(batch.page_table, batch.rows[chosen], on_device, int(ends[-1]))
-    return Pages(indptr, indices, last_page_len, lens, query_indptr, int(query_lens.max()))
+    last_page_len = kv_lens - (counts - 1) * batch.page_size
+    host, device = _bring(batch.device, ends, last_page_len, kv_lens, _ends(query_lens))
+    indices = gather_pages(batch.page_table, batch.rows[chosen], device.indptr, int(ends[-1]))
+    return Pages(host, device, indices, int(query_lens.max()))
 
 
 def one_page(device: torch.device) -> Pages:
     """Return a sequence of one token, in the first page."""
-    indptr, length = _to_pinned(np.array([0, 1]), np.array([1]))
-    return Pages(indptr, torch.zeros(1, dtype=torch.int32, device=device), length, length, indptr, 1)
+    ends, one = np.array([0, 1]), np.array([1])
+    return Pages(*_bring(device, ends, one, one, ends), torch.zeros(1, dtype=torch.int32, device=device), 1)
 
 
 def gather_pages(
@@ -83,10 +94,11 @@ def _ends(counts: Ints) -> Ints:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 
-def _to_pinned(*arrays: Ints) -> tuple[torch.Tensor, ...]:
-    """Return the same as int32, in pinned memory: only from there a copy to the device never waits for it.
+def _bring(device: torch.device, *columns: Ints) -> tuple[Rows, Rows]:
+    """Return columns of `Rows` as tensors on the host and on the device, brought there by one copy.
 
-    torch gives this memory out again once the copies out of it are done.
+    Only from pinned memory a copy never waits for the device. torch gives that memory out again once it is done.
     """
-    packed = torch.from_numpy(np.concatenate(arrays).astype(np.int32)).pin_memory()
-    return packed.split([len(array) for array in arrays])
+    packed = torch.from_numpy(np.concatenate(columns).astype(np.int32)).pin_memory()
+    sizes = [len(column) for column in columns]
+    return Rows(*packed.split(sizes)), Rows(*packed.to(device, non_blocking=True).split(sizes))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .kind import Kind
-from .pages import Pages
+from .pages import Pages, Rows
 from .scratch import Scratch, bytes_for_graph
 
 DECODE_INTEGERS_BYTES = 1 << 20
@@ -41,8 +41,8 @@ class GraphBuffers:
 
     def fill(self, pages: Pages) -> None:
         """Take a step's pages over."""
-        self.indptr.copy_(pages.indptr, non_blocking=True)
-        self.last_page_len.copy_(pages.last_page_len, non_blocking=True)
+        self.indptr.copy_(pages.device.indptr)
+        self.last_page_len.copy_(pages.device.last_page_len)
         self.indices[: len(pages.indices)].copy_(pages.indices)
 
 
@@ -77,6 +77,7 @@ class Planner:
         self._tensor_cores = tensor_cores
         self._prefill_backend = prefill_backend
         self._graphs: dict[int, Any] = {}
+        self._has_decoded = False
         self._common = {
             "num_qo_heads": kind.num_heads,
             "num_kv_heads": kind.num_kv_heads,
@@ -90,19 +91,23 @@ class Planner:
 
     def plan_decode(self, pages: Pages) -> Any:
         """Return a wrapper that is planned for sequences with one new token each."""
-        self._plan_decode(self._decode, pages)
+        if self._has_decoded and self._page_size == 1:
+            self._plan_again(self._decode, pages, pages.device)
+        else:
+            self._plan_whole(self._decode, pages)
+            self._has_decoded = True
         return self._decode
 
     def plan_prefill(self, pages: Pages) -> Any:
         """Return a wrapper that is planned for sequences with any number of new tokens, which end them."""
         self._prefill.plan(
-            qo_indptr=pages.query_indptr,
-            paged_kv_indptr=pages.indptr,
+            qo_indptr=pages.host.query_indptr,
+            paged_kv_indptr=pages.host.indptr,
             paged_kv_indices=pages.indices,
-            paged_kv_last_page_len=pages.last_page_len,
+            paged_kv_last_page_len=pages.host.last_page_len,
             head_dim_qk=self._kind.head_dim,
             causal=True,
-            seq_lens=pages.kv_lens,
+            seq_lens=pages.host.kv_lens,
             max_token_per_sequence=pages.most_queries,
             **self._common,
         )
@@ -116,37 +121,45 @@ class Planner:
             buffers: filled with them; always the same ones for so many sequences.
             num_processors: multiprocessors of the device.
         """
-        size = len(pages.last_page_len)
-        if size not in self._graphs:
-            scratch = self._scratch.at_least(bytes_for_graph(self._kind, num_processors, size))
-            self._graphs[size] = self._new_decode(
-                scratch,
-                use_cuda_graph=True,
-                paged_kv_indptr_buffer=buffers.indptr,
-                paged_kv_indices_buffer=buffers.indices,
-                paged_kv_last_page_len_buffer=buffers.last_page_len,
-            )
-            self._plan_decode(self._graphs[size], pages)
-        else:
-            # The whole `plan` would copy the pages a second time, and look for the longest sequence one by one.
-            self._flashinfer.fast_decode_plan(
-                self._graphs[size],
-                indptr=pages.indptr,
-                indices=pages.indices,
-                last_page_len=pages.last_page_len,
-                head_dim=self._kind.head_dim,
-                global_override_indptr_cpu=pages.indptr,
-                **self._common,
-            )
+        size = len(buffers.last_page_len)
+        if size in self._graphs:
+            self._plan_again(self._graphs[size], pages, pages.host)
+            return self._graphs[size]
+        scratch = self._scratch.at_least(bytes_for_graph(self._kind, num_processors, size))
+        self._graphs[size] = self._new_decode(
+            scratch,
+            use_cuda_graph=True,
+            paged_kv_indptr_buffer=buffers.indptr,
+            paged_kv_indices_buffer=buffers.indices,
+            paged_kv_last_page_len_buffer=buffers.last_page_len,
+        )
+        self._plan_whole(self._graphs[size], pages)
         return self._graphs[size]
 
-    def _plan_decode(self, wrapper: Any, pages: Pages) -> None:
+    def _plan_whole(self, wrapper: Any, pages: Pages) -> None:
         wrapper.plan(
-            indptr=pages.indptr,
+            indptr=pages.host.indptr,
             indices=pages.indices,
-            last_page_len=pages.last_page_len,
+            last_page_len=pages.host.last_page_len,
             head_dim=self._kind.head_dim,
-            seq_lens=pages.kv_lens,
+            seq_lens=pages.host.kv_lens,
+            **self._common,
+        )
+
+    def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
+        """Plan a wrapper whose first plan was a whole one, without what a whole one does besides.
+
+        That is, to copy tensors to the device once more, and to look for the longest sequence with Python's `max`, which
+        takes a microsecond or more for each. A wrapper of a graph does not read `rows`, one of steps keeps them; there it
+        asks for the last pages' lengths on the host, unless pages have one token.
+        """
+        self._flashinfer.fast_decode_plan(
+            wrapper,
+            indptr=rows.indptr,
+            indices=pages.indices,
+            last_page_len=rows.last_page_len,
+            head_dim=self._kind.head_dim,
+            global_override_indptr_cpu=pages.host.indptr,
             **self._common,
         )
 

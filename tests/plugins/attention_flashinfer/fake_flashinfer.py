@@ -162,15 +162,23 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
 
 
 def fast_decode_plan(*args: Any, **kwargs: Any) -> None:
-    """Plan a wrapper that has been planned before; its fixed buffers are the caller's to fill."""
+    """Plan a wrapper that has been planned before. A graph's buffers are the caller's to fill; others are kept."""
     given = _bind("fast_decode_plan", *args, **kwargs)
     wrapper = given["self"]
     assert wrapper.planned is not None, "its first plan has to be a whole one"
-    assert wrapper.cuda_graph
-    size = len(wrapper.pages[2])
+    indptr, indices, last_page_len = given["indptr"], given["indices"], given["last_page_len"]
+    size = len(last_page_len)
     _check(given["global_override_indptr_cpu"], HOST, size + 1)
-    _check(given["last_page_len"], HOST, size)
-    assert len(given["indices"]) <= len(wrapper.pages[1])
+    if given["page_size"] > 1:
+        _check(last_page_len, HOST, size)
+    if wrapper.cuda_graph:
+        assert size == len(wrapper.pages[2])
+        assert len(indices) <= len(wrapper.pages[1])
+    else:
+        _check(indptr, wrapper.device, size + 1)
+        _check(indices, wrapper.device, len(indices))
+        _check(last_page_len, wrapper.device, size)
+        wrapper.pages = indptr, indices, last_page_len
     wrapper._plan(given)
 
 

@@ -128,3 +128,12 @@ def test_replays_of_a_graph_are_right(
         built.plan(case.batch)
         found = case.forward(built).double()
         torch.testing.assert_close(found, case.expected()[:size], atol=1e-5, rtol=1e-5)
+
+
+def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention]) -> None:
+    cases = [single_tokens(*lengths, num_heads=8) for lengths in ((3, 90, 7, 1), (5,), (2, 30))]
+    built = cases[0].build(wrappers)
+    for case in cases:
+        built.storage = case.storage
+        built.plan(case.batch)
+        torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
