@@ -247,6 +247,8 @@ def _missing_kernels() -> str | None:
     """Return what is missing to load ready kernels or to compile them, where FlashInfer would look for it."""
     if importlib.util.find_spec("flashinfer_jit_cache"):
         return None
+    if os.environ.get("FLASHINFER_DISABLE_JIT"):
+        return "there are no ready kernels (package flashinfer_jit_cache), and FLASHINFER_DISABLE_JIT is set"
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     if shutil.which("nvcc") or (Path(named) / "bin" / "nvcc").exists():
         return None

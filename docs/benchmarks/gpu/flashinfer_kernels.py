@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     nvcc = options.cuda_home / "bin" / "nvcc"
     if not nvcc.exists():
         sys.exit(f"there is no {nvcc}: --cuda-home names the folder of CUDA's toolkit")
-    scratch = options.scratch.resolve()
+    scratch = (options.scratch or options.out.with_name(f".{options.out.name}-build")).resolve()
     prepare(options, scratch)
     built = [build(name, spec) for name in options.only for spec in modules()[name](options)]
     package = pack(built, version_of_kernels(nvcc), options.arch, options.out)
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--list", action="store_true", help="print the names of modules, and end")
     add("--out", type=Path, default=Path("kernels"), help="folder to write flashinfer_jit_cache to")
-    add("--scratch", type=Path, default=Path(".flashinfer-build"), help="folder to compile in")
+    add("--scratch", type=Path, help="folder to compile in; default: beside --out")
     add("--cuda-home", type=Path, default=Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")))
     add("--arch", default="9.0a", help="compute capabilities, separated by spaces")
     add("--only", type=names, default=list(NEEDED), help="modules, separated by commas")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +57,16 @@ def test_without_kernels_and_without_a_compiler_both_are_named(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setenv("CUDA_HOME", "/no/such/folder")
     monkeypatch.setenv("PATH", "")
-    said = reason()
-    assert said is not None
-    assert "flashinfer_jit_cache" in said
-    assert "nvcc" in said
+    monkeypatch.delenv("FLASHINFER_DISABLE_JIT", raising=False)
+    assert re.search(r"flashinfer_jit_cache.* nor a compiler .*nvcc", str(reason()))
+    monkeypatch.setenv("FLASHINFER_DISABLE_JIT", "1")
+    assert re.search(r"flashinfer_jit_cache.*FLASHINFER_DISABLE_JIT is set", str(reason()))
+
+
+def test_ready_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    (tmp_path / "flashinfer_jit_cache.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    assert reason() is None
