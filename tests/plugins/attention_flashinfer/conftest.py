@@ -34,13 +34,18 @@ class FakeEvent:
 
 
 @pytest.fixture
-def flashinfer(monkeypatch: pytest.MonkeyPatch) -> type[FlashInferAttention]:
-    """Put the stand-ins in place; return the backend that runs with them."""
-    fake_flashinfer.calls.clear()
-    monkeypatch.setitem(sys.modules, "flashinfer", fake_flashinfer)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put stand-ins in the place of what torch lacks without a GPU; let there be few processors and little scratch."""
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     few = SimpleNamespace(multi_processor_count=4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: few)
     monkeypatch.setattr("llmfw.plugins.attention_flashinfer.scratch.RECOMMENDED_BYTES", 0)
+
+
+@pytest.fixture
+def flashinfer(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> type[FlashInferAttention]:
+    """Put the stand-in for FlashInfer in place; return the backend that runs with it."""
+    fake_flashinfer.calls.clear()
+    monkeypatch.setitem(sys.modules, "flashinfer", fake_flashinfer)
     return AnywhereAttention

@@ -6,9 +6,11 @@ So what a wrapper checks, copies and hands on is what it would on a GPU, up to t
 from __future__ import annotations
 
 import importlib
+import runpy
 from contextlib import nullcontext
 from itertools import count
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +18,17 @@ import torch
 
 from llmfw.core.attention import AttentionBackend
 from llmfw.core.testing.attention import AttentionBackendTests
+from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
 
-from .conftest import AnywhereAttention, FakeEvent
+from .conftest import AnywhereAttention
 from .paged_attention import attend_pages
 from .test_backend import single_tokens
 from .test_graphs import static
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 numbers = count(1)
+SCRIPT = Path(__file__).parents[3] / "docs" / "benchmarks" / "gpu" / "flashinfer_kernels.py"
 NHD, NON_CAUSAL, CAUSAL = 0, 0, 1
 
 
@@ -75,26 +79,33 @@ def run_decode(*given: Any) -> None:
 
 
 @pytest.fixture
-def wrappers(monkeypatch: pytest.MonkeyPatch) -> type[FlashInferAttention]:
-    """Put stand-ins in the place of what is compiled, and of what torch lacks without a GPU; return the backend."""
+def asked() -> set[tuple[Any, ...]]:
+    """Return which compiled modules were asked for: a name and what FlashInfer makes a module's name of."""
+    return set()
+
+
+@pytest.fixture
+def wrappers(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, asked: set[tuple[Any, ...]]
+) -> type[FlashInferAttention]:
+    """Put stand-ins in the place of what is compiled; return the backend."""
     for module in ("tvm_ffi", "pynvml", "flashinfer"):
         pytest.importorskip(module, reason=f"{module} is not installed")
-    prefill: Any = lambda *args: SimpleNamespace(plan=plan, paged_run=run_prefill)
-    decode: Any = lambda *args: SimpleNamespace(plan=plan, run=run_decode)
-    inner: list[ModuleType] = [
-        importlib.import_module(f"flashinfer.{name}") for name in ("decode", "prefill")
-    ]
-    for module in inner:
-        monkeypatch.setattr(module, "get_batch_prefill_module", prefill)
-    monkeypatch.setattr(inner[0], "get_batch_decode_module", decode)
+
+    def prefill(*arguments: Any) -> SimpleNamespace:
+        asked.add(("batch_prefill", *arguments))
+        return SimpleNamespace(plan=plan, paged_run=run_prefill)
+
+    def decode(*arguments: Any) -> SimpleNamespace:
+        asked.add(("batch_decode", *arguments))
+        return SimpleNamespace(plan=plan, run=run_decode)
+
+    for name in ("flashinfer.decode", "flashinfer.prefill"):
+        monkeypatch.setattr(importlib.import_module(name), "get_batch_prefill_module", prefill)
+    monkeypatch.setattr(importlib.import_module("flashinfer.decode"), "get_batch_decode_module", decode)
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *args, pin_memory=False, **more: empty(*args, **more))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    few = SimpleNamespace(multi_processor_count=4)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: few)
-    monkeypatch.setattr("llmfw.plugins.attention_flashinfer.scratch.RECOMMENDED_BYTES", 0)
     return AnywhereAttention
 
 
@@ -137,3 +148,22 @@ def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention
         built.storage = case.storage
         built.plan(case.batch)
         torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        ({"num_heads": 4}, []),
+        ({"num_heads": 8, "head_dim": 128}, ["--head-dim", "128"]),
+        ({"num_heads": 4, "sliding_window": 9, "softcap": 30.0}, ["--window", "--soft-cap"]),
+    ],
+)
+def test_the_script_compiles_what_a_model_asks_for(
+    wrappers: type[FlashInferAttention], asked: set[Any], layer: dict[str, Any], options: list[str]
+) -> None:
+    spec = make_layer(**({"head_dim": 64} | layer))
+    AttentionCase(spec, [(0, 1)], 1, torch.bfloat16).build(wrappers)
+    script = runpy.run_path(str(SCRIPT))
+    shape = script["shape"](script["parse"](["--head-dim", "64", *options]))
+    prefill, decode = ("batch_prefill", "fa2", *shape, False), ("batch_decode", *shape)
+    assert asked == ({prefill, decode} if layer["num_heads"] == 4 else {prefill})
