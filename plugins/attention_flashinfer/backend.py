@@ -117,9 +117,9 @@ class FlashInferAttention(AttentionBackend):
         kind = self._kinds[layer.index]
         single = batch.num_single
         output = query.new_empty(query.shape)
-        if kind in self._decode:
+        if single:
             self._decode[kind].run(query[:single], stored, out=output[:single])
-        if kind in self._prefill:
+        if single < len(query):
             self._prefill[kind].run(query[single:], stored, out=output[single:])
         return output
 

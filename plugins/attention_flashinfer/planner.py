@@ -181,7 +181,6 @@ class Planner:
         wrapper = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             scratch, kv_layout="NHD", use_tensor_cores=self._tensor_cores, backend="fa2", **graph
         )
-        wrapper.reset_workspace_buffer(
-            scratch, self._integers
-        )  # its own would be 8 MiB for each size of graph
+        # Its own integers would be 8 MiB for each size of graph, on the device and, pinned, on the host.
+        wrapper.reset_workspace_buffer(scratch, self._integers)
         return wrapper

@@ -83,18 +83,22 @@ def test_fa3_is_for_compute_capability_9_alone(
             flashinfer([case.spec], case.storage, options)
 
 
-def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(flashinfer: Backend) -> None:
+@pytest.mark.parametrize("is_static", [False, True])
+def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(
+    flashinfer: Backend, is_static: bool
+) -> None:
+    lengths = [(length, 1) for length in (0, 4, 30)] if is_static else RAGGED
     window = {"sliding_window": 5}
     specs = [make_layer(index=i, head_dim=64, **(window if i % 2 else {})) for i in range(4)]
-    cases = [AttentionCase(spec, RAGGED, 1) for spec in specs]
+    cases = [AttentionCase(spec, lengths, 1) for spec in specs]
     storage = KVStorage([], cases[0].storage.num_pages, 1, torch.float32, torch.device("cpu"))
     storage.keys = [case.storage.keys[0] for case in cases]
     storage.values = [case.storage.values[0] for case in cases]
     built = flashinfer(specs, storage, flashinfer.Options())
     fake_flashinfer.calls.clear()
-    built.plan(cases[0].batch)
-    assert len(called("fast_decode_plan")) == 2
-    assert len(called("PrefillWithPagedKVCacheWrapper.plan")) == 2
+    built.plan(replace(cases[0].batch, is_static=is_static))
+    plans = [name for name, _ in fake_flashinfer.calls if name.endswith("plan")]
+    assert len(plans) == (2 if is_static else 4)
     for case in cases:
         torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
 
