@@ -175,7 +175,7 @@ class FlashInferAttention(AttentionBackend):
         return GraphBuffers(zeros(size + 1), zeros(most_pages << (size - 1).bit_length()), zeros(size))
 
     def _make_planners(self) -> dict[Kind, Planner]:
-        kinds = set(self._kinds.values())
+        kinds = dict.fromkeys(self._kinds.values())
         most = max(bytes_for_steps(kind, self._num_processors) for kind in kinds)
         scratch = Scratch(self._device, max(most, self.options.workspace_mb << 20))
         try:
@@ -231,6 +231,8 @@ def unsupported_layers(layers: Sequence[LayerSpec]) -> str | None:
 def _unsupported_device(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"it runs on NVIDIA GPUs, not on {device.type}"
+    if torch.version.hip:
+        return "it runs on NVIDIA GPUs, not on AMD's"
     major, minor = torch.cuda.get_device_capability(device)
     if major < 8:
         return f"it needs compute capability 8.0 or more; this device has {major}.{minor}"

@@ -52,6 +52,11 @@ def test_an_old_device_is_told_what_is_needed(monkeypatch: pytest.MonkeyPatch) -
     assert reason() == "it needs compute capability 8.0 or more; this device has 7.5"
 
 
+def test_an_amd_gpu_is_not_taken_for_one_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.3")
+    assert reason() == "it runs on NVIDIA GPUs, not on AMD's"
+
+
 def test_without_kernels_and_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
