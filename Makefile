@@ -57,6 +57,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | python $(LINKS)
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) install --constraint constraints.txt --group dev
+	$(PIP) install --constraint constraints.txt --no-deps flashinfer-python apache-tvm-ffi nvidia-ml-py # its arguments alone
 	@touch $@
 
 $(PEER)/installed: docs/benchmarks/requirements.txt | python

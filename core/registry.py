@@ -13,6 +13,7 @@ import importlib.util
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
 import msgspec
@@ -81,14 +82,25 @@ class Entry:
         """Return those of `needs` that are not installed. Imports nothing."""
         return [module for module in self.needs if not _is_installed(module)]
 
+    def lacking(self) -> str | None:
+        """Return what is not installed and, where the package has an extra of the part's name, how to install it."""
+        missing = self.missing()
+        if not missing:
+            return None
+        clause = f"needs {', '.join(missing)}, which is not installed"
+        extra = self.name.replace("_", "-")
+        if extra in _extras(self.distribution):
+            clause += f": pip install '{self.distribution}[{extra}]'"
+        return clause
+
     def load(self) -> type[Any]:
         """Import the class.
 
         Raises:
             PartError: it cannot be imported, or does not implement its kind's interface.
         """
-        if missing := self.missing():
-            raise PartError(f"{self} needs {', '.join(missing)}, which is not installed")
+        if lacking := self.lacking():
+            raise PartError(f"{self} {lacking}")
         try:
             found = _import_path(self.path)
         except Exception as error:  # whatever a foreign module raises is the cause to report
@@ -206,6 +218,14 @@ def _import_path(path: str) -> Any:
     for attribute in attributes.split("."):
         found = getattr(found, attribute)
     return found
+
+
+def _extras(distribution: str) -> list[str]:
+    """Return the names of an installed package's extras."""
+    try:
+        return metadata(distribution).get_all("Provides-Extra") or []
+    except PackageNotFoundError:
+        return []
 
 
 def _is_installed(module: str) -> bool:

@@ -28,15 +28,21 @@ def choose_attention(
     entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
     reasons: list[str] = []
     for entry in entries:
-        missing = entry.missing()
-        reason = f"needs {', '.join(missing)}" if missing else None
+        missing = ", ".join(entry.missing())
+        reason = entry.lacking() if named else f"needs {missing}" if missing else None
         if reason is None:
-            backend = entry.load()
-            reason = backend.unsupported(model.layers, str(device), model.dtype)
-            if reason is None:
+            part = entry.load()
+            reason = part.unsupported(model.layers, str(device), model.dtype)
+        if reason is None:
+            options = entry.build_options(config.options)
+            try:
+                backend = part(model.layers, storage, options)
+            except PartError as error:  # what shows only when it is built, such as kernels that do not load
+                reason = str(error)
+            else:
                 passed_over = f" ({'; '.join(reasons)})" if reasons else ""
                 logger.info("Attention backend: %s%s", entry.name, passed_over)
-                return entry.name, backend(model.layers, storage, entry.build_options(config.options))
+                return entry.name, backend
         reasons.append(f"{entry.name}: {reason}")
     listed = "; ".join(reasons) or "no plugin brings one"
     raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")

@@ -97,6 +97,12 @@ def test_a_part_whose_needs_are_missing_says_which():
         replace(AGED, needs=("no_such_kernels",)).load()
 
 
+def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_it_needs():
+    lacking = replace(AGED, name="plot", distribution="llmfw", needs=("no_such_plots", "math"))
+    assert lacking.lacking() == "needs no_such_plots, which is not installed: pip install 'llmfw[plot]'"
+    assert replace(lacking, needs=("math",)).lacking() is None
+
+
 @pytest.mark.parametrize("path", ["llmfw.core.parsers:ToolParser", f"{__name__}:AGED"])
 def test_a_part_of_another_interface_is_refused(path):
     with pytest.raises(PartError, match=r"is not a subclass of llmfw\.core\.policy\.SchedulePolicy"):

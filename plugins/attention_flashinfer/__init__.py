@@ -1,0 +1,16 @@
+"""Attention by FlashInfer's kernels for paged keys and values, on NVIDIA GPUs."""
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+
+@hookimpl
+def register_attention_backends(register: Register) -> None:
+    """Bring the backend `flashinfer`."""
+    register(
+        "flashinfer",
+        "llmfw.plugins.attention_flashinfer.backend:FlashInferAttention",
+        summary="FlashInfer's paged kernels; NVIDIA GPUs from compute capability 8.0 on; CUDA graphs",
+        needs=("torch", "flashinfer", "tvm_ffi", "pynvml"),
+        rank=20,
+    )

@@ -1,0 +1,268 @@
+"""Attention by FlashInfer: kernels for paged keys and values.
+
+A step's sequences with one new token go to one wrapper, its prompts to another, each with one call for all of them. A
+step is planned on the host, once for each kind of layer (`Kind`), while the device still computes the step before:
+nothing here waits for the device, but for the copies of the last plan, which are long done (`_copied`). New keys and
+values are written first, then all of a sequence's are read from their pages; what a prompt shares with others is thus
+read where it lies.
+
+What is asked of FlashInfer is in `planner`, how much memory it takes in `scratch`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import torch
+
+from llmfw.core.attention import AttentionBackend, LayerSpec
+from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.errors import PartError
+
+from .kind import Kind
+from .pages import find_pages, one_page
+from .planner import GraphBuffers, Planner
+from .scratch import Scratch, bytes_for_steps
+
+logger = logging.getLogger(__name__)
+
+HEAD_DIMS = (64, 128, 256)
+DTYPES = (torch.float16, torch.bfloat16)
+CORES_GROUPS = (1, 2, 3, 4, 8)
+"""How many query heads may share a key head in the kernel without tensor cores."""
+TENSOR_CORES_FROM = 4
+"""Where fewer query heads share a key head, the tile of a tensor core would be mostly empty."""
+
+
+class FlashInferAttention(AttentionBackend):
+    """Attention by FlashInfer's wrappers over paged keys and values."""
+
+    class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
+        """Options, `-o attention.key=value`.
+
+        Attributes:
+            workspace_mb: MiB of scratch memory on the device, at least; what the model needs is found out.
+            decode_tensor_cores: whether single tokens are computed on tensor cores; "auto": where at least four query
+                heads share a key head.
+            prefill_backend: kernels for prompts: "fa2", or "fa3" (compute capability 9.0 alone).
+        """
+
+        workspace_mb: Annotated[int, msgspec.Meta(ge=0)] = 0
+        decode_tensor_cores: Literal["auto", "on", "off"] = "auto"
+        prefill_backend: Literal["fa2", "fa3"] = "fa2"
+
+    options: Options
+
+    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
+        super().__init__(layers, storage, options)
+        self._device = storage.keys[0].device
+        self._dtype = storage.keys[0].dtype
+        self._kinds = {layer.index: Kind.of(layer) for layer in layers}
+        self._check_options()
+        self._num_processors = torch.cuda.get_device_properties(self._device).multi_processor_count
+        self._planners = self._make_planners()
+        self._graph_buffers: dict[int, GraphBuffers] = {}
+        self._decode: dict[Kind, Any] = {}
+        self._prefill: dict[Kind, Any] = {}
+        # FlashInfer writes each plan into pinned memory, always the same, and starts to copy it from there.
+        self._copied = torch.cuda.Event()
+        self._load_kernels()
+
+    @classmethod
+    def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
+        """Return why not, as a sentence, or None; from what is quickly known to what has to be looked for."""
+        return (
+            _unsupported_device(torch.device(device))
+            or _unsupported_dtype(dtype)
+            or unsupported_layers(layers)
+            or _missing_kernels()
+        )
+
+    def graph_unsupported(self) -> str | None:
+        """Return None: a graph of so many sequences has a wrapper of its own, whose buffers stay where they are."""
+        return None
+
+    def plan(self, batch: ForwardBatch) -> None:
+        """Plan the step on the host, for each kind of layer, and start the copies of the plans."""
+        self._copied.synchronize()
+        self._decode, self._prefill = {}, {}
+        if batch.is_static:
+            self._plan_graph(batch)
+        else:
+            self._plan_step(batch)
+        self._copied.record()
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: LayerSpec,
+        batch: ForwardBatch,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write keys and values, then let the planned wrappers read them."""
+        stored = self.storage.keys[layer.index], self.storage.values[layer.index]
+        for pages, new in zip(stored, (key, value), strict=True):
+            pages.view(-1, *pages.shape[2:]).index_copy_(0, batch.slots, new)
+        kind = self._kinds[layer.index]
+        single = batch.num_single
+        output = query.new_empty(query.shape)
+        if single:
+            self._decode[kind].run(query[:single], stored, out=output[:single])
+        if single < len(query):
+            self._prefill[kind].run(query[single:], stored, out=output[single:])
+        return output
+
+    def _load_kernels(self) -> None:
+        """Plan once, so that kernels which are not ready are compiled now, and not while the first request waits."""
+        logger.info(
+            "Loading FlashInfer's kernels; those that are not ready are compiled, which takes minutes"
+        )
+        pages = one_page(self._device)
+        try:
+            for planner in self._planners.values():
+                planner.plan_decode(pages)
+                planner.plan_prefill(pages)
+        except Exception as error:  # of its package, the compiler, the loader
+            raise PartError(f"FlashInfer's kernels cannot be loaded: {_in_one_line(error)}") from error
+        self._copied.record()
+
+    def _plan_step(self, batch: ForwardBatch) -> None:
+        single, total = batch.num_single, len(batch.query_lens)
+        if single:
+            pages = find_pages(batch, slice(0, single))
+            self._decode = {kind: planner.plan_decode(pages) for kind, planner in self._planners.items()}
+        if single < total:
+            pages = find_pages(batch, slice(single, total))
+            self._prefill = {kind: planner.plan_prefill(pages) for kind, planner in self._planners.items()}
+
+    def _plan_graph(self, batch: ForwardBatch) -> None:
+        size = len(batch.query_lens)
+        pages = find_pages(batch, slice(0, size))
+        if size not in self._graph_buffers:
+            self._graph_buffers[size] = self._make_graph_buffers(size, batch.page_table.shape[1])
+        buffers = self._graph_buffers[size]
+        buffers.fill(pages)
+        self._decode = {
+            kind: planner.plan_graph(pages, buffers, self._num_processors)
+            for kind, planner in self._planners.items()
+        }
+
+    def _make_graph_buffers(self, size: int, most_pages: int) -> GraphBuffers:
+        """Return buffers for graphs of so many sequences.
+
+        Room for page ids is large where contexts may be long. So graphs, which never run at once, share it; and there
+        is room for twice as many sequences each time, whatever the order in which sizes are captured.
+        """
+
+        def zeros(count: int) -> torch.Tensor:
+            return torch.zeros(count, dtype=torch.int32, device=self._device)
+
+        room = size * most_pages
+        for other in self._graph_buffers.values():
+            if len(other.indices) >= room:
+                return GraphBuffers(zeros(size + 1), other.indices, zeros(size))
+        return GraphBuffers(zeros(size + 1), zeros(most_pages << (size - 1).bit_length()), zeros(size))
+
+    def _make_planners(self) -> dict[Kind, Planner]:
+        kinds = dict.fromkeys(self._kinds.values())
+        most = max(bytes_for_steps(kind, self._num_processors) for kind in kinds)
+        scratch = Scratch(self._device, max(most, self.options.workspace_mb << 20))
+        try:
+            flashinfer = importlib.import_module("flashinfer")
+        except Exception as error:  # a version of its kernels that does not fit is a RuntimeError, for one
+            raise PartError(f"FlashInfer cannot be imported: {_in_one_line(error)}") from error
+        return {
+            kind: Planner(
+                flashinfer,
+                kind,
+                self._dtype,
+                self.storage.page_size,
+                scratch,
+                tensor_cores=self._uses_tensor_cores(kind),
+                prefill_backend=self.options.prefill_backend,
+            )
+            for kind in kinds
+        }
+
+    def _uses_tensor_cores(self, kind: Kind) -> bool:
+        if self.options.decode_tensor_cores == "auto":
+            return kind.num_shared >= TENSOR_CORES_FROM
+        return self.options.decode_tensor_cores == "on"
+
+    def _check_options(self) -> None:
+        """Raise PartError for an option that this model or this device does not allow."""
+        for kind in self._kinds.values():
+            if self.options.decode_tensor_cores == "off" and kind.num_shared not in CORES_GROUPS:
+                raise PartError(
+                    f"attention.decode_tensor_cores=off: {kind.num_shared} query heads share a key head; "
+                    f"without tensor cores it can be {_one_of(CORES_GROUPS)}"
+                )
+        if self.options.prefill_backend == "fa3":
+            major, minor = torch.cuda.get_device_capability(self._device)
+            if major != 9:
+                raise PartError(
+                    f"attention.prefill_backend=fa3 needs compute capability 9.0; this device has {major}.{minor}"
+                )
+
+
+def unsupported_layers(layers: Sequence[LayerSpec]) -> str | None:
+    """Return why FlashInfer has no kernel for one of these layers, or None."""
+    for layer in layers:
+        if layer.head_dim not in HEAD_DIMS:
+            return f"heads of size {layer.head_dim} have no kernel; {_one_of(HEAD_DIMS)} have"
+        if layer.v_head_dim != layer.head_dim:
+            return f"values of size {layer.v_head_dim} beside keys of size {layer.head_dim} have no kernel"
+        if layer.has_sinks:
+            return "attention sinks have no kernel"
+    return None
+
+
+def _unsupported_device(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return f"it runs on NVIDIA GPUs, not on {device.type}"
+    if torch.version.hip:
+        return "it runs on NVIDIA GPUs, not on AMD's"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < 8:
+        return f"it needs compute capability 8.0 or more; this device has {major}.{minor}"
+    return None
+
+
+def _unsupported_dtype(dtype: torch.dtype) -> str | None:
+    if dtype in DTYPES:
+        return None
+    return f"keys and values in {str(dtype).removeprefix('torch.')} have no kernel; float16 and bfloat16 have"
+
+
+def _missing_kernels() -> str | None:
+    """Return what is missing to load ready kernels or to compile them, where FlashInfer would look for it."""
+    if importlib.util.find_spec("flashinfer_jit_cache"):
+        return None
+    if os.environ.get("FLASHINFER_DISABLE_JIT"):
+        return "there are no ready kernels (package flashinfer_jit_cache), and FLASHINFER_DISABLE_JIT is set"
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    if shutil.which("nvcc") or (Path(named) / "bin" / "nvcc").exists():
+        return None
+    return (
+        "there are neither ready kernels (package flashinfer_jit_cache) nor a compiler for them "
+        "(nvcc of CUDA's toolkit, named by CUDA_HOME)"
+    )
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _one_of(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"

@@ -1,0 +1,186 @@
+"""FlashInfer's wrappers for the layers of one kind: which there are, what they share, how they are planned.
+
+    decode      single tokens, steps of any size
+    graphs[B]   single tokens, CUDA graphs of B sequences; reads fixed buffers
+    prefill     prompts, whole or in pieces, over what is stored of them
+
+A wrapper's plan lies in integers on the device. Single tokens are planned once in a step, be it for a graph or not, so
+those wrappers share the integers; prompts may be in the same step and have their own. All share the scratch memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .kind import Kind
+from .pages import Pages, Rows
+from .scratch import Scratch, bytes_for_graph
+
+DECODE_INTEGERS_BYTES = 1 << 20
+"""A plan for single tokens has at most a dozen bytes for each sequence and each block that runs at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBuffers:
+    """What a CUDA graph of B sequences reads instead of a step's `Pages`: int32, on the device, never moved.
+
+    Attributes:
+        indptr: [B + 1].
+        indices: as many as B sequences can have at most.
+        last_page_len: [B].
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    last_page_len: torch.Tensor
+
+    def fill(self, pages: Pages) -> None:
+        """Take a step's pages over."""
+        self.indptr.copy_(pages.device.indptr)
+        self.last_page_len.copy_(pages.device.last_page_len)
+        self.indices[: len(pages.indices)].copy_(pages.indices)
+
+
+class Planner:
+    """Plans for the layers of one kind.
+
+    Args:
+        flashinfer: the package.
+        kind: of the layers.
+        dtype: of queries, keys and values.
+        page_size: tokens in a page.
+        scratch: shared with the other kinds.
+        tensor_cores: whether single tokens are computed by the kernel for prompts, which uses tensor cores.
+        prefill_backend: "fa2" or "fa3".
+    """
+
+    def __init__(
+        self,
+        flashinfer: ModuleType,
+        kind: Kind,
+        dtype: torch.dtype,
+        page_size: int,
+        scratch: Scratch,
+        *,
+        tensor_cores: bool,
+        prefill_backend: str,
+    ) -> None:
+        self._flashinfer = flashinfer
+        self._kind = kind
+        self._page_size = page_size
+        self._scratch = scratch
+        self._tensor_cores = tensor_cores
+        self._prefill_backend = prefill_backend
+        self._graphs: dict[int, Any] = {}
+        self._has_decoded = False
+        self._common = {
+            "num_qo_heads": kind.num_heads,
+            "num_kv_heads": kind.num_kv_heads,
+            "page_size": page_size,
+            "window_left": kind.window_left,
+            "logits_soft_cap": kind.soft_cap,
+            "sm_scale": kind.scale,
+            "q_data_type": dtype,  # where nothing is said, FlashInfer takes float16
+            "kv_data_type": dtype,
+        }
+
+    def plan_decode(self, pages: Pages) -> Any:
+        """Return a wrapper that is planned for sequences with one new token each."""
+        if self._has_decoded and self._page_size == 1:
+            self._plan_again(self._decode, pages, pages.device)
+        else:
+            self._plan_whole(self._decode, pages)
+            self._has_decoded = True
+        return self._decode
+
+    def plan_prefill(self, pages: Pages) -> Any:
+        """Return a wrapper that is planned for sequences with any number of new tokens, which end them."""
+        self._prefill.plan(
+            qo_indptr=pages.host.query_indptr,
+            paged_kv_indptr=pages.host.indptr,
+            paged_kv_indices=pages.indices,
+            paged_kv_last_page_len=pages.host.last_page_len,
+            head_dim_qk=self._kind.head_dim,
+            causal=True,
+            seq_lens=pages.host.kv_lens,
+            max_token_per_sequence=pages.most_queries,
+            **self._common,
+        )
+        return self._prefill
+
+    def plan_graph(self, pages: Pages, buffers: GraphBuffers, num_processors: int) -> Any:
+        """Return the wrapper of CUDA graphs of so many sequences, planned for these pages.
+
+        Args:
+            pages: of the step.
+            buffers: filled with them; always the same ones for so many sequences.
+            num_processors: multiprocessors of the device.
+        """
+        size = len(buffers.last_page_len)
+        if size in self._graphs:
+            self._plan_again(self._graphs[size], pages, pages.host)
+            return self._graphs[size]
+        scratch = self._scratch.at_least(bytes_for_graph(self._kind, num_processors, size))
+        self._graphs[size] = self._new_decode(
+            scratch,
+            use_cuda_graph=True,
+            paged_kv_indptr_buffer=buffers.indptr,
+            paged_kv_indices_buffer=buffers.indices,
+            paged_kv_last_page_len_buffer=buffers.last_page_len,
+        )
+        self._plan_whole(self._graphs[size], pages)
+        return self._graphs[size]
+
+    def _plan_whole(self, wrapper: Any, pages: Pages) -> None:
+        wrapper.plan(
+            indptr=pages.host.indptr,
+            indices=pages.indices,
+            last_page_len=pages.host.last_page_len,
+            head_dim=self._kind.head_dim,
+            seq_lens=pages.host.kv_lens,
+            **self._common,
+        )
+
+    def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
+        """Plan a wrapper whose first plan was a whole one, without what a whole one does besides.
+
+        That is, to copy tensors to the device once more, and to look for the longest sequence with Python's `max`, which
+        takes a microsecond or more for each. A wrapper of a graph does not read `rows`, one of steps keeps them; there it
+        asks for the last pages' lengths on the host, unless pages have one token.
+        """
+        self._flashinfer.fast_decode_plan(
+            wrapper,
+            indptr=rows.indptr,
+            indices=pages.indices,
+            last_page_len=rows.last_page_len,
+            head_dim=self._kind.head_dim,
+            global_override_indptr_cpu=pages.host.indptr,
+            **self._common,
+        )
+
+    @cached_property
+    def _decode(self) -> Any:
+        return self._new_decode(self._scratch.at_least(0))
+
+    @cached_property
+    def _prefill(self) -> Any:
+        return self._flashinfer.BatchPrefillWithPagedKVCacheWrapper(
+            self._scratch.at_least(0), kv_layout="NHD", backend=self._prefill_backend
+        )
+
+    @cached_property
+    def _integers(self) -> torch.Tensor:
+        return self._scratch.at_least(0).new_empty(DECODE_INTEGERS_BYTES)
+
+    def _new_decode(self, scratch: torch.Tensor, **graph: Any) -> Any:
+        wrapper = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            scratch, kv_layout="NHD", use_tensor_cores=self._tensor_cores, backend="fa2", **graph
+        )
+        # Its own integers would be 8 MiB for each size of graph, on the device and, pinned, on the host.
+        wrapper.reset_workspace_buffer(scratch, self._integers)
+        return wrapper

@@ -1,0 +1,40 @@
+"""`--attention flashinfer` where FlashInfer is not installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ABSENT = "import sys\nsys.modules['flashinfer'] = None\n"
+
+
+@pytest.mark.slow
+def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ABSENT)  # in the engine's process too
+    done = subprocess.run(
+        [sys.executable, "-m", "llmfw.api", "serve", "--attention", "flashinfer", "--port", "0"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode != 0
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("Error")]
+    assert re.search(r"needs flashinfer.*, which is not installed: pip install 'llmfw\[flashinfer\]'$", error)
+    assert "Traceback" not in done.stderr
+
+
+def test_the_automatic_choice_passes_over_it(fresh_python: Callable[..., str]) -> None:
+    code = ABSENT + (
+        "from llmfw.core.plugins import load_plugins\n"
+        "[entry, *_] = [e for e in load_plugins().registry.entries('attention') if not e.missing()]\n"
+        "print(entry.name)\n"
+    )
+    assert fresh_python(code).strip() != "flashinfer"

@@ -1,0 +1,162 @@
+"""The FlashInfer backend with a stand-in for FlashInfer, against attention written out in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.attention import AttentionBackend
+from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.errors import PartError
+from llmfw.core.testing.attention import RAGGED, AttentionBackendTests
+from llmfw.core.testing.attention_case import AttentionCase, make_layer
+from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
+
+from . import fake_flashinfer
+
+Backend = type[FlashInferAttention]
+
+
+class TestFlashInferAttention(AttentionBackendTests):
+    @pytest.fixture
+    def backend(self, flashinfer: Backend) -> type[AttentionBackend]:
+        return flashinfer
+
+    @pytest.fixture
+    def head_dim(self) -> int:
+        return 64
+
+
+def called(name: str) -> list[dict[str, Any]]:
+    """Return the arguments of each call of a function of FlashInfer, so far."""
+    return [given for called, given in fake_flashinfer.calls if called.endswith(name)]
+
+
+def single_tokens(*lengths: int, page_size: int = 1, **changes: Any) -> AttentionCase:
+    """Return a step in which each sequence has one new token."""
+    spec = make_layer(**({"head_dim": 64} | changes))
+    return AttentionCase(spec, [(length - 1, 1) for length in lengths], page_size)
+
+
+@pytest.mark.parametrize(
+    ("option", "heads", "expected"),
+    [
+        ("auto", (6, 2), False),
+        ("auto", (8, 2), True),
+        ("auto", (10, 2), True),
+        ("on", (2, 2), True),
+        ("off", (8, 2), False),
+    ],
+)
+def test_tensor_cores_decode_where_four_query_heads_share_a_key_head(
+    flashinfer: Backend, option: Any, heads: tuple[int, int], expected: bool
+) -> None:
+    case = single_tokens(5, num_heads=heads[0], num_kv_heads=heads[1])
+    built = flashinfer([case.spec], case.storage, flashinfer.Options(decode_tensor_cores=option))
+    built.plan(case.batch)
+    torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+    assert [given["use_tensor_cores"] for given in called("DecodeWithPagedKVCacheWrapper.__init__")] == [
+        expected
+    ]
+
+
+def test_five_query_heads_for_a_key_head_need_tensor_cores(flashinfer: Backend) -> None:
+    case = single_tokens(5, num_heads=5, num_kv_heads=1)
+    with pytest.raises(PartError, match=r"decode_tensor_cores=off: 5 query heads .* 1, 2, 3, 4 or 8"):
+        flashinfer([case.spec], case.storage, flashinfer.Options(decode_tensor_cores="off"))
+
+
+@pytest.mark.parametrize(("capability", "allowed"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
+def test_fa3_is_for_compute_capability_9_alone(
+    flashinfer: Backend, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], allowed: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    case, options = single_tokens(5), flashinfer.Options(prefill_backend="fa3")
+    if allowed:
+        flashinfer([case.spec], case.storage, options)
+        assert [given["backend"] for given in called("PrefillWithPagedKVCacheWrapper.__init__")] == ["fa3"]
+    else:
+        with pytest.raises(PartError, match=f"fa3 needs compute capability 9.0.*{capability[0]}.0"):
+            flashinfer([case.spec], case.storage, options)
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(
+    flashinfer: Backend, is_static: bool
+) -> None:
+    lengths = [(length, 1) for length in (0, 4, 30)] if is_static else RAGGED
+    window = {"sliding_window": 5}
+    specs = [make_layer(index=i, head_dim=64, **(window if i % 2 else {})) for i in range(4)]
+    cases = [AttentionCase(spec, lengths, 1) for spec in specs]
+    storage = KVStorage([], cases[0].storage.num_pages, 1, torch.float32, torch.device("cpu"))
+    storage.keys = [case.storage.keys[0] for case in cases]
+    storage.values = [case.storage.values[0] for case in cases]
+    built = flashinfer(specs, storage, flashinfer.Options())
+    fake_flashinfer.calls.clear()
+    built.plan(replace(cases[0].batch, is_static=is_static))
+    plans = [name for name, _ in fake_flashinfer.calls if name.endswith("plan")]
+    assert len(plans) == (2 if is_static else 4)
+    for case in cases:
+        torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+
+
+def test_queries_may_lie_as_a_model_leaves_them(flashinfer: Backend) -> None:
+    case = AttentionCase(make_layer(head_dim=64), RAGGED, 1)
+    for name in ("query", "key", "value"):
+        setattr(case, name, getattr(case, name).transpose(0, 1).contiguous().transpose(0, 1))
+    case.check(flashinfer, 1e-5)
+
+
+def test_a_prefix_that_two_sequences_share_is_read_where_it_lies(flashinfer: Backend) -> None:
+    case = single_tokens(7, 9)
+    table = case.batch.page_table
+    first, second = case.batch.rows.tolist()
+    table[second, :6] = table[first, :6]
+    for stored in (case.storage.keys[0], case.storage.values[0]):
+        assert len(stored) == case.storage.num_pages
+    for i in (1, 2):  # keys and values
+        case._sequences[1][i][:6] = case._sequences[0][i][:6]
+    case.check(flashinfer, 1e-5)
+
+
+def test_the_pinned_memory_of_a_plan_is_waited_for_before_the_next(flashinfer: Backend) -> None:
+    case = single_tokens(3, 4)
+    built = flashinfer([case.spec], case.storage, flashinfer.Options())
+    fake_flashinfer.calls.clear()
+    for is_static in (False, True, True):
+        built.plan(replace(case.batch, is_static=is_static))
+    order = [name for name, _ in fake_flashinfer.calls]
+    kept = [
+        "plan" if name.endswith("plan") else name
+        for name in order
+        if "__" not in name and "reset" not in name
+    ]
+    assert kept == ["wait", "plan", "record"] * 3
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_steps_of_any_size_follow_one_another(flashinfer: Backend, page_size: int) -> None:
+    cases = [single_tokens(*lengths, page_size=page_size) for lengths in ((3, 90, 7, 1), (5,), (2, 30))]
+    built = cases[0].build(flashinfer)
+    for case in cases:
+        built.storage = case.storage
+        built.plan(case.batch)
+        torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+    assert len(called("fast_decode_plan")) == (3 if page_size == 1 else 0)
+
+
+def test_a_kernel_that_cannot_be_had_is_said_when_the_server_starts(
+    flashinfer: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("the required module\nis not found in the JIT cache")
+
+    monkeypatch.setattr(fake_flashinfer.BatchDecodeWithPagedKVCacheWrapper, "plan", fail)
+    case = single_tokens(3)
+    with pytest.raises(
+        PartError, match=r"kernels cannot be loaded: RuntimeError: the required module is not"
+    ):
+        flashinfer([case.spec], case.storage, flashinfer.Options())

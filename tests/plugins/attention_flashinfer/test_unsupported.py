@@ -1,0 +1,77 @@
+"""When the FlashInfer backend refuses, and what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.testing.attention_case import make_layer
+from llmfw.plugins.attention_flashinfer import backend
+from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(backend, "_missing_kernels", lambda: None)
+
+
+def reason(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changes: Any) -> str | None:
+    layers = [make_layer(head_dim=128), make_layer(index=1, **({"head_dim": 128} | changes))]
+    return FlashInferAttention.unsupported(layers, device, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "changes", [{}, {"sliding_window": 9, "softcap": 30.0}, {"head_dim": 64}, {"head_dim": 256}]
+)
+def test_layers_that_it_has_kernels_for_are_supported(dtype: torch.dtype, changes: dict[str, Any]) -> None:
+    assert reason("cuda:0", dtype, **changes) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"device": "cpu"}, "it runs on NVIDIA GPUs, not on cpu"),
+        ({"dtype": torch.float32}, "keys and values in float32 have no kernel; float16 and bfloat16 have"),
+        ({"head_dim": 80}, "heads of size 80 have no kernel; 64, 128 or 256 have"),
+        ({"v_head_dim": 64}, "values of size 64 beside keys of size 128 have no kernel"),
+        ({"has_sinks": True}, "attention sinks have no kernel"),
+    ],
+)
+def test_what_it_has_no_kernel_for_is_said_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    assert reason(**arguments) == sentence
+
+
+def test_an_old_device_is_told_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert reason() == "it needs compute capability 8.0 or more; this device has 7.5"
+
+
+def test_an_amd_gpu_is_not_taken_for_one_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.3")
+    assert reason() == "it runs on NVIDIA GPUs, not on AMD's"
+
+
+def test_without_kernels_and_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setenv("CUDA_HOME", "/no/such/folder")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("FLASHINFER_DISABLE_JIT", raising=False)
+    assert re.search(r"flashinfer_jit_cache.* nor a compiler .*nvcc", str(reason()))
+    monkeypatch.setenv("FLASHINFER_DISABLE_JIT", "1")
+    assert re.search(r"flashinfer_jit_cache.*FLASHINFER_DISABLE_JIT is set", str(reason()))
+
+
+def test_ready_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    (tmp_path / "flashinfer_jit_cache.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    assert reason() is None
