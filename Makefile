@@ -57,6 +57,8 @@ $(VENV)/installed: pyproject.toml constraints.txt | python $(LINKS)
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) install --constraint constraints.txt --group dev
+	@# torch for CUDA brings its own; beside torch for CPUs stands the one that the GPUs were to be measured with.
+	$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) install --no-deps triton==3.6.0
 	$(PIP) install --constraint constraints.txt --no-deps flashinfer-python apache-tvm-ffi nvidia-ml-py # its arguments alone
 	@touch $@
 
