@@ -34,6 +34,7 @@ LIGHT_COMMANDS = (
     "cache pin --help",
     "policy set --help",
     "trace --help",
+    "plan demo --device h100",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

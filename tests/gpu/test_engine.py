@@ -24,6 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no prefix cache": {"disable_radix_cache": True},
     "short chunks": {"chunked_prefill_size": 16},
     "no graphs": {"cuda_graph": "off"},
+    "graphs when first met": {"cuda_graph": "lazy"},
     "no module passes": {"module_passes": "none"},
 }
 ENTRIES = load_plugins().registry.entries("attention")
