@@ -47,6 +47,17 @@ def test_what_would_break_the_table_is_left_out_of_a_note(lines):
     assert lines.Line("x", note="a|b\nc", failed=True).cells()[-1] == "FAILED: a/b c"
 
 
+class MissingJITCacheError(RuntimeError):
+    """As FlashInfer's."""
+
+
+def test_a_kernel_that_was_not_compiled_is_no_failure_and_any_other_error_is(lines):
+    missing = lines.line_of_error("x", MissingJITCacheError("batch_decode\nmore"))
+    assert (missing.failed, missing.note) == (False, "not compiled ahead: batch_decode")
+    other = lines.line_of_error("x", RuntimeError())
+    assert (other.failed, other.note) == (True, "RuntimeError: no message")
+
+
 def test_the_summary_names_failed_stages_and_missed_bounds(lines):
     slow = lines.Line("decode 1", ms=10.0, limit_ms=1.0, goal="decode 1")
     by_stage = {"decode": [slow], "server": [lines.Line("server", failed=True)]}

@@ -81,6 +81,18 @@ def test_a_bare_machine_knows_our_plugins_from_what_the_first_stage_writes(tmp_p
     assert (found.metadata["Name"], found.version) == (project["name"], project["version"])
 
 
+def test_a_package_beside_the_wheels_can_be_imported(tmp_path: Path) -> None:
+    kernels, site = tmp_path / "wheels" / "some_kernels", tmp_path / "site"
+    kernels.mkdir(parents=True)
+    site.mkdir()
+    (kernels / "__init__.py").write_text("FOUND = True")
+    with gpu_script("stages.install") as (install,):
+        assert install.link_packages(tmp_path / "wheels", site) == ["some_kernels"]
+        assert install.link_packages(tmp_path / "none", site) == []
+    code = "import some_kernels; assert some_kernels.FOUND"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(site)}, check=True)
+
+
 ON_THE_GPU_MACHINE = {
     *("jinja2", "numpy", "rich", "safetensors", "tokenizers", "torch", "transformers", "uvloop"),
 }

@@ -33,8 +33,8 @@ TOKENS = SamplingParams(temperature=0, max_tokens=40)
 
 @pytest.fixture(scope="module", params=["LlamaConfig", "Qwen3Config"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers with heads of 64, which every backend has kernels for."""
-    changes = {"num_hidden_layers": 2, "hidden_size": 256, "head_dim": 64, "intermediate_size": 512}
+    """Two layers with heads of 128: the size whose kernels are compiled ahead."""
+    changes = {"num_hidden_layers": 2, "hidden_size": 256, "head_dim": 128, "intermediate_size": 512}
     return save_random_model(tmp_path_factory.mktemp("model"), request.param, changes)
 
 

@@ -85,9 +85,7 @@ from .devices import GIB, Device, DeviceType
     help="How many requests of so many tokens, prompt and output, fit; repeatable. Default: of several lengths.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
 def plan_command(
-    ctx: click.Context,
     model: str | None,
     model_option: str | None,
     device: Device,
@@ -102,6 +100,7 @@ def plan_command(
     Only config.json is read, and the headers of weight files where there are any. The exit code is 1 if it does not fit.
     What steps need is estimated by formulas that no GPU has checked yet.
     """
+    ctx = click.get_current_context()
     found = look_at(_folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values)
     if as_json:
         click.echo(json.dumps(found, indent=2))

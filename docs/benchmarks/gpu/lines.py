@@ -78,6 +78,15 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
 
 
+def line_of_error(case: str, error: Exception) -> Line:
+    """Return the line of a case that ended with an error. That FlashInfer lacks a compiled kernel is no failure."""
+    name = type(error).__name__
+    first = (str(error).strip() or "no message").splitlines()[0][:200]
+    if name == "MissingJITCacheError":
+        return Line(case, note=f"not compiled ahead: {first}")
+    return Line(case, failed=True, note=f"{name}: {first}")
+
+
 def write_line(path: Path, line: Line) -> None:
     """Append a line to a stage's file, so that it stays if the stage is ended."""
     with path.open("a", encoding="utf-8") as file:

@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from lines import Line, write_line
+from lines import line_of_error, write_line
 from task import Task
 
 
@@ -27,8 +27,9 @@ def run_stage(name: str, task: Task) -> bool:
             fine = fine and not line.failed
     except Exception as error:  # noqa: BLE001 - whatever it is, it costs one line of the table
         traceback.print_exc()
-        first = (str(error).strip() or "no message").splitlines()[0]
-        write_line(task.file(name), Line(name, failed=True, note=f"{type(error).__name__}: {first[:200]}"))
+        line = line_of_error(name, error)
+        line.failed = True  # as it is not known what else the stage would have measured
+        write_line(task.file(name), line)
         return False
     return fine
 

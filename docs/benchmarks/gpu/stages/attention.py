@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from lines import Line
+from lines import Line, line_of_error
 from task import Task
 from timing import median_seconds, watch_kernels
 
@@ -28,27 +28,36 @@ MOST_LAYERS = 512
 LARGE = 100e6
 """Bytes of keys and values from which on a call is long enough to be held to the goals."""
 
+VARIANTS = {"flashinfer": {" fa3": {"attention.prefill_backend": "fa3"}}}
+"""Options of backends that a prompt is measured with, too."""
+
 
 def measure(task: Task) -> Iterator[Line]:
     """Measure every backend that is installed and can serve the model's layers."""
+    prompt = task.sizes.attention_prefill
     for entry in chosen_backends(task):
-        cases = [*((batch, context, 1) for batch, context in task.sizes.attention)]
-        cases.append((1, task.sizes.attention_prefill, task.sizes.attention_prefill))
-        spec = layer_specs(task, 1)
-        if reason := reason_against(entry, spec, task):
+        if reason := reason_against(entry, layer_specs(task, 1), task):
             yield Line(f"attention {entry.name}", note=reason)
             continue
-        for batch, context, new in cases:
-            case = f"attention {entry.name}, {batch} × {context}" + (", prompt" if new > 1 else "")
-            if entry.name == "torch" and batch * context > task.sizes.reference_tokens:
-                yield Line(case, note="left out: the reference gathers all keys and values anew")
-                continue
-            try:
-                yield measure_case(case, entry, task, batch, context, new)
-            except Exception as error:  # noqa: BLE001 - one case's line; the others are measured
-                note = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-                yield Line(case, failed=True, note=note)
-            gc.collect()
+        for batch, context in task.sizes.attention:
+            yield from try_case(entry, task, "", {}, batch, context, 1)
+        for name, options in {"": {}, **VARIANTS.get(entry.name, {})}.items():
+            yield from try_case(entry, task, name, options, 1, prompt, prompt)
+
+
+def try_case(
+    entry: Entry, task: Task, variant: str, options: dict[str, str], batch: int, context: int, new: int
+) -> Iterator[Line]:
+    """Yield the line of one case, whatever becomes of it."""
+    case = f"attention {entry.name}{variant}, {batch} × {context}" + (", prompt" if new > 1 else "")
+    if entry.name == "torch" and batch * context > task.sizes.reference_tokens:
+        yield Line(case, note="left out: the reference gathers all keys and values anew")
+        return
+    try:
+        yield measure_case(case, entry, options, task, batch, context, new)
+    except Exception as error:  # noqa: BLE001 - one case's line; the others are measured
+        yield line_of_error(case, error)
+    gc.collect()
 
 
 def chosen_backends(task: Task) -> list[Entry]:
@@ -82,7 +91,9 @@ def layer_specs(task: Task, count: int) -> list[LayerSpec]:
     ]
 
 
-def measure_case(case: str, entry: Entry, task: Task, batch: int, context: int, new: int) -> Line:
+def measure_case(
+    case: str, entry: Entry, options: dict[str, str], task: Task, batch: int, context: int, new: int
+) -> Line:
     """Return the line of a backend with `batch` sequences of `context` tokens, `new` of each being new."""
     device, dtype = torch.device(task.sizes.device), getattr(torch, task.sizes.dtype)
     num_bytes = batch * context * task.shape.kv_bytes // task.shape.layers
@@ -91,7 +102,7 @@ def measure_case(case: str, entry: Entry, task: Task, batch: int, context: int, 
     storage = KVStorage(specs, batch * context, 1, dtype, device)
     for tensor in (*storage.keys, *storage.values):
         tensor.normal_()
-    backend = entry.load()(specs, storage, entry.build_options({}))
+    backend = entry.load()(specs, storage, entry.build_options(options))
     step = make_step(batch, context, new, device, is_static=new == 1 and backend.graph_unsupported() is None)
     query, key, value = (
         torch.randn(batch * new, heads, task.shape.head_dim, device=device, dtype=dtype)

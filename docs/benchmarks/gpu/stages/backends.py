@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import torch
-from lines import Line
+from lines import Line, line_of_error
 from offline import Offline
 from stages.attention import chosen_backends, layer_specs, reason_against
 from stages.decode import decode_lines
@@ -26,8 +26,7 @@ def measure(task: Task) -> Iterator[Line]:
                 offline.run(offline.prompts(batch, sizes.prompt), 6)
                 yield from decode_lines(offline, task, batch, sizes.window + 10, f"{entry.name}: ")
         except Exception as error:  # noqa: BLE001 - one backend's line; the others are measured
-            note = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-            yield Line(f"{entry.name}: decode", failed=True, note=note)
+            yield line_of_error(f"{entry.name}: decode", error)
         offline = None  # its memory is the next one's
         gc.collect()
         if torch.cuda.is_available():

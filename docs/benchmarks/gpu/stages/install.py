@@ -1,4 +1,4 @@
-"""Installs what a bare machine lacks, from the wheels in .whl/, and makes llmfw's own plugins known.
+"""Installs what a bare machine lacks, from the wheels and packages in .whl/, and makes llmfw's own plugins known.
 
 llmfw itself is not installed: it is imported from the checkout. What tells its plugins is the list of entry points that
 an installation writes; here it is written from pyproject.toml. Needs nothing but the standard library and pip.
@@ -36,7 +36,16 @@ def measure(task: Task) -> Iterator[Line]:
         ]
         command += ["--no-cache-dir", "--upgrade", "--target", str(site), *map(str, wheels)]
         subprocess.run(command, check=True)
-    yield Line("install", note=f"{len(wheels)} wheels")
+    packages = [] if task.dry else link_packages(WHEELS, site)
+    yield Line("install", note=", ".join([f"{len(wheels)} wheels", *packages]))
+
+
+def link_packages(folder: Path, site: Path) -> list[str]:
+    """Make packages that lie in a folder as they are importable, such as FlashInfer's kernels; return their names."""
+    found = sorted(path.parent for path in folder.glob("*/__init__.py"))
+    for package in found:
+        (site / package.name).symlink_to(package.resolve())
+    return [package.name for package in found]
 
 
 def write_metadata(site: Path) -> None:
