@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Self
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ class Profiler:
     def __init__(self, events: list[SimpleNamespace]) -> None:
         self.events = lambda: events
 
-    def __enter__(self) -> Profiler:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
