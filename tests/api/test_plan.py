@@ -12,11 +12,13 @@ from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.plan import choices
+from llmfw.api.commands.plan.assess import Model
 from llmfw.api.commands.plan.devices import DEVICES, GIB
 from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine import capacity
 from llmfw.core.engine.kv_storage import bytes_per_token
+from llmfw.core.engine.memory_plan import CONTEXT_BYTES
 from llmfw.core.engine.models import load_model
 from llmfw.core.errors import ModelError
 
@@ -75,6 +77,22 @@ def test_the_numbers_are_those_of_the_engine(family, tmp_path):
     assert (numbers.vocab, numbers.context) == (model.vocab_size, model.context_length)
     windows = [spec.sliding_window for spec in model.layers if spec.sliding_window]
     assert numbers.windows == {window: windows.count(window) for window in windows}
+    weights = {"float32": model.num_bytes}
+    assert Model(numbers, weights, "").shape("float32") == capacity.shape_of(model)
+
+
+def test_as_many_tokens_fit_as_the_engine_makes_room_for_on_such_a_gpu(monkeypatch):
+    total = 2 << 30
+    plan = found("demo", "--device", "mine=2", "--dtype", "float32")
+    folder = plan["model"]["folder"]
+    model = load_model(EngineConfig(model=folder, dtype="float32"), torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(capacity, "total_memory", lambda device: total)
+    free = total - model.num_bytes - CONTEXT_BYTES
+    monkeypatch.setattr(capacity, "available_memory", lambda device: free)
+    decided = capacity.decide_capacity(EngineConfig(model=folder), model, torch.device("cuda"))
+    assert plan["tokens"] == decided.num_pages
+    assert plan["tokens"] < 512 * model.context_length, "memory is what bounds it"
 
 
 def test_layers_that_are_not_attention_are_refused(tmp_path):
@@ -86,6 +104,7 @@ def test_layers_that_are_not_attention_are_refused(tmp_path):
 
 def test_the_defaults_are_those_of_the_engine_on_a_gpu():
     ours = (choices.FRACTION, choices.MAX_RUNNING, choices.CHUNK)
+    assert choices.MAX_RUNNING == capacity.DEFAULT_GRAPH_SIZE
     assert ours == tuple(
         default["cuda"]
         for default in (

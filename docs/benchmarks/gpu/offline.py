@@ -9,13 +9,14 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from task import Task
 
 from llmfw.core.config import EngineConfig
+from llmfw.core.device.step_clock import StepClock, StepTime
 from llmfw.core.engine.engine import Engine
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import Request, SamplingParams
@@ -124,6 +125,14 @@ class Offline:
         """Run steps until `count` of them have given `batch` tokens each, or nothing is left."""
         while count and self.engine.has_work:
             count -= self._step() == batch
+
+    def watch_steps(self, call: Callable[[], object]) -> list[StepTime]:
+        """Return what the steps of a call took on the device, but for the first."""
+        clock = StepClock(self.device)
+        self.engine.watch(clock)
+        call()
+        self.engine.watch(None)
+        return clock.take()
 
     def _step(self) -> int:
         return sum(len(event.token_ids) for event in self.engine.step())

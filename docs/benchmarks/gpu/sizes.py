@@ -66,7 +66,7 @@ class Sizes:
         prompt, output, shared: tokens of each request; `shared` of the prompt stand at the beginning of each in the
             server's stage and in prefill on a prefix.
         window: steps whose median is taken, near the beginning and near the end.
-        profiled: steps that the profiler watches.
+        profiled: steps that are watched for what the GPU does, and as many by the profiler.
         prefills: requests, tokens of each, tokens of each that are cached.
         attention: sequences, and tokens of each, of attention alone.
         attention_prefill: tokens of one prompt, for attention alone.
@@ -147,7 +147,7 @@ DRY = Sizes(
     output=12,
     shared=5,
     window=3,
-    profiled=2,
+    profiled=3,
     prefills=((1, 64, 0), (4, 6, 5)),
     attention=((1, 20), (3, 40)),
     attention_prefill=32,

@@ -5,6 +5,7 @@ Each size is one run of equal requests that come together, and a shorter one und
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from limits import GOALS, MOST_IDLE_MS, step_limit, workload_seconds
@@ -14,7 +15,7 @@ from task import Task
 from timing import watch_kernels
 
 SETTLED = 5
-"""Steps of all sequences after which the profiler begins to watch."""
+"""Steps of all sequences before those that are watched."""
 
 
 def measure(task: Task) -> Iterator[Line]:
@@ -74,25 +75,30 @@ def _whole(task: Task, offline: Offline, steps: list[Step], batch: int, output: 
 
 
 def _idle(task: Task, offline: Offline, batch: int, steps: Sequence[Step], prefix: str) -> Line:
-    """Return how long the GPU does nothing in a step.
+    """Return how long the GPU does nothing between two steps, and what its kernels leave of a step.
 
     Args:
-        steps: without the profiler, of which the first are compared with the same steps of other requests under it.
+        steps: of other requests, which the profiler did not slow down; those at the same places are compared.
     """
-    sizes = task.sizes
-    window = Window.of(steps[: sizes.profiled], batch, sizes.prompt)
-    case = f"{prefix}decode {batch}, GPU idle a step"
-    ids = offline.start(offline.prompts(batch, sizes.prompt), sizes.profiled + 30)
+    count = task.sizes.profiled
+    ids = offline.start(offline.prompts(batch, task.sizes.prompt), SETTLED + 2 * count + 30)
     offline.step_together(batch, SETTLED)
-    kernels = watch_kernels(lambda: offline.step_together(batch, sizes.profiled), offline.device)
+    times = offline.watch_steps(lambda: offline.step_together(batch, count))
+    kernels = watch_kernels(lambda: offline.step_together(batch, count), offline.device)
     offline.end(ids)
-    if kernels is None:
-        return Line(case, note="the profiler saw no kernels" if sizes.device == "cuda" else "no GPU")
-    busy = 1000 * kernels.busy / sizes.profiled
-    return Line(
-        case,
-        ms=max(0.0, 1000 * window.median - busy),
-        most_ms=MOST_IDLE_MS,
-        note=f"{kernels.count / sizes.profiled:.0f} kernels take {busy:.3f} ms",
-        detail={"kernels_s": kernels.by_name, "steps": sizes.profiled},
+    case = f"{prefix}decode {batch}, GPU idle between steps"
+    if task.sizes.device != "cuda":
+        case = f"{prefix}decode {batch}, from step to step"
+    idle = statistics.median(time.idle_ms for time in times)
+    note, detail = (
+        "",
+        {"idle_ms": [time.idle_ms for time in times], "busy_ms": [time.busy_ms for time in times]},
     )
+    if kernels is not None:
+        median = statistics.median(step.seconds for step in steps[count : 2 * count])
+        note = f"by the profiler {kernels.count / count:.0f} kernels take {1000 * kernels.busy / count:.3f} "
+        note += f"of {1000 * median:.3f} ms"
+        detail |= {"kernels_s": kernels.by_name, "kernels_busy_s": kernels.busy, "steps": count}
+    elif task.sizes.device == "cuda":
+        note = "the profiler saw no kernels"
+    return Line(case, ms=idle, most_ms=MOST_IDLE_MS, note=note, detail=detail)
