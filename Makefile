@@ -9,7 +9,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test soak lint types docs size bench simulate-bench python
+.PHONY: help serve test soak lint types docs size bench simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -41,6 +41,18 @@ bench: $(VENV)/installed $(PEER)/installed  ## measure llmfw and `transformers s
 
 simulate-bench: $(VENV)/installed  ## replay TRACE=FILE with several policies, write docs/benchmarks.md
 	$(BIN)/python docs/benchmarks/policies.py $(TRACE) --page docs/benchmarks.md $(ARGS)
+
+gpu: $(VENV)/installed-dev  ## measure llmfw on a GPU, next to what the GPU can do; without one: ARGS=--dry
+	$(BIN)/python docs/benchmarks/gpu/run.py $(ARGS)
+
+# For a bare GPU machine without a network. pip matches these tags exactly, and takes an older release where one lacks.
+GPU_TAGS = manylinux_2_31 manylinux_2_28 manylinux_2_27 manylinux_2_26 manylinux_2_24 manylinux_2_17 manylinux2014 \
+	manylinux1
+GPU_PYTHON ?= 3.12
+
+gpu-wheels: python  ## download into .whl/ what a bare GPU machine lacks; see docs/benchmarks/gpu.md
+	$(PYTHON) -m pip download --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) --implementation cp \
+		$(GPU_TAGS:%=--platform %_x86_64) --dest .whl --requirement docs/benchmarks/gpu/wheels.txt
 
 # The links serve the editable install alone; git brings them, an unpacked sdist does not.
 LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api

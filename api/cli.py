@@ -18,6 +18,7 @@ from .commands.batch.group import batch_group
 from .commands.chat import chat_command
 from .commands.complete import complete_command
 from .commands.params import plugins_of
+from .commands.plan.command import plan_command
 from .commands.plugins import plugins_command
 from .commands.serve import serve_command
 
@@ -71,6 +72,7 @@ def build_cli() -> click.Group:
             chat_command,
             complete_command,
             batch_group,
+            plan_command,
             plugins_command,
             cache_group,
             policy_group,

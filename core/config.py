@@ -30,6 +30,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_prefill_tokens: most prompt tokens in one step when prompts are not cut.
         schedule_conservativeness: scales the estimate of tokens still to come; higher means fewer retractions.
         overlap: schedule the next step while one runs; None: by device.
+        cuda_graph: "on": steps of single tokens are captured when the engine starts; "lazy": when one of their size is
+            first met; "off": never. Without a GPU none is.
+        cuda_graph_max_bs: most sequences in a captured step; None: 512, or as many as may run; 0: as "off".
         stream_interval: tokens of a request in one event, but for its first and its last.
         batch_share: of a step's sequences and prompt tokens, what deferrable requests may take beside others; 0: they
             run in steps of their own, while no other request runs or waits.
@@ -65,6 +68,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     schedule_conservativeness: float = 1.0
     disable_radix_cache: bool = False
     overlap: bool | None = None
+    cuda_graph: str = "on"
+    cuda_graph_max_bs: int | None = None
     stream_interval: int = 1
     batch_share: float = 0.0
     prefill_stretch: float = 1.5

@@ -68,7 +68,7 @@ def test_the_made_parts_are_fresh():
 def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
     own = [
         build_cli().commands[name]
-        for name in ("serve", "chat", "complete", "batch", "plugins", "cache", "policy", "trace")
+        for name in ("serve", "chat", "complete", "batch", "plugins", "cache", "policy", "trace", "plan")
     ]
     while own:
         command = own.pop()

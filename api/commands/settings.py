@@ -26,6 +26,7 @@ from .params import (
 from .setting import Command, positive, setting
 
 DEFAULT_MODEL = "demo"
+GRAPH_SIZE = "Most sequences in a captured step; 0: none is captured."
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -278,6 +279,15 @@ _SETTINGS = (
         "--disable-overlap-schedule",
         is_flag=True,
         help="Do not plan the next step while one runs. Default: by device.",
+    ),
+    setting(
+        "--cuda-graph",
+        field="cuda_graph",
+        type=click.Choice(("on", "lazy", "off")),
+        help="Capture decode steps on a GPU: on, before the server answers; lazy, each size when it is first met.",
+    ),
+    setting(
+        "--cuda-graph-max-bs", field="cuda_graph_max_bs", type=click.IntRange(0), help=GRAPH_SIZE, unset="512"
     ),
     setting(
         "--stream-interval",

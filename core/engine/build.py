@@ -15,7 +15,7 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
         ConfigError: something cannot be found, loaded or served; the message says what and why.
     """
     if choose_task(config) == "embed":
-        from .embedding_engine import EmbeddingEngine
+        from ..embedding.embedding_engine import EmbeddingEngine
 
         return EmbeddingEngine.build(config)
     from .engine import Engine

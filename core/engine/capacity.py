@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from ..config import EngineConfig
 from ..errors import ConfigError
 from .devices import available_memory, gigabytes, total_memory
 from .kv_storage import bytes_per_token
+from .memory_plan import ModelShape, plan_memory
 from .models import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_MEM_FRACTION = {"cuda": 0.88, "cpu": 0.3}
 DEFAULT_MAX_RUNNING = {"cuda": 512, "cpu": 128}
 DEFAULT_CHUNK = {"cuda": 8192, "cpu": 512}
+DEFAULT_GRAPH_SIZE = 512
+CUDA_GRAPH = ("on", "lazy", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Capacity:
         max_running: most sequences in one step.
         prefill_budget: most prompt tokens in one step.
         chunked: whether a prompt may be cut to fit the budget.
+        max_graph_size: most sequences in a captured step; 0: none is captured.
     """
 
     num_pages: int
@@ -40,10 +45,16 @@ class Capacity:
     max_running: int
     prefill_budget: int
     chunked: bool
+    max_graph_size: int
 
 
-def decide_capacity(config: EngineConfig, model: LoadedModel, device: torch.device) -> Capacity:
+def decide_capacity(
+    config: EngineConfig, model: LoadedModel, device: torch.device, *, captures: bool = False
+) -> Capacity:
     """Return what fits on the device beside the loaded model.
+
+    Args:
+        captures: steps can be captured, whatever the device.
 
     Raises:
         ConfigError: a setting is out of range, or nothing fits.
@@ -52,8 +63,15 @@ def decide_capacity(config: EngineConfig, model: LoadedModel, device: torch.devi
         "--max-running-requests", config.max_running_requests, DEFAULT_MAX_RUNNING[device.type]
     )
     page_size = _positive("--page-size", config.page_size, 1)
+    chunk = config.chunked_prefill_size
+    chunked = chunk is None or chunk > 0
+    budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
+    budget = _positive("--max-prefill-tokens", budget, 1)
+    graph_size = _max_graph_size(config, max_running) if captures or device.type == "cuda" else 0
     num_tokens = config.max_total_tokens
-    if num_tokens is None:
+    if device.type == "cuda":
+        num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
+    elif num_tokens is None:
         num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
@@ -66,24 +84,92 @@ def decide_capacity(config: EngineConfig, model: LoadedModel, device: torch.devi
             "The pool holds %d tokens, less than the context of %d: longer requests are refused.",
             *(max_model_len, model.context_length),
         )
-    chunk = config.chunked_prefill_size
-    chunked = chunk is None or chunk > 0
-    budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
     return Capacity(
         num_pages=num_pages,
         max_model_len=max_model_len,
         max_running=max_running,
-        prefill_budget=_positive("--max-prefill-tokens", budget, 1),
+        prefill_budget=budget,
         chunked=chunked,
+        max_graph_size=graph_size,
     )
 
 
-def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
+def shape_of(model: LoadedModel) -> ModelShape:
+    """Return the numbers of a model that its memory follows from."""
+    hf_config: Any = model.module.config
+    config = hf_config.get_text_config(decoder=True)
+    hidden = int(config.hidden_size)
+    widths = [int(getattr(config, "intermediate_size", None) or 4 * hidden)]
+    if experts := getattr(config, "num_experts_per_tok", None):
+        widths.append(int(experts * getattr(config, "moe_intermediate_size", widths[0])))
+    queries = [spec.num_heads * spec.head_dim for spec in model.layers]
+    stored = [spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in model.layers]
+    return ModelShape(
+        num_weight_bytes=model.num_bytes,
+        num_kv_elements=sum(stored),
+        hidden_size=hidden,
+        query_width=max(queries),
+        qkv_width=max(map(sum, zip(queries, stored, strict=True))),
+        intermediate_size=max(widths),
+        vocab_size=model.vocab_size,
+    )
+
+
+def _tokens_on_gpu(
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    max_running: int,
+    budget: int,
+    graph_size: int,
+) -> int:
+    """Return how many tokens the KV storage holds; log where the memory goes."""
+    asked = config.max_total_tokens
+    torch.cuda.empty_cache()  # what merging projections left
+    plan = plan_memory(
+        shape_of(model),
+        device_bytes=total_memory(device),
+        fraction=_fraction(config, device) if asked is None else 1.0,
+        chunk=budget,
+        max_running=max_running,
+        max_graph_size=graph_size,
+        page_size=config.page_size,
+        dtype_bytes=model.dtype.itemsize,
+        most_tokens=max_running * model.context_length if asked is None else asked,
+        free_bytes=available_memory(device),
+    )
+    if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
+        raise ConfigError(
+            f"--max-total-tokens is {asked}; beside the weights, and what steps need, there is room for "
+            f"{plan.num_tokens} on {device}"
+        )
+    for what, size in plan.items:
+        logger.info("Memory: %s: %s", what, gigabytes(size))
+    return plan.num_tokens
+
+
+def _max_graph_size(config: EngineConfig, max_running: int) -> int:
+    if config.cuda_graph not in CUDA_GRAPH:
+        raise ConfigError(f"--cuda-graph is {config.cuda_graph!r}; it must be one of {', '.join(CUDA_GRAPH)}")
+    asked = config.cuda_graph_max_bs
+    if asked is not None and asked < 0:
+        raise ConfigError(f"--cuda-graph-max-bs is {asked}; it must be at least 0")
+    if config.cuda_graph == "off":
+        return 0
+    return min(DEFAULT_GRAPH_SIZE if asked is None else asked, max_running)
+
+
+def _fraction(config: EngineConfig, device: torch.device) -> float:
     fraction = config.mem_fraction_static
     if fraction is None:
         fraction = DEFAULT_MEM_FRACTION[device.type]
     if not 0 < fraction <= 1:
         raise ConfigError(f"--mem-fraction-static is {fraction}; it must be above 0 and at most 1")
+    return fraction
+
+
+def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
+    fraction = _fraction(config, device)
     room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
     per_token = bytes_per_token(model.layers, model.dtype)
     if room < per_token * config.page_size:

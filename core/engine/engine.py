@@ -7,8 +7,8 @@ orders, made of the same pieces:
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
 Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
-the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates
-does not depend on which of the two orders runs.
+the token before it, or sampling has to look at the logits, n is committed before n+1 is sampled, while n+1's forward
+pass runs. What a request generates does not depend on which of the two orders runs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..cache.prefix_cache import NoPrefixCache
 from ..cache.radix_cache import RadixCache
 from ..config import EngineConfig
 from ..control import Answer, Command
+from ..device.step_clock import StepClock
 from ..errors import RequestError
 from ..grammar import Grammar
 from ..reception.queue_gate import QueueGate
@@ -44,20 +45,17 @@ from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
 from ..weight_version import weight_version
 from .administration import Administration
-from .attention_choice import choose_attention
 from .capacity import Capacity, decide_capacity
-from .devices import choose_device, gigabytes
+from .devices import choose_device
 from .grammars import Grammars, choose_grammars
-from .kv_storage import KVStorage
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import LoadedModel, load_model
-from .page_table import PageTable
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .randomness import derive_seed
 from .recorder import Recorder
-from .sampler import Sampler
+from .runner_build import MakeGraph, build_runner
 from .step_log import StepLog
 from .token_mask import MaskFiller
 
@@ -117,11 +115,18 @@ class Engine:
         self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
-    def build(cls, config: EngineConfig, registry: Registry, trace: DecisionTrace | None = None) -> Engine:
+    def build(
+        cls,
+        config: EngineConfig,
+        registry: Registry,
+        trace: DecisionTrace | None = None,
+        make_graph: MakeGraph | None = None,
+    ) -> Engine:
         """Load the model and build the parts that the config names.
 
         Args:
             trace: is told of the scheduler's decisions.
+            make_graph: makes what captures a step; None: by the device.
 
         Raises:
             ConfigError: something cannot be found, loaded or served; the message says what and why.
@@ -131,10 +136,7 @@ class Engine:
         policies = PolicyChoice(registry, config.policy, config.options)
         model = load_model(config, device)
         grammars = choose_grammars(config, registry, model.vocab_size)
-        capacity = decide_capacity(config, model, device)
-        storage = KVStorage(model.layers, capacity.num_pages, config.page_size, model.dtype, device)
-        _log_storage(storage, capacity)
-        attention, backend = choose_attention(config, registry, model, device, storage)
+        capacity = decide_capacity(config, model, device, captures=make_graph is not None)
         pool = KVPool(capacity.num_pages, config.page_size)
         eviction = find_eviction(config.eviction)
         cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
@@ -154,19 +156,12 @@ class Engine:
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
         overlap = device.type == "cuda" if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
-        sampler = Sampler(capacity.max_running, model.vocab_size, device)
+        attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph)
         return cls(
             _describe(config, model, capacity, device, attention),
             scheduler,
             pages,
-            ModelRunner(
-                model,
-                backend,
-                sampler,
-                PageTable(pages.table, config.page_size, device),
-                config.page_size,
-                device,
-            ),
+            runner,
             grammars,
             StepLog(scheduler, pages, config.decode_log_interval),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),
@@ -221,6 +216,10 @@ class Engine:
         elif (grammar := self._grammars.get(request)) is not None:
             self._start(request, grammar)
         self._reception.enter(request)
+
+    def watch(self, clock: StepClock | None) -> None:
+        """Have a clock measure the steps from now on, on the device; None: no longer."""
+        self._runner.watch(clock)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event; its pages are free at once. An unknown id is fine."""
@@ -305,7 +304,7 @@ class Engine:
         before, self._launched = self._launched, None
         if plan.sequences:
             forward = self._runner.forward(plan)
-            if before is not None and _needs_last_tokens(plan):
+            if before is not None and (_needs_last_tokens(plan) or self._runner.waits(plan)):
                 events = self._commit(*before)
                 before = None
             self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)), begun)
@@ -371,11 +370,3 @@ def _describe(
         *(info.max_running_requests, info.max_model_len),
     )
     return info
-
-
-def _log_storage(storage: KVStorage, capacity: Capacity) -> None:
-    keys, values = storage.num_bytes
-    logger.info(
-        "KV Cache is allocated. #tokens: %d, K size: %s, V size: %s",
-        *(capacity.num_pages * storage.page_size, gigabytes(keys), gigabytes(values)),
-    )

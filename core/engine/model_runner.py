@@ -8,7 +8,7 @@ step can be launched before it has reached the host.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ import numpy as np
 import torch
 
 from ..attention import AttentionBackend
+from ..device.graphs import DecodeGraphs, Graph
+from ..device.page_table import PageTable
+from ..device.staging import Staging
+from ..device.step_clock import StepClock
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
-from .batch import ForwardBatch, make_batch
+from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
 from .hf_attention import AttentionStep
 from .logprobs import RowLogprobs
 from .models import LoadedModel
-from .page_table import PageTable
 from .sampler import Sampler
 from .token_mask import TokenMasks
 
@@ -36,12 +39,14 @@ class ForwardStep:
         logits: of the tokens after which one is sampled, float32: [S, vocab].
         prompt_places: of prompt tokens whose successors' log probabilities are asked for, by sequence: P in all.
         prompt_logits: of these, in the model's dtype: [P, vocab].
+        rows: those of the page table that the sampled tokens belong to, on the device: [S].
     """
 
     plan: BatchPlan
     logits: torch.Tensor
     prompt_places: Sequence[tuple[SequenceState, range]]
     prompt_logits: torch.Tensor
+    rows: torch.Tensor
 
     @property
     def sampling(self) -> list[PlannedSequence]:
@@ -94,7 +99,7 @@ class ModelRunner:
         backend: built for the model's layers.
         sampler: has a row for each row of the page table.
         page_table: the scheduler's. Read at each launch.
-        page_size: tokens in one page.
+        staging: brings numbers to the device.
         device: where all of it is.
     """
 
@@ -104,17 +109,48 @@ class ModelRunner:
         backend: AttentionBackend,
         sampler: Sampler,
         page_table: PageTable,
-        page_size: int,
+        staging: Staging,
         device: torch.device,
     ) -> None:
         self._model = model
         self._backend = backend
         self._sampler = sampler
         self._page_table = page_table
-        self._page_size = page_size
-        self._device = device
-        self._last_tokens = torch.zeros(len(page_table.host), dtype=torch.long, device=device)
+        self._staging = staging
+        num_rows = len(page_table.host) + 1  # the last one is padding's
+        self._last_tokens = torch.zeros(num_rows, dtype=torch.long, device=device)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
+        # transformers returns a mask of four dimensions as it is, for our attention to overlook. Without one it would
+        # look into `position_ids` for packed sequences, and so wait for the device.
+        self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
+        self._graphs: DecodeGraphs | None = None
+        self._clock: StepClock | None = None
+
+    def watch(self, clock: StepClock | None) -> None:
+        """Have the steps from now on measured, or no longer."""
+        self._clock = clock
+
+    def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
+        """Have steps of single tokens captured and replayed.
+
+        Args:
+            make_graph: makes what captures a step.
+            sizes: numbers of sequences to capture, ascending.
+            capture_all: now; else each when it is first met.
+        """
+        self._graphs = DecodeGraphs(
+            sizes,
+            make_graph,
+            self._forward,
+            self._backend,
+            self._page_table,
+            self._staging,
+            self._last_tokens,
+            self._model.vocab_size,
+            self._begin,
+        )
+        if capture_all:
+            self._graphs.capture_all()
 
     @torch.inference_mode()
     def forward(self, plan: BatchPlan) -> ForwardStep:
@@ -122,16 +158,31 @@ class ModelRunner:
         for planned in plan.prefills:
             if planned.is_new:
                 self._sampler.start(planned)
-        batch = make_batch(plan, self._page_table, self._page_size, self._device)
-        self._backend.plan(batch)
+        numbers = StepNumbers.of(plan, self._page_table)
         prompt_places = _prompt_places(plan)
+        if self._graphs is not None and not prompt_places and self._graphs.serves(plan):
+            logits, rows = self._graphs.run(numbers)
+            return ForwardStep(plan, logits, [], logits[:0], rows)
         to_sample = _places_to_sample(plan)
-        wanted = torch.cat([to_sample, _places_in_step(plan, prompt_places)]).to(self._device)
-        logits = self._forward(self._input_ids(plan), batch, wanted)
+        known, sources, positions, slots, rows, wanted, sampled_rows, *changes = self._staging.send(
+            *(numbers.known, numbers.sources, numbers.positions, numbers.slots, numbers.rows),
+            np.concatenate([to_sample, _places_in_step(plan, prompt_places)]),
+            plan.rows[plan.samples],
+            *self._page_table.take_changes(numbers.rows, numbers.kv_lens),
+        )
+        self._page_table.write(*changes)
+        batch = numbers.batch(slots, rows, self._page_table)
+        self._backend.plan(batch)
+        is_known = (numbers.sources == NOT_IN_FLIGHT).all()
+        ids = known if is_known else input_ids(known, sources, self._last_tokens)
+        self._begin()
+        logits = self._forward(ids, positions, batch, wanted)
         # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
         # change them.
         num = len(to_sample)
-        return ForwardStep(plan, logits[:num].float(), list(prompt_places.values()), logits[num:])
+        return ForwardStep(
+            plan, logits[:num].float(), list(prompt_places.values()), logits[num:], sampled_rows
+        )
 
     @torch.inference_mode()
     def sample(self, step: ForwardStep, masks: TokenMasks | None = None) -> LaunchedStep:
@@ -143,59 +194,62 @@ class ModelRunner:
         sampling = step.sampling
         prompt_logprobs = self._prompt_logprobs(step)
         asking = _asking(sampling)
-        raw = {k: step.logits[_index(places, self._device)] for k, places in asking.items()}
+        places = self._staging.send(*(np.array(places, dtype=np.int64) for places in asking.values()))
+        raw = [step.logits[chosen] for chosen in places]
         tokens = self._sampler.sample(step.logits, sampling, masks)
-        self._last_tokens[_index([p.row for p in sampling], self._device)] = tokens
+        self._last_tokens[step.rows] = tokens
+        if self._clock is not None:
+            self._clock.end()
         logprobs = []
-        for k, places in asking.items():
-            rows = RowLogprobs.of(raw[k], tokens[_index(places, self._device)], k)
-            logprobs.append(([sampling[place].seq.id for place in places], rows))
+        for (k, asked), chosen, logits in zip(asking.items(), places, raw, strict=True):
+            rows = RowLogprobs.of(logits, tokens[chosen], k)
+            logprobs.append(([sampling[place].seq.id for place in asked], rows))
         return LaunchedStep(tokens, logprobs, prompt_logprobs)
 
+    def _begin(self) -> None:
+        if self._clock is not None:
+            self._clock.begin()
+
+    def waits(self, plan: BatchPlan) -> bool:
+        """Return whether `sample` of a plan will wait for its forward pass, whose rows have been started."""
+        return self._sampler.waits(plan.rows[plan.samples])
+
     def _prompt_logprobs(self, step: ForwardStep) -> list[tuple[str, RowLogprobs]]:
+        following = [
+            seq.token_ids[places.start + 1 : places.stop + 1].astype(np.int64)
+            for seq, places in step.prompt_places
+        ]
         found = []
         pieces = step.prompt_logits.split([len(places) for _, places in step.prompt_places])
-        for (seq, places), logits in zip(step.prompt_places, pieces, strict=True):
-            following = seq.token_ids[places.start + 1 : places.stop + 1].astype(np.int64)
+        for (seq, _), logits, ids in zip(
+            step.prompt_places, pieces, self._staging.send(*following), strict=True
+        ):
             k = seq.request.prompt_logprobs
             assert k is not None
-            found.append((seq.id, RowLogprobs.of(logits, torch.from_numpy(following).to(self._device), k)))
+            found.append((seq.id, RowLogprobs.of(logits, ids, k)))
         return found
 
-    def _forward(self, input_ids: torch.Tensor, batch: ForwardBatch, wanted: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the wanted tokens, in the model's dtype: [wanted, vocab]."""
-        kwargs: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps_logits else {}
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        batch: ForwardBatch,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the logits of the wanted tokens, or of all, in the model's dtype: [wanted, vocab]."""
+        kwargs: dict[str, Any] = {}
+        if wanted is not None and self._keeps_logits:
+            kwargs["logits_to_keep"] = wanted
         output = self._model.module(
-            input_ids=input_ids[None],
-            position_ids=torch.from_numpy(batch.positions).to(self._device)[None],
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=self._mask,
             use_cache=False,
             llmfw_step=AttentionStep(self._backend, self._model.layers, batch),
             **kwargs,
         )
         logits: torch.Tensor = output.logits[0]
-        return logits if self._keeps_logits else logits[wanted]
-
-    def _input_ids(self, plan: BatchPlan) -> torch.Tensor:
-        """Return the tokens of a plan, [T]. One in flight is the last that its row has sampled."""
-        known = np.zeros(plan.num_tokens, dtype=np.int64)
-        places: list[int] = []
-        rows: list[int] = []
-        first = 0
-        for seq, row, start, count in zip(
-            plan.sequences, plan.rows.tolist(), plan.starts.tolist(), plan.counts.tolist(), strict=True
-        ):
-            ids = seq.tokens(start, start + count)
-            known[first : first + len(ids)] = ids
-            first += count
-            if len(ids) < count:
-                places.append(first - 1)
-                rows.append(row)
-        input_ids = torch.from_numpy(known).to(self._device)
-        if places:
-            input_ids[torch.tensor(places, device=self._device)] = self._last_tokens[
-                _index(rows, self._device)
-            ]
-        return input_ids
+        return logits if wanted is None or self._keeps_logits else logits[wanted]
 
 
 def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
@@ -208,17 +262,17 @@ def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
     return {i: (seq, places) for i, (seq, places) in wanted.items() if places}
 
 
-def _places_to_sample(plan: BatchPlan) -> torch.Tensor:
+def _places_to_sample(plan: BatchPlan) -> Ints:
     """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
-    last = np.cumsum(plan.counts) - 1
-    return torch.from_numpy(last[plan.samples])
+    last: Ints = np.cumsum(plan.counts) - 1
+    return last[plan.samples]
 
 
-def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, range]]) -> torch.Tensor:
+def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, range]]) -> Ints:
     """Return the places, among the packed tokens, of wanted prompt tokens: [P]."""
     first = np.cumsum(plan.counts) - (plan.starts + plan.counts)  # of position 0
     places = [first[i] + place for i, (_, positions) in wanted.items() for place in positions]
-    return torch.tensor(places, dtype=torch.long)
+    return np.array(places, dtype=np.int64)
 
 
 def _asking(sampling: Sequence[PlannedSequence]) -> dict[int, list[int]]:
@@ -240,7 +294,3 @@ def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return copy.copy_(tensor, non_blocking=True)
-
-
-def _index(values: Sequence[int], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.long, device=device)

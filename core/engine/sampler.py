@@ -8,13 +8,17 @@ for penalties) is kept by row on the device, so a token need not reach the host 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ..scheduling.plan import PlannedSequence
+from ..device.staging import Staging
+from ..scheduling.plan import Bools, PlannedSequence
+from ..scheduling.sequence_table import Ints
 from .randomness import uniform
 from .token_mask import TokenMasks
 
@@ -39,12 +43,35 @@ class TokenCounts:
     output: torch.Tensor
     seen: torch.Tensor | None
 
-    def add(self, token: int | torch.Tensor) -> None:
-        """Count one more output token."""
-        self.num_output += 1
-        self.output[token] += 1
+    def add(self, tokens: torch.Tensor) -> None:
+        """Count more output tokens, one after the other: [n], on the device."""
+        self.num_output += len(tokens)
+        self.output.index_add_(0, tokens, torch.ones_like(tokens, dtype=torch.float32))
         if self.seen is not None:
-            self.seen[token] = True
+            self.seen.index_fill_(0, tokens, True)
+
+
+class RowNumbers(NamedTuple):
+    """What decides how each row is sampled, on the device.
+
+    Attributes:
+        draws: a random number: [S].
+        temperature, top_k, top_p, min_p: [S, 1].
+    """
+
+    draws: torch.Tensor
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+
+    def of(self, places: torch.Tensor) -> RowNumbers:
+        """Return those of some rows."""
+        return RowNumbers(*(column[places] for column in self))
+
+
+Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
+"""(logits [S, vocab], what decides) → tokens [S]."""
 
 
 class Sampler:
@@ -54,11 +81,16 @@ class Sampler:
         max_rows: sequences that may run at once.
         vocab_size: width of the logits.
         device: where they are.
+        staging: brings numbers there.
     """
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(
+        self, max_rows: int, vocab_size: int, device: torch.device, staging: Staging | None = None
+    ) -> None:
         self._vocab_size = vocab_size
         self._device = device
+        self._staging = staging or Staging(device)
+        self._num_candidates = min(vocab_size, MAX_CANDIDATES)
         self._counts: dict[int, TokenCounts] = {}
         self._temperature = np.ones(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
@@ -98,7 +130,7 @@ class Sampler:
         """
         rows = np.array([p.row for p in planned], dtype=np.int64)
         if masks is not None:
-            masks.apply(logits)
+            masks.apply(logits, self._staging)
         for i in np.flatnonzero(self._adjusted[rows]).tolist():
             self._adjust(logits[i], planned[i], may_end=masks is not None and i in masks.places)
         tokens = self._choose(logits, rows, planned)
@@ -106,62 +138,68 @@ class Sampler:
             self._remember(tokens, rows)
         return tokens
 
-    def _choose(
-        self, logits: torch.Tensor, rows: np.ndarray, planned: Sequence[PlannedSequence]
-    ) -> torch.Tensor:
-        greedy = (self._temperature[rows] < GREEDY_TEMPERATURE) | (self._top_k[rows] == 1)
-        if greedy.all():
+    def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
+        kinds = self._kinds(rows)
+        if kinds[0].all():
             return logits.argmax(dim=-1)
-        filtered = ~greedy & (
-            (self._top_k[rows] < self._vocab_size) | (self._top_p[rows] < 1) | (self._min_p[rows] > 0)
-        )
         positions = np.array([p.end for p in planned], dtype=np.int64)
-        draws = torch.from_numpy(uniform(self._seeds[rows], positions)).to(self._device, torch.float32)
+        sent = self._staging.send(
+            *map(np.flatnonzero, kinds),
+            uniform(self._seeds[rows], positions),
+            *(column[rows] for column in (self._temperature, self._top_k, self._top_p, self._min_p)),
+        )
+        numbers = RowNumbers(sent[3].float(), *(column[:, None] for column in sent[4:]))
+        sample_filtered: Choose = partial(self._sample_filtered, may_need_all=self.waits(rows))
         tokens = torch.empty(len(rows), dtype=torch.long, device=self._device)
-        for kind, choose in (
-            (greedy, lambda chosen, _, __: chosen.argmax(dim=-1)),
-            (filtered, self._sample_filtered),
-            (~greedy & ~filtered, self._sample_all),
-        ):
+        chooses: tuple[Choose, ...] = (_take_largest, sample_filtered, self._sample_all)
+        for kind, places, choose in zip(kinds, sent, chooses, strict=False):
             if kind.any():
-                chosen = torch.from_numpy(np.flatnonzero(kind)).to(self._device)
-                tokens[chosen] = choose(logits[chosen], rows[kind], draws[chosen])
+                tokens[places] = choose(logits[places], numbers.of(places))
         return tokens
 
-    def _sample_all(self, logits: torch.Tensor, rows: np.ndarray, draws: torch.Tensor) -> torch.Tensor:
-        """Sample among all tokens."""
-        temperature = self._column(self._temperature[rows])
-        return _invert(torch.softmax(logits / temperature, dim=-1), draws)
+    def waits(self, rows: Ints) -> bool:
+        """Return whether the host has to wait for the logits of these rows, to see how many candidates they need."""
+        _, filtered, _ = self._kinds(rows)
+        return bool((filtered & (self._top_k[rows] > self._num_candidates)).any())
 
-    def _sample_filtered(self, logits: torch.Tensor, rows: np.ndarray, draws: torch.Tensor) -> torch.Tensor:
+    def _kinds(self, rows: Ints) -> tuple[Bools, Bools, Bools]:
+        """Return which rows take the most likely token, which sample among some, and which among all: [S] each."""
+        greedy = (self._temperature[rows] < GREEDY_TEMPERATURE) | (self._top_k[rows] == 1)
+        limited = (self._top_k[rows] < self._vocab_size) | (self._top_p[rows] < 1) | (self._min_p[rows] > 0)
+        return greedy, ~greedy & limited, ~greedy & ~limited
+
+    def _sample_all(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+        """Sample among all tokens."""
+        return _invert(torch.softmax(logits / numbers.temperature, dim=-1), numbers.draws)
+
+    def _sample_filtered(
+        self, logits: torch.Tensor, numbers: RowNumbers, *, may_need_all: bool
+    ) -> torch.Tensor:
         """Sample among the tokens that top_k, then top_p, then min_p leave."""
-        scaled = logits / self._column(self._temperature[rows])
-        size = min(self._vocab_size, MAX_CANDIDATES)
-        tokens, undecided = self._sample_candidates(scaled, rows, draws, size)
-        if size < self._vocab_size and bool(undecided.any()):
+        scaled = logits / numbers.temperature
+        tokens, undecided = self._sample_candidates(scaled, numbers, self._num_candidates)
+        # The only place where the host waits for the device (see `waits`).
+        if may_need_all and bool(undecided.any()):
             again = undecided.nonzero()[:, 0]
-            chosen = rows[undecided.cpu().numpy()]
-            tokens[again], _ = self._sample_candidates(scaled[again], chosen, draws[again], self._vocab_size)
+            tokens[again], _ = self._sample_candidates(scaled[again], numbers.of(again), self._vocab_size)
         return tokens
 
     def _sample_candidates(
-        self, scaled: torch.Tensor, rows: np.ndarray, draws: torch.Tensor, size: int
+        self, scaled: torch.Tensor, numbers: RowNumbers, size: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Sample among the `size` most likely tokens; also return which rows would have needed more: [S], bool."""
         values, ids = scaled.topk(size, dim=-1)  # [S, size], largest first
-        top_k = self._column(self._top_k[rows])
+        top_k = numbers.top_k
         places = torch.arange(size, device=self._device)
         limited = top_k <= size  # [S, 1]: the k most likely tokens are all here
         values = values.masked_fill(places >= top_k, float("-inf"))
         whole = torch.where(limited, values.logsumexp(-1, keepdim=True), scaled.logsumexp(-1, keepdim=True))
         probs = (values - whole).exp()
         before = probs.cumsum(dim=-1) - probs
-        keep = (before < self._column(self._top_p[rows])) & (
-            probs >= self._column(self._min_p[rows]) * probs[:, :1]
-        )
-        keep[:, 0] = True
+        keep = (before < numbers.top_p) & (probs >= numbers.min_p * probs[:, :1])
+        keep[:, :1].fill_(True)
         undecided = keep[:, -1] & ~limited[:, 0]
-        places_drawn = _invert(probs * keep, draws)
+        places_drawn = _invert(probs * keep, numbers.draws)
         return ids.gather(-1, places_drawn[:, None])[:, 0], undecided
 
     def _adjust(self, logits: torch.Tensor, planned: PlannedSequence, *, may_end: bool) -> None:
@@ -171,8 +209,9 @@ class Sampler:
         num_output = planned.end - planned.seq.prompt_len
         if counts is not None:
             # Tokens that a constraint forced were not sampled here.
-            for token in planned.seq.output_ids[counts.num_output : num_output].tolist():
-                counts.add(token)
+            forced = planned.seq.output_ids[counts.num_output : num_output]
+            if len(forced):
+                counts.add(*self._staging.send(forced.astype(np.int64)))
             if counts.seen is not None:
                 penalty = params.repetition_penalty
                 punished = torch.where(logits > 0, logits / penalty, logits * penalty)
@@ -180,10 +219,12 @@ class Sampler:
             logits -= params.frequency_penalty * counts.output
             logits -= params.presence_penalty * (counts.output > 0)
         if params.logit_bias:
-            ids = torch.tensor(list(params.logit_bias), device=self._device)
-            logits[ids] += torch.tensor(list(params.logit_bias.values()), device=self._device)
+            ids = np.fromiter(params.logit_bias, np.int64)
+            bias = np.fromiter(params.logit_bias.values(), np.float32)
+            logits.index_add_(0, *self._staging.send(ids, bias))
         if not may_end and num_output < params.min_tokens and planned.seq.stop_token_ids:
-            logits[torch.tensor(sorted(planned.seq.stop_token_ids), device=self._device)] = float("-inf")
+            [stops] = self._staging.send(np.array(sorted(planned.seq.stop_token_ids), dtype=np.int64))
+            logits.index_fill_(0, stops, float("-inf"))
 
     def _count(self, planned: PlannedSequence) -> TokenCounts | None:
         params = planned.seq.request.sampling
@@ -191,21 +232,21 @@ class Sampler:
         if not (repeats or params.presence_penalty or params.frequency_penalty):
             return None
         output = np.bincount(planned.seq.output_ids, minlength=self._vocab_size).astype(np.float32)
-        seen = None
-        if repeats:
-            marked = np.zeros(self._vocab_size, dtype=np.bool_)
-            marked[planned.seq.token_ids] = True
-            seen = torch.from_numpy(marked).to(self._device)
-        return TokenCounts(planned.seq.num_output, torch.from_numpy(output).to(self._device), seen)
+        if not repeats:
+            return TokenCounts(planned.seq.num_output, self._staging.send(output)[0], None)
+        seen = np.zeros(self._vocab_size, dtype=np.bool_)
+        seen[planned.seq.token_ids] = True
+        return TokenCounts(planned.seq.num_output, *self._staging.send(output, seen))
 
-    def _remember(self, tokens: torch.Tensor, rows: np.ndarray) -> None:
+    def _remember(self, tokens: torch.Tensor, rows: Ints) -> None:
         for i, row in enumerate(rows):
             counts = self._counts.get(int(row))
             if counts is not None:
-                counts.add(tokens[i])
+                counts.add(tokens[i : i + 1])
 
-    def _column(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self._device)[:, None]
+
+def _take_largest(logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+    return logits.argmax(dim=-1)
 
 
 def _invert(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

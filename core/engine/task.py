@@ -8,8 +8,8 @@ from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..config import EngineConfig
+from ..embedding.pooling import has_modules
 from ..errors import ConfigError, ModelError
-from .pooling import has_modules
 
 TASKS = ("auto", "generate", "embed")
 GENERATING = frozenset(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..device.staging import Staging
 from ..grammar import Grammar
 from ..scheduling.constraint import forbid
 from ..scheduling.plan import BatchPlan, PlannedSequence
@@ -36,16 +37,11 @@ class TokenMasks:
     places: list[int]
     words: Words
 
-    def apply(self, logits: torch.Tensor) -> None:
+    def apply(self, logits: torch.Tensor, staging: Staging) -> None:
         """Set the logits of forbidden tokens to minus infinity, in place: [S, vocab]."""
-        device = logits.device
-        words = torch.from_numpy(self.words)
-        if device.type == "cuda":
-            words = words.pin_memory()  # else the copy would wait for the forward pass
-        words = words.to(device, non_blocking=True)
-        bits = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)) & 1
+        places, words = staging.send(np.array(self.places, dtype=np.int64), self.words)
+        bits = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=logits.device)) & 1
         forbidden = bits.flatten(1)[:, : logits.shape[-1]] == 0
-        places = torch.tensor(self.places, device=device)
         logits[places] = logits[places].masked_fill(forbidden, float("-inf"))
 
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ..cache.kv_pool import KVPool, Pages
 from ..cache.prefix_cache import PrefixCache
+from .clean_places import CleanPlaces
 from .sequence import SequenceState
 from .sequence_table import Indices, SequenceTable
 
@@ -38,6 +39,7 @@ class SequencePages:
 
     Attributes:
         numbers: of all sequences.
+        clean: which places of the page table are as they were when a copy of it took them.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
@@ -46,6 +48,7 @@ class SequencePages:
         self.numbers = SequenceTable()
         self.page_size = pool.page_size
         self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
+        self.clean = CleanPlaces(max_sequences)
         self._free_rows = list(range(max_sequences - 1, -1, -1))
 
     @property
@@ -178,7 +181,10 @@ class SequencePages:
             seq.token_ids[: num_full * self.page_size], row, seq.request.cache_salt
         )
         own, theirs = row[seq.num_shared_pages : len(pages)], pages[seq.num_shared_pages :]
-        self.pool.free(own[own != theirs])
+        others = np.flatnonzero(own != theirs)
+        if len(others):
+            self.pool.free(own[others])
+            self.clean.spoil(seq.row, seq.num_shared_pages + int(others[0]))
         row[: len(pages)] = pages
         assert seq.cache_node is not None
         self.cache.lock(node)
@@ -213,6 +219,7 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = len(pages)
         seq.num_computed = len(pages) * self.page_size
         self.table[seq.row, : len(pages)] = pages
+        self.clean.spoil(seq.row, 0)
 
     def _row(self, seq: SequenceState) -> Pages:
         return self.table[seq.row, : seq.num_pages]

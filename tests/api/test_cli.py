@@ -66,6 +66,8 @@ FLAGS = {
     "--schedule-conservativeness 0.3": ("schedule_conservativeness", 0.3),
     "--disable-radix-cache": ("disable_radix_cache", True),
     "--disable-overlap-schedule": ("overlap", False),
+    "--cuda-graph lazy": ("cuda_graph", "lazy"),
+    "--cuda-graph-max-bs 64": ("cuda_graph_max_bs", 64),
     "--storage kept": ("storage", "kept"),
     "--file-storage-pth kept": ("storage", "kept"),
     "--file-store memory": ("file_store", "memory"),

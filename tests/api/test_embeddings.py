@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from llmfw.core.config import EngineConfig
-from llmfw.core.engine.embedding_engine import EmbeddingEngine
+from llmfw.core.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.tokenizer_files import load_tokenizer
 
 from ..doubles.serving import SERVED_NAME, Served, serving, wait_until

@@ -17,7 +17,7 @@ from llmfw.core.errors import LLMFWError
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import EmbedRequest, Request, SamplingParams
 
-from ..engine.encoders import save_encoder
+from ..embedding.encoders import save_encoder
 
 MANY = [[5] * 500] * 2000
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmfw.core.device.staging import Staging
 from llmfw.core.engine.sampler import Sampler
 from llmfw.core.engine.token_mask import TokenMasks
 from llmfw.core.request import SamplingParams
@@ -38,7 +39,7 @@ def test_what_is_not_allowed_gets_minus_infinity_and_the_rest_stays_to_the_last_
     expected = logits.clone()
     for place, kept in allowed.items():
         expected[place, sorted(set(range(VOCAB_SIZE)) - kept)] = -torch.inf
-    masks(list(allowed), list(allowed.values())).apply(logits)
+    masks(list(allowed), list(allowed.values())).apply(logits, Staging(CPU))
     assert torch.equal(logits, expected)
 
 

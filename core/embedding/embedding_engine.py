@@ -12,16 +12,16 @@ import torch
 
 from ..config import EngineConfig
 from ..control import Answer, Command, GetPolicy, PolicyInfo
+from ..engine.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
+from ..engine.devices import choose_device
+from ..engine.latency_guard import LatencyGuard
 from ..errors import ConfigError, ContextLengthError, RequestError
 from ..reception.deadlines import Deadlines, deadline_error
 from ..reception.queue_gate import QueueGate
 from ..request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
 from ..scheduling.deferral import Limits
-from .capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
-from .devices import choose_device
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
-from .latency_guard import LatencyGuard
 
 logger = logging.getLogger(__name__)
 

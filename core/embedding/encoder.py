@@ -12,10 +12,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ..config import EngineConfig
+from ..engine.devices import gigabytes
+from ..engine.models import choose_context_length, choose_dtype
+from ..engine.pack import pack_linears
 from ..errors import ConfigError, ModelError
-from .devices import gigabytes
-from .models import choose_context_length, choose_dtype
-from .pack import pack_linears
 from .pooling import Pooling, load_pooling
 
 logger = logging.getLogger(__name__)

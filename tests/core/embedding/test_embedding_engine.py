@@ -10,8 +10,8 @@ import torch
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.control import GetPolicy, GetTrace, PinPrefix, PolicyInfo, SetPolicy, ViewCache
+from llmfw.core.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.engine.build import build_engine
-from llmfw.core.engine.embedding_engine import EmbeddingEngine
 from llmfw.core.errors import (
     ConfigError,
     LLMFWError,
@@ -23,8 +23,8 @@ from llmfw.core.errors import (
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import EmbedRequest
 
+from ..engine.tiny_models import CONTEXT, VOCAB_SIZE, save_random_model
 from .encoders import build, embed, embed_alone, minilm, save_encoder, write
-from .tiny_models import CONTEXT, VOCAB_SIZE, save_random_model
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 

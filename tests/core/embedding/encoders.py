@@ -13,10 +13,10 @@ import transformers
 from transformers import AutoModel
 
 from llmfw.core.config import EngineConfig
-from llmfw.core.engine.embedding_engine import EmbeddingEngine
+from llmfw.core.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.request import EmbedRequest
 
-from .tiny_models import SIZES
+from ..engine.tiny_models import SIZES
 
 PACKAGE = "sentence_transformers.models."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.embed_queue import MAX_PADDING, SLACK, EmbedQueue
+from llmfw.core.embedding.embed_queue import MAX_PADDING, SLACK, EmbedQueue
 from llmfw.core.request import EmbedRequest
 from llmfw.core.scheduling.deferral import Limits
 

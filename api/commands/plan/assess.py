@@ -1,0 +1,210 @@
+"""What fits on a device, and what would help where it does not. Knows neither click nor tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.memory_plan import MemoryPlan, ModelShape, plan_memory
+from llmfw.core.errors import ConfigError
+
+from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
+from .devices import GIB, Device, all_by_size
+from .numbers import ModelNumbers
+
+LENGTHS = (512, 2048, 8192, 32768, 131072)
+"""Tokens of requests that are shown where none are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Those of `llmfw serve` that memory follows from. `context` None: the model's own."""
+
+    dtype: str
+    kv_dtype: str
+    fraction: float = FRACTION
+    max_running: int = MAX_RUNNING
+    chunk: int = CHUNK
+    graphs: int = MAX_RUNNING
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model: its config's numbers, and the bytes of its weights in a dtype.
+
+    Attributes:
+        numbers: of config.json.
+        weights: bytes by dtype.
+        source: where the weights' size is known from.
+    """
+
+    numbers: ModelNumbers
+    weights: dict[str, int]
+    source: str
+
+    def shape(self, dtype: str) -> ModelShape:
+        """Return what the memory follows from."""
+        numbers = self.numbers
+        return ModelShape.uniform(
+            num_weight_bytes=self.weights[dtype],
+            num_layers=numbers.layers,
+            num_heads=numbers.heads,
+            num_kv_heads=numbers.kv_heads,
+            head_dim=numbers.head_dim,
+            v_head_dim=numbers.v_head_dim,
+            hidden_size=numbers.hidden,
+            intermediate_size=numbers.intermediate,
+            vocab_size=numbers.vocab,
+        )
+
+    def context(self, settings: Settings) -> int | None:
+        """Return the longest sequence that is wanted, None if nobody says.
+
+        Raises:
+            ConfigError: more is wanted than the model is made for.
+        """
+        own = self.numbers.context
+        if settings.context is not None and own is not None and settings.context > own:
+            raise ConfigError(
+                f"--context-length is {settings.context}; this model can be served with up to {own} tokens"
+            )
+        return settings.context or own
+
+    def plan(self, settings: Settings, device: Device) -> MemoryPlan:
+        """Return where the memory goes, no more than may be used.
+
+        Raises:
+            ConfigError: nothing fits; with the reason.
+        """
+        context = self.context(settings)
+        if (num_bytes := self.weights[settings.dtype]) > device.num_bytes:
+            raise ConfigError(
+                f"the weights alone have {num_bytes / GIB:.2f} GiB, the device has {device.num_bytes / GIB:.2f}"
+            )
+        return plan_memory(
+            self.shape(settings.dtype),
+            device_bytes=device.num_bytes,
+            fraction=settings.fraction,
+            chunk=settings.chunk,
+            max_running=settings.max_running,
+            max_graph_size=min(settings.graphs, settings.max_running),
+            dtype_bytes=DTYPE_BYTES[settings.dtype],
+            kv_dtype_bytes=KV_BYTES[settings.kv_dtype],
+            most_tokens=settings.max_running * context if context else None,
+        )
+
+
+def help_for(model: Model, settings: Settings, device: Device, wanted: int) -> list[str]:
+    """Return which single changes make room for a sequence of so many tokens, each with what fits then."""
+    found = []
+    for flag, changed in _changes(model, settings):
+        if (num_tokens := _num_tokens(model, changed, device)) >= wanted:
+            found.append(f"{flag}: {num_tokens:,} tokens")
+    larger = [other for other in all_by_size() if other.num_bytes > device.num_bytes]
+    fitting = ((other, _num_tokens(model, settings, other)) for other in larger)
+    first = next(((other, tokens) for other, tokens in fitting if tokens >= wanted), None)
+    if first is not None:
+        found.append(f"--device {first[0].name}: {first[1]:,} tokens")
+    return found
+
+
+def _changes(model: Model, settings: Settings) -> list[tuple[str, Settings]]:
+    changes = []
+    if settings.dtype == "float32":
+        kv = "bfloat16" if settings.kv_dtype == "float32" else settings.kv_dtype
+        changes.append(("--dtype bfloat16", replace(settings, dtype="bfloat16", kv_dtype=kv)))
+    if can_store_fp8() and settings.kv_dtype != "fp8_e4m3":
+        changes.append(("--kv-cache-dtype fp8_e4m3", replace(settings, kv_dtype="fp8_e4m3")))
+    if settings.fraction < 0.95:
+        changes.append(("--mem-fraction-static 0.95", replace(settings, fraction=0.95)))
+    if settings.chunk > 1024:
+        changes.append(("--chunked-prefill-size 1024", replace(settings, chunk=1024)))
+    if settings.max_running > 32:
+        changes.append(("--max-running-requests 32", replace(settings, max_running=32)))
+    return [(flag, changed) for flag, changed in changes if changed.dtype in model.weights]
+
+
+def _num_tokens(model: Model, settings: Settings, device: Device) -> int:
+    try:
+        return model.plan(settings, device).num_tokens
+    except ConfigError:
+        return 0
+
+
+def can_store_fp8() -> bool:
+    """Whether `llmfw serve` has a setting for the dtype of keys and values."""
+    return "kv_cache_dtype" in EngineConfig.__struct_fields__
+
+
+def describe(model: Model, settings: Settings, device: Device, lengths: tuple[int, ...]) -> dict[str, Any]:
+    """Return all that is known, as plain data.
+
+    Returns:
+        "fits", "model", "device", "settings", "notes"; where it fits: "items", "free_bytes", "tokens", "requests"; where
+        it does not, or a sequence of the whole context does not: "reason", "would_help".
+    """
+    numbers, context = model.numbers, model.context(settings)
+    found: dict[str, Any] = {
+        "model": {
+            "folder": str(numbers.folder),
+            "architecture": numbers.architecture,
+            "weight_bytes": model.weights[settings.dtype],
+            "weights_known_from": model.source,
+            "kv_bytes_per_token": numbers.kv_elements * KV_BYTES[settings.kv_dtype],
+            "layers": numbers.layers,
+            "heads": numbers.heads,
+            "kv_heads": numbers.kv_heads,
+            "head_dim": numbers.head_dim,
+            "v_head_dim": numbers.v_head_dim,
+        },
+        "device": {"name": device.name, "bytes": device.num_bytes},
+        "settings": {
+            "dtype": settings.dtype,
+            "kv_cache_dtype": settings.kv_dtype,
+            "mem_fraction_static": settings.fraction,
+            "max_running_requests": settings.max_running,
+            "chunked_prefill_size": settings.chunk,
+            "cuda_graph_max_bs": settings.graphs,
+            "context_length": context,
+        },
+        "notes": _notes(model, settings),
+    }
+    try:
+        plan = model.plan(settings, device)
+    except ConfigError as error:
+        helps = help_for(model, settings, device, 2)
+        return found | {"fits": False, "reason": str(error), "would_help": helps}
+    shown = [n for n in lengths or LENGTHS if n <= plan.num_tokens and (context is None or n <= context)]
+    found |= {
+        "fits": True,
+        "items": [{"what": what, "bytes": size} for what, size in plan.items],
+        "free_bytes": plan.num_free_bytes,
+        "tokens": plan.num_tokens,
+        "requests": [
+            {"tokens": n, "at_once": min(plan.num_requests(n), settings.max_running)} for n in shown
+        ],
+    }
+    if context is not None and plan.num_tokens < context:
+        found["reason"] = (
+            f"a sequence of the whole context of {context:,} tokens does not fit; longer ones than "
+            f"{plan.num_tokens:,} are refused"
+        )
+        found["would_help"] = help_for(model, settings, device, context)
+    return found
+
+
+def _notes(model: Model, settings: Settings) -> list[str]:
+    numbers = model.numbers
+    notes = list(numbers.notes)
+    for window, count in numbers.windows.items():
+        notes.append(
+            f"{count} of {numbers.layers} layers attend to the last {window:,} tokens only; llmfw stores the keys and "
+            "values of all tokens for them, too."
+        )
+    if settings.kv_dtype != settings.dtype and not can_store_fp8():
+        notes.append(
+            f"`llmfw serve` cannot store keys and values in {settings.kv_dtype} yet: this is what would fit."
+        )
+    return notes

@@ -1,0 +1,172 @@
+"""`llmfw plan`: whether a model fits on a GPU, and how many requests with it. Needs no GPU and no weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llmfw.core.model import resolve_model
+
+from ..params import plugins_of
+from ..setting import positive
+from ..settings import model_of, with_model
+from ..tables import print_table
+from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
+from .devices import GIB, Device, DeviceType
+
+
+@click.command("plan", short_help="Say whether a model fits on a GPU, and how many requests with it.")
+@with_model
+@click.option(
+    "--device", type=DeviceType(), required=True, help="The GPU, or a name of your own and its memory."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(("auto", *DTYPE_BYTES)),
+    default="auto",
+    show_default=True,
+    help="Type of weights and activations; auto is the checkpoint's.",
+)
+@click.option(
+    "--kv-cache-dtype",
+    "kv_dtype",
+    type=click.Choice(("auto", *KV_BYTES)),
+    default="auto",
+    show_default=True,
+    help="Type of keys and values; auto is that of the weights.",
+)
+@click.option(
+    "--mem-fraction-static",
+    "fraction",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=FRACTION,
+    show_default=True,
+    help="Share of the memory for weights, keys and values.",
+)
+@click.option(
+    "--max-running-requests",
+    "max_running",
+    type=positive(),
+    default=MAX_RUNNING,
+    show_default=True,
+    help="Most sequences in one step.",
+)
+@click.option(
+    "--chunked-prefill-size",
+    "chunk",
+    type=positive(),
+    default=CHUNK,
+    show_default=True,
+    help="Most prompt tokens in one step.",
+)
+@click.option(
+    "--cuda-graph-max-bs",
+    "graphs",
+    type=click.IntRange(0),
+    default=MAX_RUNNING,
+    show_default=True,
+    help="Most sequences in a captured step; 0: none is captured.",
+)
+@click.option(
+    "--context-length",
+    "context",
+    type=positive(),
+    help="Longest sequence in tokens. Default: the model's own.",
+)
+@click.option(
+    "--request-tokens",
+    "lengths",
+    type=positive(),
+    multiple=True,
+    metavar="N",
+    help="How many requests of so many tokens, prompt and output, fit; repeatable. Default: of several lengths.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan_command(
+    model: str | None,
+    model_option: str | None,
+    device: Device,
+    dtype: str,
+    kv_dtype: str,
+    lengths: tuple[int, ...],
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Say what of MODEL fits on a GPU: weights, keys and values, and what steps need beside them.
+
+    Only config.json is read, and the headers of weight files where there are any. The exit code is 1 if it does not fit.
+    What steps need is estimated by formulas that no GPU has checked yet.
+    """
+    ctx = click.get_current_context()
+    found = look_at(_folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        show(found)
+    ctx.exit(0 if found["fits"] else 1)
+
+
+def _folder(ctx: click.Context, name: str) -> Path:
+    """Return the folder of a model's config. Raises ModelError."""
+    path = resolve_model(name, plugins_of(ctx).registry).path
+    if Path(path).is_dir():
+        return Path(path)
+    from llmfw.core.tokenizer_files import model_files  # brings tokenizers
+
+    return model_files(path)
+
+
+def look_at(
+    folder: Path, device: Device, dtype: str, kv_dtype: str, lengths: tuple[int, ...], values: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what `assess.describe` says of the model in a folder.
+
+    Raises:
+        ModelError: its config cannot be read, or llmfw does not serve such models.
+    """
+    from .assess import (  # only where it is used, as every start of llmfw comes by here
+        Model,
+        Settings,
+        describe,
+    )
+    from .numbers import read_numbers, weight_bytes
+
+    numbers = read_numbers(folder)
+    dtype = numbers.dtype if dtype == "auto" else dtype
+    num_bytes, source = weight_bytes(numbers, dtype)
+    quantised = numbers.quantised
+    weights = {
+        name: num_bytes if quantised else num_bytes * size // DTYPE_BYTES[dtype]
+        for name, size in DTYPE_BYTES.items()
+    }
+    settings = Settings(dtype, dtype if kv_dtype == "auto" else kv_dtype, **values)
+    return describe(Model(numbers, weights, source), settings, device, lengths)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print it for people."""
+    model, device, settings = found["model"], found["device"], found["settings"]
+    click.echo(
+        f"{model['architecture']} in {settings['dtype']} on {device['name']}, {device['bytes'] / GIB:.1f} GiB. "
+        f"Weights: {model['weight_bytes'] / GIB:.2f} GiB, by {model['weights_known_from']}.\n"
+        f"A token's keys and values: {model['kv_bytes_per_token']:,} bytes ({model['layers']} layers, {model['kv_heads']} "
+        f"key heads for {model['heads']} heads, in {settings['kv_cache_dtype']})."
+    )
+    if found["fits"]:
+        rows = [(item["what"], f"{item['bytes'] / GIB:.2f}") for item in found["items"]]
+        print_table(("what", "GiB"), [*rows, ("free", f"{found['free_bytes'] / GIB:.2f}")])
+        click.echo(f"{found['tokens']:,} tokens fit.")
+        if found["requests"]:
+            rows = [(f"{each['tokens']:,}", f"{each['at_once']:,}") for each in found["requests"]]
+            print_table(("tokens of a request", "at once"), rows)
+    else:
+        click.echo("It does not fit.")
+    if "reason" in found:
+        click.echo(f"{found['reason'][:1].upper()}{found['reason'][1:]}.")
+        helps = found["would_help"] or ["nothing that this command knows"]
+        click.echo("Would help, each alone:\n" + "\n".join(f"  {each}" for each in helps))
+    for note in found["notes"]:
+        click.echo(note)

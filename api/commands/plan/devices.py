@@ -1,0 +1,54 @@
+"""GPUs by name, with the memory that CUDA reports for them: less than what they are sold with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+
+GIB = 1 << 30
+DEVICES = {"h200": 139.8, "h100": 79.1, "a100-80": 79.1, "a100-40": 39.4, "l40s": 44.4, "4090": 23.6}
+"""Name → GiB."""
+
+_OWN = re.compile(r"([\w.-]+)=(\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: its name, and the bytes that it has."""
+
+    name: str
+    num_bytes: int
+
+
+class DeviceType(click.ParamType[Device, str | Device]):
+    """A known GPU, or NAME=GiB."""
+
+    name = "device"
+
+    def convert(
+        self, value: str | Device, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Device:
+        if isinstance(value, Device):
+            return value
+        if value.lower() in DEVICES:
+            return known(value.lower())
+        found = _OWN.fullmatch(value)
+        if found is None or not float(found[2]):
+            names = ", ".join(DEVICES)
+            self.fail(f"{value!r} is none of {names}, nor NAME=GiB, as in mine=24", param, ctx)
+        return Device(found[1], int(float(found[2]) * GIB))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(DEVICES)}|NAME=GiB]"
+
+
+def known(name: str) -> Device:
+    """Return a known GPU by its name."""
+    return Device(name, int(DEVICES[name] * GIB))
+
+
+def all_by_size() -> list[Device]:
+    """Return the known GPUs, the smallest first."""
+    return sorted(map(known, DEVICES), key=lambda device: device.num_bytes)

@@ -1,0 +1,221 @@
+"""The numbers of a model that its memory follows from, read from config.json and, where there are any, weight files.
+
+Without weight files they are counted on a model that transformers builds without memory, in a process of its own, as
+that takes torch. Knows nothing of devices.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmfw.core.errors import ModelError
+
+from .choices import DTYPE_BYTES
+
+STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2}
+"""Of the types that safetensors names; all others are taken to have one byte."""
+
+OTHER_NAMES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
+    "max_position_embeddings": ("n_positions", "n_ctx"),
+}
+"""What older architectures call a number."""
+
+COUNT = """
+import sys, torch, transformers
+transformers.utils.logging.set_verbosity_error()
+config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+with torch.device("meta"):
+    model = transformers.AutoModelForCausalLM.from_config(config)
+print(sum(parameter.numel() for parameter in model.parameters()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNumbers:
+    """What config.json says.
+
+    Attributes:
+        folder: where it is.
+        architecture: the class's name.
+        dtype: of the checkpoint; one of `DTYPE_BYTES`.
+        layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV storage has them.
+        context: longest sequence that the model is made for; None: it does not say.
+        quantised: weights are stored in a type of their own.
+        windows: how many layers attend to so many last tokens only, by that number.
+        notes: what else is to be known, a sentence each.
+    """
+
+    folder: Path
+    architecture: str
+    dtype: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    hidden: int
+    intermediate: int
+    vocab: int
+    context: int | None
+    quantised: bool
+    windows: dict[int, int]
+    notes: list[str]
+
+    @property
+    def kv_elements(self) -> int:
+        """Numbers that the keys and values of one token have, in all layers."""
+        return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
+
+
+def read_numbers(folder: Path) -> ModelNumbers:
+    """Read config.json.
+
+    Raises:
+        ModelError: it cannot be read, lacks a number, or is of a model that llmfw does not serve.
+    """
+    path = folder / "config.json"
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(whole, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    inner = whole.get("text_config")
+    config = whole | inner if isinstance(inner, dict) else whole
+    heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
+    layers = _number(config, "num_hidden_layers", path)
+    kinds = [str(kind) for kind in config.get("layer_types") or ()]
+    if others := sorted({kind for kind in kinds if not kind.endswith("attention") or "linear" in kind}):
+        raise ModelError(
+            f"{path}: layers of {', '.join(others)} are not ordinary attention; llmfw cannot serve them"
+        )
+    notes: list[str] = []
+    kv_heads, head_dim, v_head_dim = _heads(config, heads, hidden, notes)
+    return ModelNumbers(
+        folder=folder,
+        architecture=str((whole.get("architectures") or ["unknown"])[0]),
+        dtype=_dtype(config, notes),
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        v_head_dim=v_head_dim,
+        hidden=hidden,
+        intermediate=_intermediate(config, hidden),
+        vocab=_number(config, "vocab_size", path),
+        context=_find(config, "max_position_embeddings"),
+        quantised="quantization_config" in config,
+        windows=_windows(config, kinds, layers),
+        notes=notes,
+    )
+
+
+def _find(config: Mapping[str, Any], name: str) -> int | None:
+    found = (config.get(key) for key in (name, *OTHER_NAMES.get(name, ())))
+    return next((int(value) for value in found if isinstance(value, int | float) and value > 0), None)
+
+
+def _number(config: Mapping[str, Any], name: str, path: Path) -> int:
+    found = _find(config, name)
+    if found is None:
+        raise ModelError(f"{path} has no {name}, which a decoder's memory follows from")
+    return found
+
+
+def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str]) -> tuple[int, int, int]:
+    """Return key heads, and the sizes of a head of keys and of one of values, as they are stored."""
+    if config.get("kv_lora_rank"):
+        notes.append("Its latent attention is stored as plain keys and values of every head.")
+        head_dim = int(config["qk_nope_head_dim"]) + int(config["qk_rope_head_dim"])
+        return heads, head_dim, int(config["v_head_dim"])
+    head_dim = _find(config, "head_dim") or hidden // heads
+    kv_heads = 1 if config.get("multi_query") else _find(config, "num_key_value_heads") or heads
+    return kv_heads, head_dim, head_dim
+
+
+def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
+    """Return the checkpoint's; a quantised one computes in it, too."""
+    found = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if found in DTYPE_BYTES:
+        return found
+    notes.append(f"Its dtype {found!r} is none that llmfw serves in; float32 is assumed.")
+    return "float32"
+
+
+def _intermediate(config: Mapping[str, Any], hidden: int) -> int:
+    """Return the width within the MLP; of a mixture, of all experts that one token is sent to."""
+    plain = _find(config, "intermediate_size") or 4 * hidden
+    experts = config.get("num_experts_per_tok")
+    if not isinstance(experts, int) or not experts:
+        return plain
+    return max(plain, experts * (_find(config, "moe_intermediate_size") or plain))
+
+
+def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[int, int]:
+    window = _find(config, "sliding_window")
+    if window is None or config.get("use_sliding_window") is False:
+        return {}
+    count = sum(kind == "sliding_attention" for kind in kinds) if kinds else layers
+    return {window: count} if count else {}
+
+
+def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
+    """Return the bytes of all weights in a dtype, and where that is known from. Quantised ones stay as they are stored.
+
+    Raises:
+        ModelError: weight files cannot be read; or there are none, and transformers cannot build the model.
+    """
+    folder = numbers.folder
+    if files := sorted(folder.glob("*.safetensors")):
+        tensors = [tensor for file in files for tensor in _tensors(file)]
+        if numbers.quantised:
+            return sum(
+                math.prod(shape) * STORED_BYTES.get(kind, 1) for kind, shape in tensors
+            ), "weight files"
+        return sum(math.prod(shape) for _, shape in tensors) * DTYPE_BYTES[dtype], "weight files"
+    index = folder / "model.safetensors.index.json"
+    if index.is_file() and (total := _total_size(index)):
+        stored = DTYPE_BYTES[dtype] if numbers.quantised else DTYPE_BYTES[numbers.dtype]
+        return total * DTYPE_BYTES[dtype] // stored, index.name
+    if numbers.quantised:
+        raise ModelError(f"{folder} is quantised and has no weight files: its size follows from these alone")
+    return _count_weights(folder) * DTYPE_BYTES[dtype], "config.json"
+
+
+def _total_size(index: Path) -> int | None:
+    try:
+        return int(json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
+    """Yield type and shape of each tensor of a safetensors file; only its header is read."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, about in header.items():
+            if name != "__metadata__":
+                yield about["dtype"], about["shape"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(f"{path} is no safetensors file: {error}") from error
+
+
+def _count_weights(folder: Path) -> int:
+    command = [sys.executable, "-c", COUNT, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
+        raise ModelError(f"transformers cannot build the model of {folder}: {reason}")
+    return int(done.stdout.split()[-1])

@@ -1,0 +1,96 @@
+"""Carries a step's numbers from the host to the device, without waiting for the device.
+
+A copy from ordinary memory makes the host wait until the device has come to it, and each copy costs a launch. So the
+arrays of a step are packed into one pinned buffer and go over together. A buffer is used again once the device has read
+it; as long as none is, there is one more. Nothing here knows what the numbers mean.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+ALIGNMENT = 16
+"""Each array begins at a multiple of so many bytes, which vectorised loads ask for."""
+
+
+class _Buffer:
+    """Pinned memory, and when the device has read it.
+
+    Args:
+        num_bytes: its size.
+        is_pinned: a GPU is there to read it.
+    """
+
+    __slots__ = ("event", "host", "tensor")
+
+    def __init__(self, num_bytes: int, *, is_pinned: bool) -> None:
+        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        self.host: npt.NDArray[np.uint8] = self.tensor.numpy()
+        self.event = torch.cuda.Event() if is_pinned else None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the device has read what was written last."""
+        return self.event is None or self.event.query()
+
+
+class Staging:
+    """Sends arrays to a device.
+
+    Args:
+        device: where they go.
+        packs: by one copy of all. On a CPU they need not go anywhere: an array's own memory becomes the tensor, unless
+            this is true, which tests ask for.
+    """
+
+    def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
+        self._device = device
+        self._packs = device.type != "cpu" if packs is None else packs
+        self._buffers: deque[_Buffer] = deque()  # that which was used longest ago first
+
+    def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
+        """Return the arrays as tensors on the device, of the same shapes and types.
+
+        They are there for whatever is launched on the current stream from now on. The arrays may be changed at once,
+        but on a CPU, where they may be the tensors.
+        """
+        if not self._packs:
+            return [torch.from_numpy(array) for array in arrays]
+        sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
+        total = sum(sizes)
+        buffer = self._take(total)
+        first = 0
+        for array, size in zip(arrays, sizes, strict=True):
+            flat = np.ascontiguousarray(array).reshape(-1)
+            buffer.host[first : first + array.nbytes] = flat.view(np.uint8)
+            first += size
+        whole = torch.empty(total, dtype=torch.uint8, device=self._device)
+        whole.copy_(buffer.tensor[:total], non_blocking=True)
+        if buffer.event is not None:
+            buffer.event.record()
+        self._buffers.append(buffer)
+        pieces = zip(whole.split(sizes), arrays, strict=True)
+        return [_as_tensor(piece, array) for piece, array in pieces]
+
+    def _take(self, num_bytes: int) -> _Buffer:
+        is_pinned = self._device.type == "cuda"
+        if self._buffers and self._buffers[0].is_read:
+            buffer = self._buffers.popleft()
+            if len(buffer.host) >= num_bytes:
+                return buffer
+        return _Buffer(max(4096, 1 << (num_bytes - 1).bit_length()), is_pinned=is_pinned)
+
+
+def _as_tensor(piece: torch.Tensor, array: npt.NDArray[Any]) -> torch.Tensor:
+    dtype = _TORCH_DTYPES[array.dtype]
+    return piece[: array.nbytes].view(dtype).view(array.shape)
+
+
+_TORCH_DTYPES = {
+    np.dtype(name): getattr(torch, name) for name in ("int64", "int32", "float64", "float32", "bool")
+}

@@ -1,0 +1,77 @@
+"""Measures on the device how long steps take, and how long it has nothing to do between them.
+
+    device   ─[ forward n, sample n ]──idle──[ forward n+1, sample n+1 ]─
+              begin              end          begin                  end
+
+A step begins where its forward pass is launched, so what is copied and planned before that counts as idle time. Nothing
+waits for the device but `take`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What one step took.
+
+    Attributes:
+        idle_ms: milliseconds from the end of the step before to its beginning; less than 0 never.
+        busy_ms: from its beginning to its end.
+    """
+
+    idle_ms: float
+    busy_ms: float
+
+
+class StepClock:
+    """Measures the steps of an engine that was told to be watched by it (see `Engine.watch`).
+
+    Args:
+        device: where the steps run.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cuda = device.type == "cuda"
+        self._marks: list[tuple[torch.cuda.Event | float, torch.cuda.Event | float]] = []
+        self._begun: torch.cuda.Event | float | None = None
+
+    def begin(self) -> None:
+        """Mark the beginning of a step, on the current stream."""
+        self._begun = self._mark()
+
+    def end(self) -> None:
+        """Mark its end."""
+        assert self._begun is not None, "a step ends that has not begun"
+        self._marks.append((self._begun, self._mark()))
+
+    def take(self) -> list[StepTime]:
+        """Wait for the steps marked since the last call; return their times, but for the first of them."""
+        marks, self._marks = self._marks, self._marks[-1:]
+        if marks and isinstance(marks[-1][1], torch.cuda.Event):
+            marks[-1][1].synchronize()
+        return [
+            StepTime(max(0.0, _between(before[1], begun)), _between(begun, ended))
+            for before, (begun, ended) in pairwise(marks)
+        ]
+
+    def _mark(self) -> torch.cuda.Event | float:
+        if not self._is_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def _between(first: torch.cuda.Event | float, second: torch.cuda.Event | float) -> float:
+    """Return milliseconds."""
+    if isinstance(first, torch.cuda.Event):
+        assert isinstance(second, torch.cuda.Event)
+        return float(first.elapsed_time(second))
+    assert isinstance(second, float)
+    return 1000 * (second - first)

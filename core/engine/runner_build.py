@@ -1,0 +1,79 @@
+"""Puts together what runs steps: storage, attention backend, sampler, page table, runner and graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from ..config import EngineConfig
+from ..device.graphs import Graph, cuda_graphs
+from ..device.page_table import PageTable
+from ..device.staging import Staging
+from ..registry import Registry
+from ..scheduling.sequence_pages import SequencePages
+from .attention_choice import choose_attention
+from .capacity import Capacity
+from .devices import gigabytes
+from .kv_storage import KVStorage
+from .memory_plan import graph_sizes
+from .model_runner import ModelRunner
+from .models import LoadedModel
+from .sampler import Sampler
+
+logger = logging.getLogger(__name__)
+
+MakeGraph = Callable[[], Graph]
+
+
+def build_runner(
+    config: EngineConfig,
+    registry: Registry,
+    model: LoadedModel,
+    capacity: Capacity,
+    pages: SequencePages,
+    device: torch.device,
+    make_graph: MakeGraph | None = None,
+) -> tuple[str, ModelRunner]:
+    """Allocate, build, and capture what is to be captured; return the attention backend's name and the runner.
+
+    Args:
+        capacity: what fits.
+        pages: the scheduler's.
+        make_graph: makes what captures a step; None: CUDA graphs where there is CUDA, else nothing.
+
+    Raises:
+        PartError: no attention backend can serve the model.
+    """
+    if make_graph is None and device.type == "cuda":
+        make_graph = cuda_graphs()
+    # Where host and device have one memory and nothing is captured, there is nothing to copy and no padding.
+    is_shared = make_graph is None
+    num_pages = capacity.num_pages + (0 if is_shared else 1)
+    storage = KVStorage(model.layers, num_pages, config.page_size, model.dtype, device)
+    keys, values = storage.num_bytes
+    logger.info(
+        "KV Cache is allocated. #tokens: %d, K size: %s, V size: %s",
+        *(capacity.num_pages * config.page_size, gigabytes(keys), gigabytes(values)),
+    )
+    name, backend = choose_attention(config, registry, model, device, storage)
+    staging = Staging(device, packs=not is_shared)
+    page_table = PageTable(
+        pages.table,
+        pages.clean,
+        config.page_size,
+        device,
+        padding_page=capacity.num_pages,
+        is_shared=is_shared,
+    )
+    sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
+    runner = ModelRunner(model, backend, sampler, page_table, staging, device)
+    if make_graph is not None and capacity.max_graph_size:
+        reason = backend.graph_unsupported()
+        if reason is None:
+            sizes = graph_sizes(capacity.max_graph_size)
+            runner.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
+        else:
+            logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
+    return name, runner

@@ -1,0 +1,206 @@
+"""`llmfw plan` says what fits, by the same numbers as the engine, and what would help where something does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.plan import choices
+from llmfw.api.commands.plan.assess import Model
+from llmfw.api.commands.plan.devices import DEVICES, GIB
+from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine import capacity
+from llmfw.core.engine.kv_storage import bytes_per_token
+from llmfw.core.engine.memory_plan import CONTEXT_BYTES
+from llmfw.core.engine.models import load_model
+from llmfw.core.errors import ModelError
+
+from ..core.engine.tiny_models import REFUSED, SERVABLE, save_random_model
+from ..docs.gpu_script import gpu_script
+
+LLAMA_8B_WEIGHTS = 8_030_261_248
+
+
+@pytest.fixture(scope="module")
+def llama_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config of Llama-3.1-8B, and the index of its weight files without these."""
+    folder = tmp_path_factory.mktemp("llama")
+    with gpu_script("sizes") as (sizes,):
+        (folder / "config.json").write_text(json.dumps(sizes.LLAMA_8B))
+    index = {"metadata": {"total_size": 2 * LLAMA_8B_WEIGHTS}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(build_cli(), ["plan", *map(str, arguments)], prog_name="llmfw")
+
+
+def found(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    return json.loads(result.stdout)
+
+
+def test_a_llama_of_8b_weights_has_its_known_figures(llama_8b):
+    plan = found(llama_8b, "--device", "h200")
+    assert plan["model"]["kv_bytes_per_token"] == 131_072
+    assert plan["model"]["weight_bytes"] == 2 * LLAMA_8B_WEIGHTS
+    assert plan["tokens"] == pytest.approx((0.88 * 139.8 * GIB - 2 * LLAMA_8B_WEIGHTS) / 131_072, abs=2)
+    sizes = [item["bytes"] for item in plan["items"]]
+    assert sum(sizes) + plan["free_bytes"] == plan["device"]["bytes"] == int(139.8 * GIB)
+
+
+@pytest.mark.slow
+def test_without_weight_files_the_weights_are_counted_by_transformers(llama_8b, tmp_path):
+    (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())
+    assert weight_bytes(read_numbers(tmp_path), "bfloat16") == (2 * LLAMA_8B_WEIGHTS, "config.json")
+
+
+@pytest.mark.parametrize("family", SERVABLE)
+def test_the_numbers_are_those_of_the_engine(family, tmp_path):
+    config_class, changes = SERVABLE[family]
+    if family == "gpt-neox":
+        changes = changes | {"num_key_value_heads": None}  # which it does not know, and no config of it has
+    folder = save_random_model(tmp_path, config_class, changes)
+    model = load_model(EngineConfig(model=str(folder), dtype="float32"), torch.device("cpu"))
+    numbers = read_numbers(folder)
+    assert 4 * numbers.kv_elements == bytes_per_token(model.layers, torch.float32)
+    assert weight_bytes(numbers, "float32") == (model.num_bytes, "weight files")
+    assert numbers.layers == len(model.layers)
+    assert (numbers.vocab, numbers.context) == (model.vocab_size, model.context_length)
+    windows = [spec.sliding_window for spec in model.layers if spec.sliding_window]
+    assert numbers.windows == {window: windows.count(window) for window in windows}
+    weights = {"float32": model.num_bytes}
+    assert Model(numbers, weights, "").shape("float32") == capacity.shape_of(model)
+
+
+def test_as_many_tokens_fit_as_the_engine_makes_room_for_on_such_a_gpu(monkeypatch):
+    total = 2 << 30
+    plan = found("demo", "--device", "mine=2", "--dtype", "float32")
+    folder = plan["model"]["folder"]
+    model = load_model(EngineConfig(model=folder, dtype="float32"), torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(capacity, "total_memory", lambda device: total)
+    free = total - model.num_bytes - CONTEXT_BYTES
+    monkeypatch.setattr(capacity, "available_memory", lambda device: free)
+    decided = capacity.decide_capacity(EngineConfig(model=folder), model, torch.device("cuda"))
+    assert plan["tokens"] == decided.num_pages
+    assert plan["tokens"] < 512 * model.context_length, "memory is what bounds it"
+
+
+def test_layers_that_are_not_attention_are_refused(tmp_path):
+    config_class, changes, _ = REFUSED["qwen3-next"]
+    folder = save_random_model(tmp_path, config_class, changes)
+    with pytest.raises(ModelError, match="layers of linear_attention are not ordinary attention"):
+        read_numbers(folder)
+
+
+def test_the_defaults_are_those_of_the_engine_on_a_gpu():
+    ours = (choices.FRACTION, choices.MAX_RUNNING, choices.CHUNK)
+    assert choices.MAX_RUNNING == capacity.DEFAULT_GRAPH_SIZE
+    assert ours == tuple(
+        default["cuda"]
+        for default in (
+            capacity.DEFAULT_MEM_FRACTION,
+            capacity.DEFAULT_MAX_RUNNING,
+            capacity.DEFAULT_CHUNK,
+        )
+    )
+
+
+def test_a_table_says_how_many_requests_fit(llama_8b):
+    result = run(llama_8b, "--device", "a100-40", "--request-tokens", 4000, "--request-tokens", 20)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.output.splitlines()]
+    assert ["4,000", "40"] in rows
+    assert ["20", "512"] in rows  # more would fit, but not into one step
+
+
+def test_what_does_not_fit_is_exit_code_1_with_what_would_help(llama_8b):
+    result = run(llama_8b, "--device", "mine=12")
+    assert result.exit_code == 1
+    assert "The weights alone have 14.96 GiB, the device has 12.00." in result.output
+    assert "--device 4090: " in result.output
+
+
+@pytest.mark.parametrize(
+    ("tight", "flag"),
+    [
+        ("--device mine=24 --mem-fraction-static 0.7", "--mem-fraction-static 0.95"),
+        ("--device mine=22.5", "--chunked-prefill-size 1024"),
+        ("--device mine=21.8", "--max-running-requests 32"),
+        ("--device mine=36 --dtype float32", "--dtype bfloat16"),
+    ],
+)
+def test_what_is_said_to_help_helps(llama_8b, tight, flag):
+    given = [*tight.split(), "--context-length", "32768"]
+    plan = found(llama_8b, *given)
+    assert "reason" in plan
+    assert flag in [each.partition(":")[0] for each in plan["would_help"]]
+    assert "reason" not in found(llama_8b, *given, *flag.split())
+
+
+def test_a_context_that_does_not_fit_whole_is_said(llama_8b):
+    plan = found(llama_8b, "--device", "4090")
+    assert plan["fits"] is True
+    assert "a sequence of the whole context of 131,072 tokens does not fit" in plan["reason"]
+    assert "reason" not in found(llama_8b, "--device", "4090", "--context-length", 8192)
+
+
+def test_float32_takes_twice_as_much_as_bfloat16(llama_8b):
+    plain, wide = (found(llama_8b, "--device", "h100", "--dtype", d) for d in ("bfloat16", "float32"))
+    for key in ("weight_bytes", "kv_bytes_per_token"):
+        assert wide["model"][key] == 2 * plain["model"][key]
+
+
+def test_keys_and_values_of_one_byte_double_the_tokens(llama_8b):
+    plain, small = (found(llama_8b, "--device", "h100", "--kv-cache-dtype", d) for d in ("auto", "fp8_e4m3"))
+    assert small["tokens"] == pytest.approx(2 * plain["tokens"], abs=4)
+
+
+def test_layers_with_a_window_are_noted(tmp_path):
+    folder = save_random_model(tmp_path, *SERVABLE["gemma 3"])
+    [note] = found(folder, "--device", "l40s")["notes"]
+    assert note.startswith("5 of 6 layers attend to the last 24 tokens only; llmfw stores")
+
+
+@pytest.mark.parametrize("device", ["h300", "mine=", "mine=0", "=24", "mine=24GB"])
+def test_a_device_that_is_none_is_a_usage_error(llama_8b, device):
+    result = run(llama_8b, "--device", device)
+    assert result.exit_code == 2
+    assert f"{device!r} is none of {', '.join(DEVICES)}, nor NAME=GiB" in result.output
+
+
+def test_a_context_past_the_models_is_an_error(llama_8b):
+    result = run(llama_8b, "--device", "h100", "--context-length", 200_000)
+    assert result.exit_code == 1
+    assert "this model can be served with up to 131072 tokens" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "is not a JSON object"),
+        ('{"hidden_size": 8}', "has no num_attention_heads"),
+    ],
+)
+def test_a_config_that_says_too_little_is_an_error(tmp_path, config, reason):
+    (tmp_path / "config.json").write_text(config)
+    result = run(tmp_path, "--device", "h100")
+    assert result.exit_code == 1
+    assert reason in result.output
+
+
+def test_a_weight_file_that_is_none_is_an_error(llama_8b, tmp_path):
+    (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"\x10" + bytes(30))
+    with pytest.raises(ModelError, match="is no safetensors file"):
+        weight_bytes(read_numbers(tmp_path), "bfloat16")

@@ -1,0 +1,112 @@
+"""The GPU script runs every stage without a GPU, and what goes wrong in one costs its line and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import Distribution
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from .gpu_script import FOLDER, gpu_script
+
+ROOT = FOLDER.parents[2]
+
+
+@pytest.mark.slow
+def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) -> None:
+    env = os.environ | {"OUT": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, FOLDER / "run.py", "--dry"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + (tmp_path / "log.txt").read_text()
+    with gpu_script("run") as (run,):
+        stages = json.loads((tmp_path / "results.json").read_text())["stages"]
+        assert list(stages) == list(run.STAGES)
+    assert all(stages.values())
+    for case in ("decode 4, whole run", "prefill 4 × 6 behind 5 cached", "HTTP, 4 streams"):
+        [line] = [line for lines in stages.values() for line in lines if line["case"] == case]
+        assert line["tok_s"] > 0
+        assert line["ratio"] > 0
+    assert "\n0 stages failed\n" in (tmp_path / "table.md").read_text()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_stage_is_ended_at_its_limit(tmp_path: Path) -> None:
+    with gpu_script("run", "task") as (run, task), (tmp_path / "log").open("wb") as log:
+        [line] = run.run_stage("ceilings", task.Task(True, tmp_path), 0.05, log)
+    assert (line.failed, line.note) == (True, "ended at its limit of 0 s")
+
+
+def test_a_stage_that_ends_badly_keeps_its_lines(tmp_path: Path) -> None:
+    with gpu_script("run", "task", "lines") as (run, task, lines), (tmp_path / "log").open("wb") as log:
+        job = task.Task(True, tmp_path)
+        lines.write_line(job.file("nothing"), lines.Line("measured before"))
+        found = run.run_stage("nothing", job, 60, log)
+    assert [line.case for line in found] == ["measured before", "nothing"]
+    assert "No module named" in found[1].note
+
+
+def test_an_exception_is_the_last_line_of_its_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gpu_script("stage", "task", "lines") as (stage, task, lines):
+        broken = ModuleType("stages.broken")
+
+        def measure(job):
+            yield lines.Line("first", ms=1.0)
+            raise ValueError("no\nmore")
+
+        broken.measure = measure
+        monkeypatch.setitem(sys.modules, "stages.broken", broken)
+        job = task.Task(True, tmp_path)
+        assert stage.run_stage("broken", job) is False
+        assert [(line.case, line.note) for line in job.lines("broken")] == [
+            ("first", ""),
+            ("broken", "ValueError: no"),
+        ]
+
+
+def test_a_bare_machine_knows_our_plugins_from_what_the_first_stage_writes(tmp_path: Path) -> None:
+    with gpu_script("stages.install") as (install,):
+        install.write_metadata(tmp_path)
+    [found] = Distribution.discover(path=[str(tmp_path)])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = {point.name: point.value for point in found.entry_points if point.group == "llmfw"}
+    assert points == project["entry-points"]["llmfw"]
+    assert (found.metadata["Name"], found.version) == (project["name"], project["version"])
+
+
+def test_a_package_beside_the_wheels_can_be_imported(tmp_path: Path) -> None:
+    kernels, site = tmp_path / "wheels" / "some_kernels", tmp_path / "site"
+    kernels.mkdir(parents=True)
+    site.mkdir()
+    (kernels / "__init__.py").write_text("FOUND = True")
+    with gpu_script("stages.install") as (install,):
+        assert install.link_packages(tmp_path / "wheels", site) == ["some_kernels"]
+        assert install.link_packages(tmp_path / "none", site) == []
+    code = "import some_kernels; assert some_kernels.FOUND"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(site)}, check=True)
+
+
+ON_THE_GPU_MACHINE = {
+    *("jinja2", "numpy", "rich", "safetensors", "tokenizers", "torch", "transformers", "uvloop"),
+}
+
+
+def test_every_requirement_is_among_the_wheels_or_on_the_machine() -> None:
+    wheels = re.findall(r"^([\w.-]+)==\S+$", (FOLDER / "wheels.txt").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[^\w.-]", requirement)[0] for requirement in project["dependencies"]}
+    assert required <= {*wheels, *ON_THE_GPU_MACHINE}
+    assert len(wheels) == len(set(wheels)), "two versions of one wheel stop the whole installation"
+
+
+def test_spans_that_overlap_count_once() -> None:
+    with gpu_script("timing") as (timing,):
+        assert timing.covered([(5, 6), (0, 2), (1, 3), (1, 2), (3, 4)]) == 5
+        assert timing.covered([]) == 0

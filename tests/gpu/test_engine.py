@@ -1,0 +1,88 @@
+"""The engine on a GPU generates what transformers does, with graphs and fused modules as without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmfw.core.config import EngineConfig
+from llmfw.core.plugins import load_plugins
+from llmfw.core.request import Request, SamplingParams
+
+from ..core.engine.running import build_engine, generate, random_prompts, run
+from ..core.engine.tiny_models import VOCAB_SIZE, save_random_model
+from .greedy import assert_greedy
+
+pytestmark = pytest.mark.gpu
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as served": {},
+    "plain loop": {"overlap": False},
+    "pages of 16": {"page_size": 16},
+    "no prefix cache": {"disable_radix_cache": True},
+    "short chunks": {"chunked_prefill_size": 16},
+    "no graphs": {"cuda_graph": "off"},
+    "graphs when first met": {"cuda_graph": "lazy"},
+    "no module passes": {"module_passes": "none"},
+}
+ENTRIES = load_plugins().registry.entries("attention")
+TOKENS = SamplingParams(temperature=0, max_tokens=40)
+
+
+@pytest.fixture(scope="module", params=["LlamaConfig", "Qwen3Config"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers with heads of 128: the size whose kernels are compiled ahead."""
+    changes = {"num_hidden_layers": 2, "hidden_size": 256, "head_dim": 128, "intermediate_size": 512}
+    return save_random_model(tmp_path_factory.mktemp("model"), request.param, changes)
+
+
+def engine_on_gpu(folder: Path, **settings: Any) -> Any:
+    """Build an engine in bfloat16, or skip the test where it lacks a setting."""
+    for name in settings.keys() - set(EngineConfig.__struct_fields__):
+        pytest.skip(f"this engine has no setting {name}")
+    common = {"device": "cuda", "dtype": "bfloat16", "grammar": "none", "max_total_tokens": 4096}
+    return build_engine(folder, **(common | settings))
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_tokens_are_those_of_transformers(folder: Path, settings: dict[str, Any]) -> None:
+    prompts = random_prompts(12, VOCAB_SIZE)
+    outputs = run(engine_on_gpu(folder, **settings), prompts, TOKENS, eos=(), seed=1)
+    assert [len(output) for output in outputs] == [40] * 12
+    assert_greedy(folder, prompts, outputs, "cuda")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
+def test_tokens_are_those_of_transformers_with_every_backend(folder: Path, entry: Any) -> None:
+    if missing := entry.missing():
+        pytest.skip(f"{entry.name} needs {', '.join(missing)}")
+    prompts = random_prompts(12, VOCAB_SIZE)
+    outputs = run(engine_on_gpu(folder, attention=entry.name), prompts, TOKENS, eos=(), seed=1)
+    assert_greedy(folder, prompts, outputs, "cuda")
+
+
+def logprobs_of_output(folder: Path, **settings: Any) -> list[float]:
+    """Return those of eight requests' tokens, which are the same whatever the settings, as each is the only allowed."""
+    engine = engine_on_gpu(folder, **settings)
+    prompts = random_prompts(8, VOCAB_SIZE)
+    requests = [
+        Request(
+            id=str(i),
+            prompt=prompt,
+            sampling=SamplingParams(temperature=0, max_tokens=16, logit_bias={7 + i: 100.0}),
+            logprobs=0,
+        )
+        for i, prompt in enumerate(prompts)
+    ]
+    outcomes = generate(engine, requests)
+    assert [set(outcome.token_ids) for outcome in outcomes] == [{7 + i} for i in range(8)]
+    return [record.logprob for outcome in outcomes for record in outcome.logprobs]
+
+
+@pytest.mark.parametrize("settings", [{"cuda_graph": "off"}, {"module_passes": "none"}], ids=str)
+def test_log_probabilities_do_not_depend_on_graphs_and_passes(folder: Path, settings: dict[str, Any]) -> None:
+    assert logprobs_of_output(folder) == pytest.approx(
+        logprobs_of_output(folder, **settings), abs=0.1, rel=0.02
+    )
