@@ -253,6 +253,7 @@ def test_nothing_is_written_but_the_new_tokens_and_the_page_of_padding(size: int
         rig.graphs.run(numbers, size)
         changed = (rig.storage.keys[0].flatten(0, 1) != before).flatten(1).any(1).nonzero()[:, 0].tolist()
         assert set(changed) - {rig.page_table.padding_slot} == set(numbers.slots.tolist())
+        assert torch.equal(rig.storage.keys[0].flatten(0, 1)[numbers.slots], rig.tables[1][numbers.known])
 
 
 def test_padding_does_not_change_what_the_others_get() -> None:

@@ -18,12 +18,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from llmfw.core.device.staging import Staging
+from llmfw.core.engine import sampler
 from llmfw.core.engine.engine import Engine
+from llmfw.core.engine.model_runner import ModelRunner
 from llmfw.core.request import Request, SamplingParams
 
 from ...doubles.trie_grammar import FIRST_BYTE, one_of
 from ..device.test_graphs import build_captured
-from .running import random_prompts
+from .running import random_prompts, run
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_byte_tokenizer, save_random_model
 
 aten = torch.ops.aten
@@ -135,6 +137,31 @@ def test_whatever_is_asked_for_takes_a_few_copies_and_no_wait(
 ) -> None:
     engine = build_captured(llama, [], cuda_graph="lazy", overlap=True, dtype="float32")
     assert max(steps(engine, sends, eos_token_ids=(1,), **fields)) <= most
+
+
+def test_where_sampling_has_to_look_at_the_logits_the_step_before_is_committed_first(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, sampling = random_prompts(4, VOCAB_SIZE), SamplingParams(top_p=0.9, max_tokens=8, seed=3)
+    expected = run(build_captured(llama, [], overlap=True, dtype="float32"), prompts, sampling)
+    monkeypatch.setattr(sampler, "MAX_CANDIDATES", 8)
+    order: list[str] = []
+    for owner, name in ((Engine, "_commit"), (ModelRunner, "sample")):
+        method = getattr(owner, name)
+        monkeypatch.setattr(owner, name, noting(order, name, method))
+    for overlap in (False, True):
+        engine = build_captured(llama, [], overlap=overlap, dtype="float32", cuda_graph="lazy")
+        assert run(engine, prompts, sampling) == expected
+        assert "sample sample" not in " ".join(order)
+        order.clear()
+
+
+def noting(order: list[str], name: str, method: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        order.append(name)
+        return method(*args, **kwargs)
+
+    return call
 
 
 def test_the_watch_sees_what_waits() -> None:
