@@ -1,0 +1,124 @@
+"""Whole models with the passes, run by Triton's interpreter. Run by test_fused_triton.py with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from llmfw.core.engine.fuse import merge_projections
+from llmfw.core.module_pass import ModulePass
+from llmfw.core.testing.module_pass import ModulePassTests, assert_close
+from llmfw.core.testing.module_pass_models import build_model, logits_of
+from llmfw.plugins.fused_triton.norms import FusedLayer, FusedNorm, NormPass
+from llmfw.plugins.fused_triton.rotary import RotaryPass
+from llmfw.plugins.fused_triton.swiglu import SwigluPass
+
+PASSES = (NormPass, SwigluPass, RotaryPass)
+FUSED = {
+    "llama": {"FusedNorm": 5, "FusedLayer": 2, "FusedSwiglu": 2, "FusedAttention": 2},
+    "mistral": {"FusedNorm": 5, "FusedLayer": 2, "FusedSwiglu": 2, "FusedAttention": 2},
+    "qwen2": {"FusedNorm": 5, "FusedLayer": 2, "FusedSwiglu": 2, "FusedAttention": 2},
+    "qwen3": {"FusedNorm": 9, "FusedLayer": 2, "FusedSwiglu": 2, "FusedAttention": 2},
+    "mixtral": {"FusedNorm": 5, "FusedLayer": 2, "FusedAttention": 2},
+    "llama, other activation": {"FusedNorm": 5, "FusedLayer": 2, "FusedAttention": 2},
+    "gemma2": {"FusedNorm": 9},
+    "gemma3": {"FusedNorm": 13},
+    "phi3": {"FusedNorm": 5},
+}
+
+
+class AllPasses(ModulePass):
+    """The three passes by rank, as they are applied unless it is said otherwise."""
+
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        return NormPass.unsupported(device, dtype)
+
+    def apply(self, model: nn.Module) -> int:
+        return sum(kind().apply(model) for kind in PASSES)
+
+
+class TestAllPasses(ModulePassTests):
+    @pytest.fixture
+    def module_pass(self) -> type[ModulePass]:
+        return AllPasses
+
+    @pytest.fixture
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+
+@pytest.mark.parametrize("family", FUSED)
+def test_the_modules_that_are_known_are_replaced(family: str) -> None:
+    model = build_model(family, "cpu", torch.float32)
+    count = AllPasses().apply(model)
+    kinds = Counter(type(module).__name__ for module in model.modules())
+    assert {kind: number for kind, number in kinds.items() if kind.startswith("Fused")} == FUSED[family]
+    assert count == sum(FUSED[family].values())
+
+
+@pytest.mark.parametrize("kinds", [(kind,) for kind in PASSES] + [PASSES[::-1]], ids=str)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_each_pass_does_without_the_others_in_any_order(
+    family: str, kinds: tuple[type[ModulePass], ...]
+) -> None:
+    model = build_model(family, "cpu", torch.float32)
+    merge_projections(model)
+    expected = logits_of(model, [3, 1])
+    assert all(kind().apply(model) > 0 for kind in kinds)
+    assert_close(logits_of(model, [3, 1]), expected, 1e-5)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
+    model = build_model(family, "cpu", torch.float16)
+    merge_projections(model)
+    expected = logits_of(model, [3, 1])
+    AllPasses().apply(model)
+    assert_close(logits_of(model, [3, 1]), expected, 2e-3)
+
+
+def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("llama", "cpu", torch.float32)
+    NormPass().apply(model)
+    alone: list[int] = []
+    monkeypatch.setattr(
+        "llmfw.plugins.fused_triton.norms.rms_norm",
+        lambda hidden, *rest: alone.append(1) or torch.zeros_like(hidden),
+    )
+    logits_of(model, [3])
+    assert len(alone) == 1
+
+
+def test_a_norm_has_a_sum_ready_for_whoever_asks_for_that_tensor_and_once() -> None:
+    model = build_model("llama", "cpu", torch.float32)
+    NormPass().apply(model)
+    norm = model.get_submodule("model.norm")
+    assert isinstance(norm, FusedNorm)
+    a, b = torch.randn(2, 3, 48)
+    total = norm.add(a, b)
+    other = norm(a)
+    torch.testing.assert_close(norm(total), norm(a + b))
+    total = norm.add(a, b)
+    first = norm(total)
+    assert norm(total) is not first
+    assert not torch.equal(other, first)
+    assert norm._total is norm._normed is None
+
+
+def test_the_last_layer_knows_the_models_norm_but_does_not_own_it() -> None:
+    model = build_model("llama", "cpu", torch.float32)
+    names = set(model.state_dict())
+    NormPass().apply(model)
+    layer = model.get_submodule("model.layers.1")
+    assert isinstance(layer, FusedLayer)
+    assert layer._following == (model.get_submodule("model.norm"),)
+    assert set(model.state_dict()) == names
+
+
+def test_the_interpreter_is_not_trusted_with_bfloat16() -> None:
+    assert "bfloat16" in str(NormPass.unsupported("cpu", torch.bfloat16))
+    assert "not tested with float64" in str(NormPass.unsupported("cpu", torch.float64))
