@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+# A number of rows changes from step to step: to compile anew for one row, or for sixteen, would hold up a step.
+@triton.jit(do_not_specialize=["num_rows"])
 def rms_norm_kernel(
     hidden,  # [rows, width], rows hidden_stride apart
     residual,  # [rows, width], dense; read if ADDS

@@ -182,15 +182,18 @@ def _replace_layers(decoder: nn.Module) -> int:
 def _can_replace(layer: nn.Module) -> bool:
     if not is_ordinary(layer, "DecoderLayer") or set(layer._modules) != PARTS or layer._parameters:
         return False
-    norms = (layer.input_layernorm, layer.post_attention_layernorm)
-    head_dim = getattr(layer.self_attn, "head_dim", None)
-    if not all(isinstance(norm, FusedNorm) for norm in norms) or not isinstance(head_dim, int):
+    first, second, attention = map(
+        layer.get_submodule, ("input_layernorm", "post_attention_layernorm", "self_attn")
+    )
+    head_dim = getattr(attention, "head_dim", None)
+    if not isinstance(first, FusedNorm) or not isinstance(second, FusedNorm) or not isinstance(head_dim, int):
         return False
-    if not uses_our_attention(layer.self_attn):
+    if not uses_our_attention(attention):
         return False
-    weight = norms[0].weight
-    assert isinstance(weight, torch.Tensor)
-    given = attention_input(len(weight), head_dim, weight) | {"position_ids": None, "use_cache": False}
+    given = attention_input(len(first.weight), head_dim, first.weight) | {
+        "position_ids": None,
+        "use_cache": False,
+    }
     theirs, ours = Recording(), Recording()
     expected = layer(**given, llmfw_step=theirs)
     result = FusedLayer(layer)(**given, llmfw_step=ours)

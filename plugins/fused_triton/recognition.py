@@ -108,10 +108,13 @@ class Recording:
 
 
 def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
-    """Return what an attention module or a layer is called with, but for the step: a few random tokens."""
+    """Return what an attention module or a layer is called with, but for the step: a few random tokens.
+
+    They are small, so that what a layer adds to them is not lost in them.
+    """
     angles = random_input(1, NUM_TOKENS, head_dim, like=like).float()
     return {
-        "hidden_states": random_input(1, NUM_TOKENS, width, like=like),
+        "hidden_states": random_input(1, NUM_TOKENS, width, like=like, scale=0.05),
         "position_embeddings": (angles.cos().to(like.dtype), angles.sin().to(like.dtype)),
         "attention_mask": None,
     }

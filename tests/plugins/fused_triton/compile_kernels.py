@@ -44,6 +44,8 @@ def launches() -> Iterator[tuple[str, Any, dict[str, Any], int]]:
             "BLOCK_HALF": triton.next_power_of_2(head_dim // 2),
         }
         yield f"rope of {head_dim}, norms={norms}", rope_kernel, constants, ops.ROPE_WARPS
+    one_key_head = constants | {"num_key_heads": 1}  # the launcher makes a constant of 1
+    yield "rope with one key head", rope_kernel, one_key_head, ops.ROPE_WARPS
 
 
 def compiled(kernel: Any, constants: dict[str, Any], num_warps: int, architecture: int) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,11 +11,15 @@ from torch import nn
 
 from llmfw.core.engine.fuse import merge_projections
 from llmfw.core.module_pass import ModulePass
+from llmfw.core.request import SamplingParams
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
 from llmfw.core.testing.module_pass_models import build_model, logits_of
 from llmfw.plugins.fused_triton.norms import FusedLayer, FusedNorm, NormPass
 from llmfw.plugins.fused_triton.rotary import RotaryPass
 from llmfw.plugins.fused_triton.swiglu import SwigluPass
+
+from ...core.engine.running import build_engine, run
+from ...core.engine.tiny_models import save_random_model
 
 PASSES = (NormPass, SwigluPass, RotaryPass)
 FUSED = {
@@ -79,6 +84,21 @@ def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
     expected = logits_of(model, [3, 1])
     AllPasses().apply(model)
     assert_close(logits_of(model, [3, 1]), expected, 2e-3)
+
+
+@pytest.mark.parametrize("config_class", ["LlamaConfig", "Qwen3Config"])
+def test_the_engine_generates_the_same_tokens_with_the_passes_as_without(
+    tmp_path: Path, config_class: str
+) -> None:
+    save_random_model(tmp_path, config_class, {"num_hidden_layers": 2})
+    prompts = [[5, 6, 7, 8, 9], [10], [5, 6, 7]]
+    plain, fused = (
+        build_engine(tmp_path, module_passes=names)
+        for names in ("none", "triton-rope,triton-norm,triton-swiglu")
+    )
+    assert fused.info.module_passes == ("triton-norm", "triton-swiglu", "triton-rope")
+    greedy = SamplingParams(temperature=0, max_tokens=4)
+    assert run(fused, prompts, greedy, eos=()) == run(plain, prompts, greedy, eos=())
 
 
 def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.MonkeyPatch) -> None:
