@@ -52,7 +52,7 @@ def build_model(family: str, device: str, dtype: torch.dtype) -> nn.Module:
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
+            noise = torch.randn(parameter.shape, generator=generator, device="cpu")
             parameter.copy_(0.15 * noise if parameter.dim() > 1 else parameter + 0.1 * noise)
     return model.to(device, dtype).eval().requires_grad_(False)
 

@@ -20,12 +20,25 @@ MAX_SHARED = 99 * 1024
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
+FILES = pytest.mark.parametrize("name", ["kernels_and_torch.py", "models_with_passes.py"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["interpreted_kernels.py", "interpreted_models.py"])
+@FILES
 def test_under_the_interpreter_all_is_as_torch_has_it(name: str) -> None:
+    run_tests(name, {"TRITON_INTERPRET": "1"})
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@FILES
+def test_on_a_gpu_all_is_as_torch_has_it(name: str) -> None:
+    run_tests(name, {"TRITON_INTERPRET": "0"})
+
+
+def run_tests(name: str, changes: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / name)]
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
 

@@ -1,7 +1,8 @@
-"""Whole models with the passes, run by Triton's interpreter. Run by test_fused_triton.py with TRITON_INTERPRET=1."""
+"""Whole models with the passes: by Triton's interpreter where TRITON_INTERPRET=1, else on a GPU. Run by test_fused_triton.py."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from llmfw.plugins.fused_triton.swiglu import SwigluPass
 from ...core.engine.running import build_engine, run
 from ...core.engine.tiny_models import save_random_model
 
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+DTYPES = [torch.float32] if DEVICE == "cpu" else [torch.float32, torch.bfloat16, torch.float16]
 PASSES = (NormPass, SwigluPass, RotaryPass)
 FUSED = {
     "llama": {"FusedNorm": 5, "FusedLayer": 2, "FusedSwiglu": 2, "FusedAttention": 2},
@@ -52,13 +55,18 @@ class TestAllPasses(ModulePassTests):
         return AllPasses
 
     @pytest.fixture
-    def dtype(self) -> torch.dtype:
-        return torch.float32
+    def device(self) -> str:
+        return DEVICE
+
+    @pytest.fixture(params=DTYPES, ids=str)
+    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
+        dtype: torch.dtype = request.param
+        return dtype
 
 
 @pytest.mark.parametrize("family", FUSED)
 def test_the_modules_that_are_known_are_replaced(family: str) -> None:
-    model = build_model(family, "cpu", torch.float32)
+    model = build_model(family, DEVICE, torch.float32)
     count = AllPasses().apply(model)
     kinds = Counter(type(module).__name__ for module in model.modules())
     assert {kind: number for kind, number in kinds.items() if kind.startswith("Fused")} == FUSED[family]
@@ -70,7 +78,7 @@ def test_the_modules_that_are_known_are_replaced(family: str) -> None:
 def test_each_pass_does_without_the_others_in_any_order(
     family: str, kinds: tuple[type[ModulePass], ...]
 ) -> None:
-    model = build_model(family, "cpu", torch.float32)
+    model = build_model(family, DEVICE, torch.float32)
     merge_projections(model)
     expected = logits_of(model, [3, 1])
     assert all(kind().apply(model) > 0 for kind in kinds)
@@ -79,7 +87,7 @@ def test_each_pass_does_without_the_others_in_any_order(
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
-    model = build_model(family, "cpu", torch.float16)
+    model = build_model(family, DEVICE, torch.float16)
     merge_projections(model)
     expected = logits_of(model, [3, 1])
     AllPasses().apply(model)
@@ -93,7 +101,7 @@ def test_the_engine_generates_the_same_tokens_with_the_passes_as_without(
     save_random_model(tmp_path, config_class, {"num_hidden_layers": 2})
     prompts = [[5, 6, 7, 8, 9], [10], [5, 6, 7]]
     plain, fused = (
-        build_engine(tmp_path, module_passes=names)
+        build_engine(tmp_path, module_passes=names, device=DEVICE)
         for names in ("none", "triton-rope,triton-norm,triton-swiglu")
     )
     assert fused.info.module_passes == ("triton-norm", "triton-swiglu", "triton-rope")
@@ -102,7 +110,7 @@ def test_the_engine_generates_the_same_tokens_with_the_passes_as_without(
 
 
 def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build_model("llama", "cpu", torch.float32)
+    model = build_model("llama", DEVICE, torch.float32)
     NormPass().apply(model)
     alone: list[int] = []
     monkeypatch.setattr(
@@ -114,11 +122,11 @@ def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.Mon
 
 
 def test_a_norm_has_a_sum_ready_for_whoever_asks_for_that_tensor_and_once() -> None:
-    model = build_model("llama", "cpu", torch.float32)
+    model = build_model("llama", DEVICE, torch.float32)
     NormPass().apply(model)
     norm = model.get_submodule("model.norm")
     assert isinstance(norm, FusedNorm)
-    a, b = torch.randn(2, 3, 48)
+    a, b = torch.randn(2, 3, 48, device=DEVICE)
     total = norm.add(a, b)
     other = norm(a)
     torch.testing.assert_close(norm(total), norm(a + b))
@@ -130,7 +138,7 @@ def test_a_norm_has_a_sum_ready_for_whoever_asks_for_that_tensor_and_once() -> N
 
 
 def test_the_last_layer_knows_the_models_norm_but_does_not_own_it() -> None:
-    model = build_model("llama", "cpu", torch.float32)
+    model = build_model("llama", DEVICE, torch.float32)
     names = set(model.state_dict())
     NormPass().apply(model)
     layer = model.get_submodule("model.layers.1")
@@ -139,6 +147,7 @@ def test_the_last_layer_knows_the_models_norm_but_does_not_own_it() -> None:
     assert set(model.state_dict()) == names
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="is about the interpreter")
 def test_the_interpreter_is_not_trusted_with_bfloat16() -> None:
     assert "bfloat16" in str(NormPass.unsupported("cpu", torch.bfloat16))
-    assert "not tested with float64" in str(NormPass.unsupported("cpu", torch.float64))
+    assert "not tested with float64" in str(NormPass.unsupported(DEVICE, torch.float64))
