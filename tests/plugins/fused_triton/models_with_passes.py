@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from transformers.models.llama import modeling_llama
 
 from llmfw.core.engine.fuse import merge_projections
 from llmfw.core.module_pass import ModulePass
@@ -71,6 +73,25 @@ def test_the_modules_that_are_known_are_replaced(family: str) -> None:
     kinds = Counter(type(module).__name__ for module in model.modules())
     assert {kind: number for kind, number in kinds.items() if kind.startswith("Fused")} == FUSED[family]
     assert count == sum(FUSED[family].values())
+
+
+@pytest.mark.parametrize("name", ["LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"])
+def test_a_known_class_that_computes_something_else_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind = getattr(modeling_llama, name)
+    ordinary = kind.forward
+
+    def unusual(*args: Any, **kwargs: Any) -> Any:
+        output = ordinary(*args, **kwargs)
+        return (output[0] * 1.02, *output[1:]) if isinstance(output, tuple) else output * 1.02
+
+    monkeypatch.setattr(kind, "forward", unusual)
+    model = build_model("llama", DEVICE, torch.float32)
+    expected = logits_of(model, [3, 1])
+    AllPasses().apply(model)
+    assert any(type(module) is kind for module in model.modules())
+    assert_close(logits_of(model, [3, 1]), expected, 1e-5)
 
 
 @pytest.mark.parametrize("kinds", [(kind,) for kind in PASSES] + [PASSES[::-1]], ids=str)
