@@ -20,6 +20,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
         device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
         attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
+        module_passes: names of module passes, separated by commas; "auto": all that can work; "none": none.
         grammar: name of the grammar backend; "auto" takes the best installed one; "none": no structured output.
         page_size: tokens in one page of KV storage.
         context_length: longest sequence, prompt and output together; None: the model's own.
@@ -56,6 +57,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"
+    module_passes: str = "auto"
     policy: str = "lpm"
     grammar: str = "auto"
     page_size: int = 1

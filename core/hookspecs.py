@@ -51,6 +51,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.attention.AttentionBackend` (`--attention NAME`)."""
 
     @hookspec
+    def register_module_passes(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.module_pass.ModulePass` (`--module-passes NAME,NAME`)."""
+
+    @hookspec
     def register_schedule_policies(self, register: Register) -> None:
         """Register classes that implement `llmfw.core.policy.SchedulePolicy` (`--policy NAME`)."""
 
@@ -97,6 +101,7 @@ class HookSpecs:
 
 HOOK_NAMES: dict[str, str] = {
     "attention": "register_attention_backends",
+    "module_pass": "register_module_passes",
     "policy": "register_schedule_policies",
     "chat_template": "register_chat_templates",
     "file_store": "register_file_stores",

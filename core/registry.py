@@ -22,6 +22,7 @@ from .errors import ConfigError, PartError, UnknownPartError
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core.attention:AttentionBackend",
+    "module_pass": "llmfw.core.module_pass:ModulePass",
     "policy": "llmfw.core.policy:SchedulePolicy",
     "chat_template": "llmfw.core.chat_template:ChatTemplate",
     "file_store": "llmfw.core.file_store:FileStore",

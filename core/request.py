@@ -316,6 +316,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     Attributes:
         task: "generate": it takes `Request`s; "embed": it takes `EmbedRequest`s.
         embedding_size: of the vectors, where it embeds.
+        module_passes: names of the module passes that changed the model, in their order.
     """
 
     model: str
@@ -331,6 +332,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     weight_version: str = ""
     task: str = "generate"
     embedding_size: int = 0
+    module_passes: tuple[str, ...] = ()
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

@@ -84,6 +84,23 @@ class Name(click.ParamType[str, str]):
         return [*found, CompletionItem(incomplete, type="file")] if self.or_file else found
 
 
+class Names(Name):
+    """Names of registered parts of one kind, separated by commas, or one of the further words alone."""
+
+    name = "names"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.also:
+            for name in value.split(","):
+                if name.strip() in self.also:
+                    self.fail(f"{name.strip()!r} stands alone, or not at all", param, ctx)
+                super().convert(name.strip(), param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.also)}|NAME,…]"
+
+
 class Text(click.ParamType[str, str]):
     """Text that is not empty: an empty one comes from a shell variable that is not set, and means nothing good."""
 

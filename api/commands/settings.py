@@ -18,6 +18,7 @@ from .params import (
     Device,
     FiniteRange,
     Name,
+    Names,
     Text,
     collect,
     leave_out,
@@ -156,6 +157,12 @@ _SETTINGS = (
         field="attention",
         type=Name("attention", also=("auto",)),
         help="Attention backend; auto takes the best one that can serve the model.",
+    ),
+    setting(
+        "--module-passes",
+        field="module_passes",
+        type=Names("module_pass", also=("auto", "none")),
+        help="What puts faster modules into the model; auto takes all that can work on the device.",
     ),
     setting(
         "--policy",

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 MEANINGLESS = {
     "attention": "--attention",
+    "module_passes": "--module-passes",
     "policy": "--policy",
     "grammar": "--grammar",
     "page_size": "--page-size",

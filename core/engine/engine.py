@@ -134,7 +134,7 @@ class Engine:
         recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
         policies = PolicyChoice(registry, config.policy, config.options)
-        model = load_model(config, device)
+        model = load_model(config, device, registry)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device, captures=make_graph is not None)
         pool = KVPool(capacity.num_pages, config.page_size)
@@ -358,6 +358,7 @@ def _describe(
         attention=attention,
         policy=config.policy,
         weight_version=weight_version(config.model, config.load_format),
+        module_passes=model.module_passes,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

@@ -17,10 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..config import EngineConfig
 from ..errors import ConfigError, ModelError
 from ..layers import LayerSpec
+from ..registry import Registry
 from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .pack import pack_linears
+from .pass_choice import apply_passes, choose_passes
 from .probe import probe
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class LoadedModel:
         context_length: longest sequence.
         dtype: of weights and of keys and values.
         num_bytes: of the weights.
+        module_passes: names of the module passes that changed it, in their order.
     """
 
     module: nn.Module
@@ -51,14 +54,16 @@ class LoadedModel:
     context_length: int
     dtype: torch.dtype
     num_bytes: int
+    module_passes: tuple[str, ...] = ()
 
 
-def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
-    """Load, merge projections and probe.
+def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
+    """Load, merge projections, apply module passes, and probe.
 
     Raises:
         ModelError: there is no such model, or it cannot be served; with the reason.
-        ConfigError: dtype, context length or load format do not fit it.
+        ConfigError: dtype, context length or load format do not fit it, or there is no such module pass.
+        PartError: a module pass cannot be applied.
     """
     register_with_transformers()
     _quiet_transformers()
@@ -66,6 +71,7 @@ def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
     text_config = hf_config.get_text_config(decoder=True)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     context_length = choose_context_length(config.context_length, text_config)
+    passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
     logger.info("Load weight begin. avail mem=%s", gigabytes(before))
     started = time.perf_counter()
@@ -73,21 +79,24 @@ def load_model(config: EngineConfig, device: torch.device) -> LoadedModel:
     merge_projections(module)
     module.eval().requires_grad_(False)
     size = sum(parameter.nbytes for parameter in module.parameters())
+    num_layers, vocab_size = text_config.num_hidden_layers, text_config.vocab_size
+    applied = apply_passes(passes, module, num_layers, vocab_size)
     pack_linears(module)
     logger.info(
         "Load weight end. type=%s, dtype=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
         *(type(module).__name__, dtype, gigabytes(available_memory(device)), gigabytes(size)),
         time.perf_counter() - started,
     )
-    layers = probe(module, text_config.num_hidden_layers, text_config.vocab_size)
+    layers = probe(module, num_layers, vocab_size)
     return LoadedModel(
         module=module,
         layers=layers,
         architecture=type(module).__name__,
-        vocab_size=text_config.vocab_size,
+        vocab_size=vocab_size,
         context_length=context_length,
         dtype=dtype,
         num_bytes=size,
+        module_passes=applied,
     )
 
 

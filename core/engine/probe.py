@@ -58,6 +58,19 @@ def probe(model: nn.Module, num_layers: int, vocab_size: int) -> list[LayerSpec]
     return layers
 
 
+def packed_logits(model: nn.Module, vocab_size: int) -> torch.Tensor:
+    """Return the logits, [T, vocab], of a few sequences of different lengths in one row."""
+    sequences = [
+        [(7 * i + 3 + 11 * n) % vocab_size for i in range(n)] for n in (1, NUM_TOKENS, 2 * NUM_TOKENS)
+    ]
+    return run_in_one_row(model, sequences)
+
+
+def run_in_one_row(model: nn.Module, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the logits, [T, vocab], of sequences in one row, each of which attends to itself, without windows."""
+    return run_packed(model, sequences, _Packed([len(ids) for ids in sequences]))
+
+
 def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step) -> torch.Tensor:
     """Run whole sequences through the model as one packed row; return the logits [T, vocab]."""
     device = next(model.parameters()).device

@@ -1,7 +1,7 @@
 """Tests that hold a part to the promises of its interface: derive from a class, say how to open the part, run pytest.
 
 They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. Those of attention
-backends need torch, and are imported from `llmfw.core.testing.attention`.
+backends and module passes need torch, and are imported from `llmfw.core.testing.attention` and `….module_pass`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ pytest.register_assert_rewrite(
             "policy_load",
             "attention",
             "attention_case",
+            "module_pass",
+            "module_pass_models",
         )
     )
 )

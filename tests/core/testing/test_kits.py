@@ -49,6 +49,16 @@ ATTENTION = {
     "PlansOnce": "test_one_backend_runs_step_after_step",
     "CapturesLengths": "test_static_steps_are_planned_anew_and_right",
 }
+PASSES = {
+    "ForgetsEps": "test_the_logits_stay_the_same",
+    "ForgetsOne": "test_the_logits_stay_the_same",
+    "RemembersTheLast": "test_the_logits_stay_the_same",
+    "CountsNothing": "test_the_logits_stay_the_same",
+    "NeverEnds": "test_a_second_time_there_is_nothing_left_to_change",
+    "RenamesWeights": "test_weights_keep_their_names_and_values",
+    "GoesByTheName": "test_unusual_modules_are_left_alone",
+    "ForgetsHooks": "test_unusual_modules_are_left_alone",
+}
 POLICIES = {
     "OrdersOnlyAsManyAsAreAdmitted": "test_each_that_waits_has_one_place_in_the_order",
     "NeedsAFirst": "test_each_that_waits_has_one_place_in_the_order",
@@ -71,6 +81,7 @@ POLICIES = {
         ("broken_batches.py", BATCHES),
         ("broken_policies.py", POLICIES),
         ("broken_attention.py", ATTENTION),
+        ("broken_passes.py", PASSES),
     ],
 )
 def test_each_broken_part_is_found_by_the_test_of_the_promise_that_it_breaks(
@@ -93,6 +104,8 @@ EXAMPLES = re.findall(
 STAND_INS = {
     "llmfw_s3/files.py": "from llmfw.plugins.store_sqlite.files import SqliteFiles as S3Files\n",
     "llmfw_pg/batches.py": "from llmfw.plugins.store_memory.batches import MemoryBatches as PostgresBatches\n",
+    "fast_kernels/norms.py": (HERE / "broken_passes.py").read_text("utf-8").partition("\nclass ForgetsEps")[0]
+    + "\n\nFastNormPass = GoodPass\n",
 }
 
 
@@ -104,5 +117,5 @@ def test_the_examples_of_the_docs_run_by_pytest_and_hypothesis_alone(tmp_path: P
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:asyncio", "-p", "no:cacheprovider", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
     assert "does not have the capability survives_reopening" in done.stdout

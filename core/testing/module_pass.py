@@ -1,0 +1,128 @@
+"""The promises of `ModulePass`, as tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ..engine.fuse import merge_projections
+from ..module_pass import ModulePass
+from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
+
+STEPS = ([1], [1], [2, 1], [2, 1])
+"""Lengths of the sequences that a model is run on, one step after the other, each time other tokens."""
+SHORT = [2, 1]
+
+
+class ModulePassTests:
+    """Derive from it, and override the fixture `module_pass` (and the others, where they do not fit).
+
+    The models are random ones of transformers, with our attention. A dtype that the pass says it cannot serve is
+    skipped, with its reason.
+    """
+
+    @pytest.fixture
+    def module_pass(self) -> type[ModulePass]:
+        """Return the pass's class."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture module_pass")
+
+    @pytest.fixture
+    def device(self) -> str:
+        """Return where the models are."""
+        return "cpu"
+
+    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
+    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
+        """Return the dtype of the models."""
+        dtype: torch.dtype = request.param
+        return dtype
+
+    @pytest.fixture
+    def tolerance(self, dtype: torch.dtype) -> float:
+        """Return by how much logits may move, relative to their norm: a few roundings."""
+        return {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
+
+    @pytest.fixture
+    def hidden_weights(self) -> frozenset[str]:
+        """Return the last parts of the names of weights that the pass's documentation says are not there any more."""
+        return frozenset()
+
+    @pytest.fixture
+    def applied(self, module_pass: type[ModulePass], device: str, dtype: torch.dtype) -> ModulePass:
+        """Return the pass, ready to be applied."""
+        if reason := module_pass.unsupported(device, dtype):
+            pytest.skip(reason)
+        return module_pass()
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_the_logits_stay_the_same(
+        self, applied: ModulePass, family: str, device: str, dtype: torch.dtype, tolerance: float
+    ) -> None:
+        model = build_model(family, device, dtype)
+        merge_projections(model)
+        before = [logits_of(model, lengths, step) for step, lengths in enumerate(STEPS)]
+        kinds = [type(module) for module in model.modules()]
+        count = applied.apply(model)
+        for step, lengths in enumerate(STEPS):
+            assert_close(logits_of(model, lengths, step), before[step], tolerance)
+        if count == 0:
+            assert [type(module) for module in model.modules()] == kinds
+            assert torch.equal(logits_of(model, STEPS[0], 0), before[0])
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_a_second_time_there_is_nothing_left_to_change(
+        self, applied: ModulePass, family: str, device: str, dtype: torch.dtype
+    ) -> None:
+        model = build_model(family, device, dtype)
+        applied.apply(model)
+        modules, expected = list(model.modules()), logits_of(model, SHORT)
+        assert applied.apply(model) == 0
+        assert list(model.modules()) == modules
+        assert torch.equal(logits_of(model, SHORT), expected)
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_weights_keep_their_names_and_values(
+        self,
+        applied: ModulePass,
+        family: str,
+        device: str,
+        dtype: torch.dtype,
+        hidden_weights: frozenset[str],
+    ) -> None:
+        model = build_model(family, device, dtype)
+        before = {name: value.clone() for name, value in parameters_of(model).items()}
+        applied.apply(model)
+        for name, value in before.items():
+            if not any(name.endswith(hidden) for hidden in hidden_weights):
+                assert torch.equal(weight_at(model, name), value), name
+        assert len(set(model.state_dict())) <= len(before)
+
+    @pytest.mark.parametrize("kind", unusual_kinds())
+    def test_unusual_modules_are_left_alone(
+        self, applied: ModulePass, kind: str, device: str, dtype: torch.dtype, tolerance: float
+    ) -> None:
+        model = build_model("llama", device, dtype)
+        unusual = Unusual(model, kind)
+        expected = logits_of(model, SHORT)
+        applied.apply(model)
+        unusual.calls = 0
+        assert_close(logits_of(model, SHORT), expected, tolerance)
+        assert unusual.calls > 0
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    """Compare logits [T, vocab], each token's relative to their norm."""
+    moved = ((found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)).max()
+    assert float(moved) <= tolerance
+
+
+def weight_at(model: nn.Module, name: str) -> torch.Tensor:
+    """Return what stands where a weight stood; a module may make it when it is asked for."""
+    found: Any = model
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, torch.Tensor)
+    return found

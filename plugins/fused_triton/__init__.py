@@ -1,0 +1,32 @@
+"""Triton kernels for what stands between a model's matrix products: norms, activations, rotary embeddings."""
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+_PACKAGE = "llmfw.plugins.fused_triton"
+
+
+@hookimpl
+def register_module_passes(register: Register) -> None:
+    """Bring three passes, each of which does without the others. The norms come first, as attention may have some."""
+    register(
+        "triton-norm",
+        f"{_PACKAGE}.norms:NormPass",
+        summary="RMS norms, together with the additions before them, in Triton; cuda",
+        needs=("torch", "triton"),
+        rank=30,
+    )
+    register(
+        "triton-swiglu",
+        f"{_PACKAGE}.swiglu:SwigluPass",
+        summary="silu(gate) times up in one Triton kernel; cuda",
+        needs=("torch", "triton"),
+        rank=20,
+    )
+    register(
+        "triton-rope",
+        f"{_PACKAGE}.rotary:RotaryPass",
+        summary="rotary embeddings of queries and keys, with their norms, in one Triton kernel; cuda",
+        needs=("torch", "triton"),
+        rank=10,
+    )

@@ -1,0 +1,190 @@
+"""The kernels. Each reads a row once and writes it once; sums and products are in float32.
+
+They round where transformers' modules round: to the tensors' dtype after each operation that makes a tensor there. So
+what comes out is what transformers' modules give, but for the order in which squares are added and for the last bit of
+exp and rsqrt. Strides are in elements. `ops` launches them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+# A number of rows changes from step to step: to compile anew for one row, or for sixteen, would hold up a step.
+@triton.jit(do_not_specialize=["num_rows"])
+def rms_norm_kernel(
+    hidden,  # [rows, width], rows hidden_stride apart
+    residual,  # [rows, width], dense; read if ADDS
+    weight,  # [width]
+    total,  # [rows, width], dense; hidden + residual, written if ADDS
+    output,  # [rows, width], dense
+    num_rows,
+    width,
+    hidden_stride,
+    eps,
+    ADDS: tl.constexpr,
+    FROM_ONE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Norm of each row, times the weight, or (FROM_ONE) times one more than it, as Gemma has it."""
+    row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < num_rows) & (column < width)
+    dense = row * width + column
+    given = tl.load(hidden + row * hidden_stride + column, mask=inside, other=0.0)
+    x = given.to(tl.float32)
+    if ADDS:
+        summed = (x + tl.load(residual + dense, mask=inside, other=0.0).to(tl.float32)).to(given.dtype)
+        tl.store(total + dense, summed, mask=inside)
+        x = summed.to(tl.float32)
+    mean = tl.sum(x * x, axis=1)[:, None] / width
+    x = x * tl.rsqrt(mean + eps)
+    factor = tl.load(weight + column, mask=column < width, other=0.0).to(tl.float32)
+    if FROM_ONE:
+        x = x * (1.0 + factor)
+    else:
+        x = x.to(given.dtype).to(tl.float32) * factor
+    tl.store(output + dense, x.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def silu_mul_kernel(
+    gate,  # [rows, width], rows gate_stride apart
+    up,  # [rows, width], rows up_stride apart
+    output,  # [rows, width], dense
+    width,
+    gate_stride,
+    up_stride,
+    BLOCK: tl.constexpr,
+):
+    """silu(gate) · up. A program does BLOCK columns of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    given = tl.load(gate + row * gate_stride + column, mask=inside, other=0.0)
+    x = given.to(tl.float32)
+    active = (x / (1.0 + tl.exp(-x))).to(given.dtype).to(tl.float32)
+    factor = tl.load(up + row * up_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(output + row * width + column, (active * factor).to(given.dtype), mask=inside)
+
+
+@triton.jit
+def rotate_heads(
+    x,  # [heads, 2 * HALF] of one token, heads head_stride apart
+    weight,  # [2 * HALF]; read if NORMS
+    output,  # [heads, 2 * HALF], dense
+    cos,  # [2 * HALF] of the token's position
+    sin,
+    first_head,
+    num_heads,
+    head_stride,
+    eps,
+    NORMS: tl.constexpr,
+    FROM_ONE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+):
+    """Rotate BLOCK_HEADS heads of one token, after a norm of each head if NORMS."""
+    head = (first_head + tl.arange(0, BLOCK_HEADS))[:, None]
+    low_column = tl.arange(0, BLOCK_HALF)[None, :]
+    exists = low_column < HALF
+    inside = (head < num_heads) & exists
+    high_column = low_column + HALF
+    given = tl.load(x + head * head_stride + low_column, mask=inside, other=0.0)
+    low = given.to(tl.float32)
+    high = tl.load(x + head * head_stride + high_column, mask=inside, other=0.0).to(tl.float32)
+    if NORMS:
+        squares = tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)
+        scale = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
+        low_factor = tl.load(weight + low_column, mask=exists, other=0.0).to(tl.float32)
+        high_factor = tl.load(weight + high_column, mask=exists, other=0.0).to(tl.float32)
+        low *= scale
+        high *= scale
+        if FROM_ONE:
+            low_factor += 1.0
+            high_factor += 1.0
+        else:
+            low = low.to(given.dtype).to(tl.float32)
+            high = high.to(given.dtype).to(tl.float32)
+        low = (low * low_factor).to(given.dtype).to(tl.float32)
+        high = (high * high_factor).to(given.dtype).to(tl.float32)
+    cos_low = tl.load(cos + low_column, mask=exists, other=0.0).to(tl.float32)
+    cos_high = tl.load(cos + high_column, mask=exists, other=0.0).to(tl.float32)
+    sin_low = tl.load(sin + low_column, mask=exists, other=0.0).to(tl.float32)
+    sin_high = tl.load(sin + high_column, mask=exists, other=0.0).to(tl.float32)
+    low_kept = (low * cos_low).to(given.dtype).to(tl.float32)
+    low_turned = (high * sin_low).to(given.dtype).to(tl.float32)
+    high_kept = (high * cos_high).to(given.dtype).to(tl.float32)
+    high_turned = (low * sin_high).to(given.dtype).to(tl.float32)
+    place = output + head * (2 * HALF)
+    tl.store(place + low_column, (low_kept - low_turned).to(given.dtype), mask=inside)
+    tl.store(place + high_column, (high_kept + high_turned).to(given.dtype), mask=inside)
+
+
+@triton.jit
+def rope_kernel(
+    query,  # [rows, query heads, 2 * HALF]
+    key,  # [rows, key heads, 2 * HALF]
+    query_weight,  # [2 * HALF]; read if NORMS
+    key_weight,
+    query_output,  # as query, dense
+    key_output,  # as key, dense
+    cos,  # [rows, 2 * HALF], rows cos_stride apart
+    sin,
+    num_query_heads,
+    num_key_heads,
+    query_stride,
+    query_head_stride,
+    key_stride,
+    key_head_stride,
+    cos_stride,
+    sin_stride,
+    query_eps,
+    key_eps,
+    NORMS: tl.constexpr,
+    FROM_ONE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+):
+    """Rotate the queries and keys of a token, BLOCK_HEADS heads in a program: first the queries', then the keys'."""
+    row = tl.program_id(0).to(tl.int64)
+    group = tl.program_id(1)
+    num_query_groups = tl.cdiv(num_query_heads, BLOCK_HEADS)
+    if group < num_query_groups:
+        rotate_heads(
+            query + row * query_stride,
+            query_weight,
+            query_output + row * num_query_heads * (2 * HALF),
+            cos + row * cos_stride,
+            sin + row * sin_stride,
+            group * BLOCK_HEADS,
+            num_query_heads,
+            query_head_stride,
+            query_eps,
+            NORMS,
+            FROM_ONE,
+            HALF,
+            BLOCK_HEADS,
+            BLOCK_HALF,
+        )
+    else:
+        rotate_heads(
+            key + row * key_stride,
+            key_weight,
+            key_output + row * num_key_heads * (2 * HALF),
+            cos + row * cos_stride,
+            sin + row * sin_stride,
+            (group - num_query_groups) * BLOCK_HEADS,
+            num_key_heads,
+            key_head_stride,
+            key_eps,
+            NORMS,
+            FROM_ONE,
+            HALF,
+            BLOCK_HEADS,
+            BLOCK_HALF,
+        )

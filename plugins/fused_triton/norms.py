@@ -1,0 +1,198 @@
+"""RMS norms, each together with the addition of the residual before it.
+
+A decoder layer of a known class is replaced by one that has the same parts. Where the old one adds, and somebody takes
+a norm of the sum next, ours has that norm do both: it keeps the normed sum until it is called with that very tensor.
+So the model's own code stays as transformers wrote it, and stays right: a norm that is called with anything else
+computes it anew.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from llmfw.core.module_pass import ModulePass
+
+from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm
+from .recognition import (
+    Recording,
+    adopt,
+    agree,
+    attention_input,
+    is_ordinary,
+    no_kernels,
+    random_input,
+    replace,
+    uses_our_attention,
+)
+
+FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
+"""Whose decoder layers add, norm and add."""
+
+PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+
+
+class NormPass(ModulePass):
+    """Puts `FusedNorm`s and `FusedLayer`s in place."""
+
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        """Return why the kernels cannot run."""
+        return no_kernels(device, dtype)
+
+    @torch.inference_mode()
+    def apply(self, model: nn.Module) -> int:
+        """Replace the norms, then the layers that have such norms."""
+        others = {name: module for name, module in model.named_modules() if not isinstance(module, FusedNorm)}
+        found = {name: read_norm(module) for name, module in others.items() if name}
+        count = replace(model, {name: FusedNorm(norm) for name, norm in found.items() if norm})
+        for decoder in list(model.modules()):
+            count += _replace_layers(decoder)
+        return count
+
+
+class FusedNorm(nn.Module):
+    """The norm of a row, and of a sum.
+
+    Args:
+        norm: weight and eps. The weight is kept, not copied.
+    """
+
+    def __init__(self, norm: HeadNorm) -> None:
+        super().__init__()
+        self.weight = norm.weight
+        self.eps = norm.eps
+        self.from_one = norm.from_one
+        self._total: torch.Tensor | None = None
+        self._normed: torch.Tensor | None = None
+
+    def add(self, residual: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """Return residual + hidden, [..., width], and have the norm of that tensor ready."""
+        total, self._normed = add_rms_norm(hidden, residual, self.weight, self.eps, self.from_one)
+        self._total = total
+        return total
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the norm of [..., width]."""
+        ready, is_ready = self._normed, hidden is self._total
+        self._total = self._normed = None
+        if is_ready and ready is not None:
+            return ready
+        return rms_norm(hidden, self.weight, self.eps, self.from_one)
+
+    def extra_repr(self) -> str:
+        """Return what is shown of it beside its class."""
+        return f"{len(self.weight)}, eps={self.eps}, from_one={self.from_one}"
+
+
+class FusedLayer(nn.Module):
+    """A decoder layer: residual + attention, then residual + feed-forward, with norms before each.
+
+    Args:
+        layer: of which it takes the parts; both norms are `FusedNorm`s.
+    """
+
+    self_attn: nn.Module
+    mlp: nn.Module
+    input_layernorm: FusedNorm
+    post_attention_layernorm: FusedNorm
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        adopt(self, layer)
+        # Not a child: the norm belongs to the next layer, or to the model, and has its weight's name there.
+        self._following: tuple[FusedNorm, ...] = ()
+
+    def set_following(self, norm: FusedNorm) -> None:
+        """Name the norm that what this layer returns goes to."""
+        self._following = (norm,)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: object = None,
+        use_cache: bool | None = False,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """Return the next layer's input, [..., width]. The arguments are those of transformers' layers."""
+        attended, _ = self.self_attn(
+            hidden_states=self.input_layernorm(hidden_states),
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            position_embeddings=position_embeddings,
+            **kwargs,
+        )
+        residual = self.post_attention_layernorm.add(hidden_states, attended)
+        fed = self.mlp(self.post_attention_layernorm(residual))
+        for norm in self._following:
+            return norm.add(residual, fed)
+        return residual + fed
+
+
+def read_norm(module: nn.Module) -> HeadNorm | None:
+    """Return what an RMS norm consists of, None for any other module.
+
+    The class's name says which modules to look at; what they are is found out by running them beside the kernel, with
+    rows that are so small that eps counts, ordinary and large.
+    """
+    if isinstance(module, FusedNorm):
+        return HeadNorm(module.weight, module.eps, module.from_one)
+    if not is_ordinary(module, "RMSNorm") or set(module._parameters) != {"weight"}:
+        return None
+    weight = module.weight
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not isinstance(weight, nn.Parameter) or weight.dim() != 1 or len(weight) > MAX_WIDTH:
+        return None
+    if not isinstance(eps, float) or eps <= 0 or module._modules or module._buffers:
+        return None
+    rows = torch.cat([random_input(1, len(weight), like=weight, scale=scale) for scale in (eps**0.5, 1, 30)])
+    expected = module(rows)
+    for from_one in (False, True):
+        if all(map(agree, expected, rms_norm(rows, weight, eps, from_one))):
+            return HeadNorm(weight, eps, from_one)
+    return None
+
+
+def _replace_layers(decoder: nn.Module) -> int:
+    """Replace the layers of a model that can be; return how many."""
+    wanted = {f"{family}Model": f"{family}DecoderLayer" for family in FAMILIES}.get(type(decoder).__name__)
+    if wanted is None or not is_ordinary(decoder, "Model"):
+        return 0
+    layers = decoder.layers
+    assert isinstance(layers, nn.ModuleList)
+    count = 0
+    for i, layer in enumerate(layers):
+        if type(layer).__name__ == wanted and _can_replace(layer):
+            layers[i] = FusedLayer(layer)
+            count += 1
+    following = [*(getattr(layer, "input_layernorm", None) for layer in layers[1:]), decoder.norm]
+    for layer, norm in zip(layers, following, strict=True):
+        if isinstance(layer, FusedLayer) and isinstance(norm, FusedNorm):
+            layer.set_following(norm)
+    return count
+
+
+def _can_replace(layer: nn.Module) -> bool:
+    if not is_ordinary(layer, "DecoderLayer") or set(layer._modules) != PARTS or layer._parameters:
+        return False
+    first, second, attention = map(
+        layer.get_submodule, ("input_layernorm", "post_attention_layernorm", "self_attn")
+    )
+    head_dim = getattr(attention, "head_dim", None)
+    if not isinstance(first, FusedNorm) or not isinstance(second, FusedNorm) or not isinstance(head_dim, int):
+        return False
+    if not uses_our_attention(attention):
+        return False
+    given = attention_input(len(first.weight), head_dim, first.weight) | {
+        "position_ids": None,
+        "use_cache": False,
+    }
+    theirs, ours = Recording(), Recording()
+    expected = layer(**given, llmfw_step=theirs)
+    result = FusedLayer(layer)(**given, llmfw_step=ours)
+    return agree(expected, result) and set(ours.keywords) == set(theirs.keywords)

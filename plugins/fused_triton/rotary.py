@@ -1,0 +1,126 @@
+"""Attention modules: the rotary embedding of queries and keys in one kernel, with the norms that Qwen3 has before it.
+
+What comes before (the projections) and after (our attention interface, the output projection) is called as transformers
+calls it. What a module of transformers hands to attention beside its tensors, such as a window, is noted when it is
+looked at, and handed on as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmfw.core.engine.hf_attention import attend
+from llmfw.core.module_pass import ModulePass
+
+from .norms import read_norm
+from .ops import HeadNorm, rotate
+from .recognition import (
+    Recording,
+    adopt,
+    agree,
+    attention_input,
+    is_ordinary,
+    no_kernels,
+    replace,
+    uses_our_attention,
+)
+
+FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
+PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj"}
+NORMS = {"q_norm", "k_norm"}
+
+
+class RotaryPass(ModulePass):
+    """Puts `FusedAttention`s in place of the attention modules of known models."""
+
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        """Return why the kernels cannot run."""
+        return no_kernels(device, dtype)
+
+    @torch.inference_mode()
+    def apply(self, model: nn.Module) -> int:
+        """Replace the modules that can be."""
+        found = {name: _replacement(module) for name, module in model.named_modules() if name}
+        return replace(model, {name: new for name, new in found.items() if new is not None})
+
+
+class FusedAttention(nn.Module):
+    """Projections, rotary embedding, attention, output projection.
+
+    Args:
+        attention: of which it takes the parts.
+        keywords: what it hands to attention beside tensors and what it is called with.
+    """
+
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    o_proj: nn.Module
+    head_dim: int
+    layer_idx: int
+
+    def __init__(self, attention: nn.Module, keywords: dict[str, Any]) -> None:
+        super().__init__()
+        adopt(self, attention)
+        self._keywords = keywords
+        self._norms = _read_norms(attention)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Return [..., width] for [..., width], and no attention weights. The arguments are transformers'."""
+        shape = hidden_states.shape[:-1]
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        query, key, value = (
+            project(hidden_states).unflatten(-1, (-1, self.head_dim)) for project in projections
+        )
+        query, key = rotate(query, key, *position_embeddings, norms=self._norms)
+        query, key, value = (states.transpose(1, 2) for states in (query, key, value))
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        output, weights = attend(self, query, key, value, attention_mask, **self._keywords, **kwargs)
+        return self.o_proj(output.reshape(*shape, -1)), weights
+
+
+def _replacement(attention: nn.Module) -> FusedAttention | None:
+    """Return what can stand in place of a module, None if it is to stay."""
+    known = {f"{family}Attention" for family in FAMILIES}
+    if type(attention).__name__ not in known or not is_ordinary(attention, "Attention"):
+        return None
+    parts = set(attention._modules)
+    if parts not in (PROJECTIONS, PROJECTIONS | NORMS) or not uses_our_attention(attention):
+        return None
+    if parts >= NORMS and _read_norms(attention) is None:
+        return None
+    width, weight = getattr(attention.q_proj, "in_features", None), getattr(attention.o_proj, "weight", None)
+    head_dim = getattr(attention, "head_dim", 1)
+    if not isinstance(width, int) or not isinstance(weight, torch.Tensor) or head_dim % 2:
+        return None
+    given = attention_input(width, head_dim, weight)
+    theirs, ours = Recording(), Recording()
+    expected, _ = attention(**given, llmfw_step=theirs)
+    if theirs.given is None or any(isinstance(kept, torch.Tensor) for kept in theirs.keywords.values()):
+        return None
+    fused = FusedAttention(attention, theirs.keywords)
+    result, _ = fused(**given, llmfw_step=ours)
+    assert ours.given is not None
+    same = agree(expected, result) and all(map(agree, theirs.given, ours.given))
+    return fused if same else None
+
+
+def _read_norms(attention: nn.Module) -> tuple[HeadNorm, HeadNorm] | None:
+    if not set(attention._modules) >= NORMS:
+        return None
+    query, key = (read_norm(attention.get_submodule(name)) for name in ("q_norm", "k_norm"))
+    if query is None or key is None or query.from_one != key.from_one:
+        return None
+    return (query, key) if len(query.weight) == len(key.weight) == attention.head_dim else None

@@ -1,0 +1,107 @@
+"""Which passes are applied, and that one which changes what the model says is found when it is loaded."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.models import LoadedModel, load_model
+from llmfw.core.errors import ConfigError, PartError, UnknownPartError
+from llmfw.core.module_pass import ModulePass
+from llmfw.core.registry import Entry, Registry
+
+from .tiny_models import save_random_model
+
+applied: list[str] = []
+
+
+class Marks(ModulePass):
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        return None
+
+    def apply(self, model: nn.Module) -> int:
+        applied.append(type(self).__name__)
+        return 1
+
+
+class Idle(Marks):
+    def apply(self, model: nn.Module) -> int:
+        super().apply(model)
+        return 0
+
+
+class OnlyHalf(Marks):
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        return None if dtype == torch.float16 else f"it is for float16, not for {dtype}"
+
+
+class Breaks(Marks):
+    def apply(self, model: nn.Module) -> int:
+        torch.nn.init.ones_(model.get_submodule("model.layers.0.mlp.down_proj").weight)
+        return 1
+
+
+class Raises(Marks):
+    def apply(self, model: nn.Module) -> int:
+        raise ZeroDivisionError("oh")
+
+
+def entry(kind: type[ModulePass], rank: int = 0, needs: tuple[str, ...] = ()) -> Entry:
+    path = f"{kind.__module__}:{kind.__name__}"
+    return Entry("module_pass", kind.__name__, path, "p", "d", "1", needs=needs, rank=rank)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_model(tmp_path_factory.mktemp("llama"), "LlamaConfig", {"num_hidden_layers": 2})
+
+
+def load(folder: Path, names: str, *entries: Entry) -> LoadedModel:
+    applied.clear()
+    config = EngineConfig(model=str(folder), dtype="float32", module_passes=names)
+    return load_model(config, torch.device("cpu"), Registry(entries))
+
+
+def test_auto_applies_all_that_can_work_by_rank_and_says_why_the_others_are_passed_over(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lacking = Entry("module_pass", "lacking", "no.where:At", "p", "d", "1", needs=("no_such_module",))
+    model = load(llama, "auto", entry(Marks, 1), entry(Idle, 5), entry(OnlyHalf), lacking)
+    assert applied == ["Idle", "Marks"]
+    assert model.module_passes == ("Marks",)
+    assert "lacking is passed over: it needs no_such_module" in caplog.text
+    assert "OnlyHalf is passed over: it is for float16" in caplog.text
+    assert "Marks: modules=1, logits moved by 0.0e+00" in caplog.text
+
+
+def test_those_that_are_named_are_applied_by_rank_and_no_others(llama: Path) -> None:
+    entries = (entry(Marks, 1), entry(Idle, 5), entry(Raises))
+    load(llama, "Marks, Idle", *entries)
+    assert applied == ["Idle", "Marks"]
+    assert load(llama, "none", *entries).module_passes == ()
+    assert applied == []
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "said"),
+    [
+        ("OnlyHalf", PartError, "OnlyHalf.* cannot be applied: it is for float16"),
+        ("Breaks", PartError, "after .*Breaks.* the model says something else .*--module-passes"),
+        ("Raises", PartError, "Raises.* failed: ZeroDivisionError: oh; .*--module-passes"),
+        ("Marks,Marks", ConfigError, "'Marks' is named twice"),
+        ("Mark", UnknownPartError, "unknown module pass 'Mark'.*Did you mean 'Marks'"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_by_name(
+    llama: Path, names: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        load(llama, names, *(entry(kind) for kind in (OnlyHalf, Breaks, Raises, Marks)))

@@ -1,0 +1,65 @@
+"""The kernels are right, and compile for GPUs. Triton is imported in processes of their own, with and without its interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+MAX_SHARED = 99 * 1024
+"""Bytes that a program may have on any GPU since sm_80."""
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+
+
+FILES = pytest.mark.parametrize("name", ["kernels_and_torch.py", "models_with_passes.py"])
+
+
+@pytest.mark.slow
+@FILES
+def test_under_the_interpreter_all_is_as_torch_has_it(name: str) -> None:
+    run_tests(name, {"TRITON_INTERPRET": "1"})
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@FILES
+def test_on_a_gpu_all_is_as_torch_has_it(name: str) -> None:
+    run_tests(name, {"TRITON_INTERPRET": "0"})
+
+
+def run_tests(name: str, changes: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / name)]
+    done = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(HERE / "compile_kernels.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    usages = json.loads(done.stdout)
+    assert len(usages) == 20
+    for name, usage in usages.items():
+        assert usage["STACK"] == usage["LOCAL"] == 0, (name, usage)
+        assert usage["REG"] <= 128, (name, usage)
+        assert usage["shared"] <= MAX_SHARED, (name, usage)
+
+
+def test_the_passes_are_for_cuda() -> None:
+    from llmfw.plugins.fused_triton.norms import NormPass
+
+    if os.environ.get("TRITON_INTERPRET", "0") == "0":
+        assert NormPass.unsupported("cpu", torch.bfloat16) == "its kernels run on cuda"
+    assert NormPass.unsupported("cuda:0", torch.float32) is None
