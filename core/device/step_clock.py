@@ -30,7 +30,7 @@ class StepTime:
 
 
 class StepClock:
-    """Measures the steps of an engine that was told to be watched by it (see `Engine.watch`).
+    """Measures the steps of an engine that was built with it (see `Engine.build`).
 
     Args:
         device: where the steps run.

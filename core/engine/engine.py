@@ -121,12 +121,14 @@ class Engine:
         registry: Registry,
         trace: DecisionTrace | None = None,
         make_graph: MakeGraph | None = None,
+        clock: StepClock | None = None,
     ) -> Engine:
         """Load the model and build the parts that the config names.
 
         Args:
             trace: is told of the scheduler's decisions.
             make_graph: makes what captures a step; None: by the device.
+            clock: measures all steps.
 
         Raises:
             ConfigError: something cannot be found, loaded or served; the message says what and why.
@@ -156,7 +158,7 @@ class Engine:
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
         overlap = device.type == "cuda" if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
-        attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph)
+        attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph, clock)
         return cls(
             _describe(config, model, capacity, device, attention),
             scheduler,
@@ -216,10 +218,6 @@ class Engine:
         elif (grammar := self._grammars.get(request)) is not None:
             self._start(request, grammar)
         self._reception.enter(request)
-
-    def watch(self, clock: StepClock | None) -> None:
-        """Have a clock measure the steps from now on, on the device; None: no longer."""
-        self._runner.watch(clock)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event; its pages are free at once. An unknown id is fine."""

@@ -101,6 +101,7 @@ class ModelRunner:
         page_table: the scheduler's. Read at each launch.
         staging: brings numbers to the device.
         device: where all of it is.
+        clock: measures the steps.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ModelRunner:
         page_table: PageTable,
         staging: Staging,
         device: torch.device,
+        clock: StepClock | None = None,
     ) -> None:
         self._model = model
         self._backend = backend
@@ -124,10 +126,6 @@ class ModelRunner:
         # look into `position_ids` for packed sequences, and so wait for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
-        self._clock: StepClock | None = None
-
-    def watch(self, clock: StepClock | None) -> None:
-        """Have the steps from now on measured, or no longer."""
         self._clock = clock
 
     def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:

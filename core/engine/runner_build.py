@@ -11,6 +11,7 @@ from ..config import EngineConfig
 from ..device.graphs import Graph, cuda_graphs
 from ..device.page_table import PageTable
 from ..device.staging import Staging
+from ..device.step_clock import StepClock
 from ..registry import Registry
 from ..scheduling.sequence_pages import SequencePages
 from .attention_choice import choose_attention
@@ -35,6 +36,7 @@ def build_runner(
     pages: SequencePages,
     device: torch.device,
     make_graph: MakeGraph | None = None,
+    clock: StepClock | None = None,
 ) -> tuple[str, ModelRunner]:
     """Allocate, build, and capture what is to be captured; return the attention backend's name and the runner.
 
@@ -42,6 +44,7 @@ def build_runner(
         capacity: what fits.
         pages: the scheduler's.
         make_graph: makes what captures a step; None: CUDA graphs where there is CUDA, else nothing.
+        clock: measures all steps.
 
     Raises:
         PartError: no attention backend can serve the model.
@@ -68,7 +71,7 @@ def build_runner(
         is_shared=is_shared,
     )
     sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
-    runner = ModelRunner(model, backend, sampler, page_table, staging, device)
+    runner = ModelRunner(model, backend, sampler, page_table, staging, device, clock)
     if make_graph is not None and capacity.max_graph_size:
         reason = backend.graph_unsupported()
         if reason is None:
