@@ -159,7 +159,8 @@ class SchedulePolicy(ABC):
         Here: those with the fewest output tokens, and of these the longest prompt. The least work is lost for the most
         room. The last one stays in any case.
         """
-        return np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
+        places: Places = np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
+        return places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
         """Return which running requests may be retracted to admit the first of the order now, first to go first.
@@ -179,7 +180,8 @@ def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
         size = int(digits.max()) - low + 1
         span *= size
         if span >= 2**63:
-            return np.lexsort(keys[::-1])
+            places: Places = np.lexsort(keys[::-1])
+            return places
         packed *= size
         packed += digits - low
     return packed.argsort()

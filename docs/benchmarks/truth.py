@@ -53,7 +53,7 @@ IDS = range(300, 4000)  # ordinary tokens of the demo model
 LOADS = {"half full": 0.5, "overloaded": 3.0}
 """Arrivals a second, as a share of what the server does in a second when all come at once."""
 MOST_STEAL = 0.05
-MOST_RUNS = 3
+MOST_RUNS = 2
 
 
 @dataclass
