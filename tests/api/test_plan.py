@@ -21,10 +21,13 @@ from llmfw.core.engine.kv_storage import bytes_per_token
 from llmfw.core.engine.memory_plan import CONTEXT_BYTES
 from llmfw.core.engine.models import load_model
 from llmfw.core.errors import ModelError
+from llmfw.core.registry import Registry
 
 from ..core.engine.tiny_models import REFUSED, SERVABLE, save_random_model
 from ..docs.gpu_script import gpu_script
 
+CPU = torch.device("cpu")
+NO_PARTS = Registry([])
 LLAMA_8B_WEIGHTS = 8_030_261_248
 
 
@@ -69,7 +72,7 @@ def test_the_numbers_are_those_of_the_engine(family, tmp_path):
     if family == "gpt-neox":
         changes = changes | {"num_key_value_heads": None}  # which it does not know, and no config of it has
     folder = save_random_model(tmp_path, config_class, changes)
-    model = load_model(EngineConfig(model=str(folder), dtype="float32"), torch.device("cpu"))
+    model = load_model(EngineConfig(model=str(folder), dtype="float32"), CPU, NO_PARTS)
     numbers = read_numbers(folder)
     assert 4 * numbers.kv_elements == bytes_per_token(model.layers, torch.float32)
     assert weight_bytes(numbers, "float32") == (model.num_bytes, "weight files")
@@ -85,7 +88,7 @@ def test_as_many_tokens_fit_as_the_engine_makes_room_for_on_such_a_gpu(monkeypat
     total = 2 << 30
     plan = found("demo", "--device", "mine=2", "--dtype", "float32")
     folder = plan["model"]["folder"]
-    model = load_model(EngineConfig(model=folder, dtype="float32"), torch.device("cpu"))
+    model = load_model(EngineConfig(model=folder, dtype="float32"), CPU, NO_PARTS)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(capacity, "total_memory", lambda device: total)
     free = total - model.num_bytes - CONTEXT_BYTES
