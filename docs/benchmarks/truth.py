@@ -5,8 +5,10 @@
 For each policy and load: starts `llmfw serve demo` with `--record-requests`, sends requests that arrive at random times
 whether others have been answered or not (Poisson), and replays what was recorded. Prints predicted and real throughput
 and time to first token, and their ratios. The demo model is measured (`--fit`) before and after each load, and a
-prediction is the mean of what the two profiles say: a shared machine is not as fast in one minute as in the next. What
-others took of it during the run (steal) is told; a run of which they took too much is made again.
+prediction is the mean of what the two profiles say: a shared machine is not as fast in one minute as in the next. Of
+the time that the host gave to others (steal) the guest knows how much it was: a profile is brought to the steal of the
+run that it is to predict. Each pair is run several times, and its figures are those of the run in the middle, of each
+figure on its own; the ratios of all runs are told.
 
 Engine and profile have one thread, so that the API and the client have the other core of a small machine: what they
 take from the engine's cores is not simulated. What HTTP and the tokenizer add to a request is measured before, by
@@ -52,30 +54,46 @@ FAMILIES = 12
 IDS = range(300, 4000)  # ordinary tokens of the demo model
 LOADS = {"half full": 0.5, "overloaded": 3.0}
 """Arrivals a second, as a share of what the server does in a second when all come at once."""
-MOST_STEAL = 0.05
-MOST_RUNS = 2
+FIT_ROUNDS = "1"
+
+
+@dataclass
+class Run:
+    """What was predicted and what was real, of one run.
+
+    Attributes:
+        output_tok_s, ttft_p50_ms: predicted and real.
+        steal: share of the machine's time that others took while it was real.
+    """
+
+    output_tok_s: tuple[float, float]
+    ttft_p50_ms: tuple[float, float]
+    steal: float
 
 
 @dataclass
 class Pair:
-    """What was predicted and what was real, of one policy and load.
+    """The runs of one policy and load.
 
     Attributes:
         rate: arrivals a second.
-        output_tok_s, ttft_p50_ms: predicted and real.
-        steal: share of the machine's time that others took while it was real.
     """
 
     policy: str
     load: str
     rate: float
-    output_tok_s: tuple[float, float]
-    ttft_p50_ms: tuple[float, float]
-    steal: float
+    runs: list[Run]
 
-    def ratios(self) -> tuple[float, float]:
-        """Return predicted / real, of both figures."""
-        return self.output_tok_s[0] / self.output_tok_s[1], self.ttft_p50_ms[0] / self.ttft_p50_ms[1]
+    def ratios(self) -> tuple[list[float], list[float]]:
+        """Return predicted / real of each run, in ascending order: of throughput, and of time to first token."""
+        return (
+            sorted(run.output_tok_s[0] / run.output_tok_s[1] for run in self.runs),
+            sorted(run.ttft_p50_ms[0] / run.ttft_p50_ms[1] for run in self.runs),
+        )
+
+    def off(self) -> float:
+        """Return by which share the worse of the two figures is off, in the run in the middle."""
+        return max(abs(statistics.median(ratios) - 1) for ratios in self.ratios())
 
 
 @dataclass
@@ -95,8 +113,9 @@ def main() -> None:
         fits = Fits(Path(name))
         pairs = [pair for policy in options.policies for pair in measure(policy, fits, Path(name), options)]
     if options.out:
+        pairs = [*kept(options.out, options.policies), *pairs]
         options.out.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
-    worst = max(abs(ratio - 1) for pair in pairs for ratio in pair.ratios())
+    worst = max(pair.off() for pair in pairs)
     text = f"{table(pairs)}\n\nFarthest off: {worst:.0%}."
     print(text)
     if options.page:
@@ -104,19 +123,32 @@ def main() -> None:
     sys.exit(worst > options.within)
 
 
+def kept(path: Path, policies: list[str]) -> list[Pair]:
+    """Return the pairs that a file has of policies other than these."""
+    pairs = msgspec.json.decode(path.read_bytes(), type=list[Pair]) if path.exists() else []
+    return [pair for pair in pairs if pair.policy not in policies]
+
+
 def table(pairs: list[Pair]) -> str:
     """Return the pairs as Markdown."""
     lines = [
-        "| policy | load | output tok/s, predicted / real | TTFT p50 ms, predicted / real | ratios | steal |",
-        "|---|---|---|---|---|---|",
+        "| policy | load | real output tok/s | predicted / real | real TTFT p50, ms | predicted / real | steal |",
+        "|---|---|---|---|---|---|---|",
     ]
     for pair in pairs:
-        (rate, real_rate), (wait, real_wait) = pair.output_tok_s, pair.ttft_p50_ms
+        real_rate = statistics.median(run.output_tok_s[1] for run in pair.runs)
+        real_wait = statistics.median(run.ttft_p50_ms[1] for run in pair.runs)
+        rates, waits = pair.ratios()
         lines.append(
-            f"| {pair.policy} | {pair.load}, {pair.rate:.1f} requests/s | {rate:.1f} / {real_rate:.1f} | "
-            f"{wait:.1f} / {real_wait:.1f} | {pair.ratios()[0]:.2f}, {pair.ratios()[1]:.2f} | {pair.steal:.1%} |"
+            f"| {pair.policy} | {pair.load}, {pair.rate:.1f} requests/s | {real_rate:.1f} | {with_spread(rates)} | "
+            f"{real_wait:.1f} | {with_spread(waits)} | {max(run.steal for run in pair.runs):.1%} |"
         )
     return "\n".join(lines)
+
+
+def with_spread(ratios: list[float]) -> str:
+    """Return the median, and from where to where they go."""
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -126,15 +158,16 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--policies", nargs="+", default=["fcfs", "lpm", "priority"])
     parser.add_argument("--requests", type=int, default=240, help="of each load")
+    parser.add_argument("--runs", type=int, default=5, help="of each policy and load")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--within", type=float, default=0.15)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="results; what it has of other policies stays")
     parser.add_argument("--page", type=Path, help="page between whose markers the table is written")
     return parser.parse_args()
 
 
 class Fits:
-    """Profiles of the demo model on one thread, one after the other.
+    """Profiles of the demo model on one thread, one after the other, as they would be if nobody else had the machine.
 
     Args:
         folder: for files.
@@ -149,10 +182,23 @@ class Fits:
 
     def new(self) -> Profile:
         """Measure one more."""
-        command = [sys.executable, "-m", "llmfw.api", "simulate", "--fit", "demo", "--save", str(self._path)]
-        subprocess.run(command, check=True)
-        self.last = load_profile(self._path)
+        command = [sys.executable, "-m", "llmfw.api", "simulate", "--fit", "demo", "--fit-rounds", FIT_ROUNDS]
+        begun = cpu_ticks()
+        subprocess.run([*command, "--save", str(self._path)], check=True)
+        self.last = slowed(load_profile(self._path), 1 - stolen_since(begun))
         return self.last
+
+
+def slowed(profile: Profile, factor: float) -> Profile:
+    """Return a profile of which each step takes so many times as long."""
+    return msgspec.structs.replace(
+        profile,
+        host=factor * profile.host,
+        points=[(tokens, factor * seconds) for tokens, seconds in profile.points],
+        per_sequence=factor * profile.per_sequence,
+        per_context=factor * profile.per_context,
+        per_pair=factor * profile.per_pair,
+    )
 
 
 def prompts(seed: int, count: int) -> list[Prompt]:
@@ -175,25 +221,44 @@ def measure(policy: str, fits: Fits, folder: Path, options: argparse.Namespace) 
     added, capacity = calibrated(policy, fits, folder, drawn)
     pairs = []
     for load, share in LOADS.items():
-        runs: list[Pair] = []
-        while not runs or (runs[-1].steal > MOST_STEAL and len(runs) < MOST_RUNS):
-            before = fits.last
-            with serving(policy, folder / f"{policy}-{share}-{len(runs)}.jsonl") as server:
-                begun = cpu_ticks()
-                replies = asyncio.run(server.send(drawn, share * capacity, options.seed))
-                steal = stolen_since(begun)
-                recorded = server.recorded(len(drawn))
-            profiles = [msgspec.structs.replace(each, per_request=added) for each in (before, fits.new())]
-            predicted = [simulated(policy, each, recorded) for each in profiles]
-            wall = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
-            output = sum(reply.output_tokens or 0 for reply in replies)
-            first = statistics.median(reply.times[0] - reply.started for reply in replies)
-            tok_s = statistics.fmean(each["output_tok_s"] for each in predicted), output / wall
-            ttft = statistics.fmean(each["ttft_p50_ms"] for each in predicted), 1e3 * first
-            runs.append(Pair(policy, load, share * capacity, tok_s, ttft, steal))
-            print(runs[-1], file=sys.stderr, flush=True)
-        pairs.append(min(runs, key=lambda run: run.steal))
+        pair = Pair(policy, load, share * capacity, [])
+        for number in range(options.runs):
+            record = folder / f"{policy}-{share}-{number}.jsonl"
+            pair.runs.append(measured(policy, drawn, pair.rate, options.seed + number, record, added, fits))
+            print(policy, load, pair.runs[-1], file=sys.stderr, flush=True)
+        pairs.append(pair)
     return pairs
+
+
+def measured(
+    policy: str, drawn: list[Prompt], rate: float, seed: int, record: Path, added: float, fits: Fits
+) -> Run:
+    """Run one load on a server of its own, and replay it with the profiles of before and after.
+
+    Args:
+        rate: arrivals a second.
+        record: where the server records the requests.
+        added: seconds that HTTP adds to a request.
+    """
+    before = fits.last
+    with serving(policy, record) as server:
+        begun = cpu_ticks()
+        replies = asyncio.run(server.send(drawn, rate, seed))
+        steal = stolen_since(begun)
+        recorded = server.recorded(len(drawn))
+    profiles = [
+        msgspec.structs.replace(slowed(each, 1 / (1 - steal)), per_request=added)
+        for each in (before, fits.new())
+    ]
+    predicted = [simulated(policy, each, recorded) for each in profiles]
+    wall = max(reply.ended for reply in replies) - min(reply.started for reply in replies)
+    output = sum(reply.output_tokens or 0 for reply in replies)
+    first = statistics.median(reply.times[0] - reply.started for reply in replies)
+    return Run(
+        output_tok_s=(statistics.fmean(each["output_tok_s"] for each in predicted), output / wall),
+        ttft_p50_ms=(statistics.fmean(each["ttft_p50_ms"] for each in predicted), 1e3 * first),
+        steal=steal,
+    )
 
 
 def cpu_ticks() -> list[int]:

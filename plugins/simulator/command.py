@@ -121,7 +121,14 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="FILE", help="Where --fit writes the profile."
 )
-def simulate(trace: Path | None, fit: str | None, save: Path | None, **values: Any) -> None:
+@click.option(
+    "--fit-rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How often --fit measures each kind of step: fewer are sooner done, more are surer.",
+)
+def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds: int, **values: Any) -> None:
     """Replay TRACE in virtual time: the real scheduler, prefix cache and policy, and a cost model for a model.
 
     TRACE has one JSON object a line, in Mooncake's format or as `llmfw serve --record-requests` writes it. Prints
@@ -133,7 +140,7 @@ def simulate(trace: Path | None, fit: str | None, save: Path | None, **values: A
         _check_alone(click.get_current_context())
         from . import session
 
-        session.fit(fit, save)
+        session.fit(fit, save, fit_rounds)
     elif trace is not None:
         from . import session
 
@@ -146,7 +153,7 @@ def _check_alone(ctx: click.Context) -> None:
     """Raise UsageError for what means nothing beside `--fit`."""
     for param in ctx.command.params:
         given = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
-        if given and param.name not in ("fit", "save"):
+        if given and param.name not in ("fit", "save", "fit_rounds"):
             raise click.UsageError(
                 f"--fit takes no {param.opts[0]}: it measures, and replays nothing; use --profile FILE afterwards"
             )

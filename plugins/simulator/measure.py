@@ -23,7 +23,6 @@ from llmfw.core.scheduling.trace import QuietTrace
 from .fit import Step, fit_profile
 from .profile import Profile
 
-ROUNDS = 3
 OUTPUT = 12  # tokens of each request
 LONG_S = 0.5  # a prompt that takes so long is the longest one; all prompts of a load together are at most
 LOAD = 4  # times as long
@@ -39,11 +38,12 @@ class Plans(QuietTrace):
         self.last = plan
 
 
-def measure_model(model: str, tell: Callable[[str], None]) -> Profile:
+def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profile:
     """Return the profile of a model on this machine, with the settings that `llmfw serve MODEL` has.
 
     Args:
         tell: is given lines about progress.
+        rounds: how often each load is run.
 
     Raises:
         ConfigError: the model cannot be found or loaded, or it does not generate.
@@ -60,10 +60,10 @@ def measure_model(model: str, tell: Callable[[str], None]) -> Profile:
     longest = _longest(engine, plans, rng)
     steps: list[Step] = []
     tell(f"prompts of up to {longest} tokens")
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for prompts in _loads(engine, longest, rng):
             steps.extend(_run(engine, plans, rng, prompts))
-        tell(f"round {number + 1} of {ROUNDS}: {len(steps)} steps")
+        tell(f"round {number + 1} of {rounds}: {len(steps)} steps")
     if len(steps) < 100:
         raise ConfigError(f"model {model!r} ran {len(steps)} steps only: too few to fit anything")
     profile, error = fit_profile(

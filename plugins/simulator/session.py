@@ -114,8 +114,8 @@ def choose_profile(name: str) -> Profile:
     return load_profile(Path(name)) if name not in NAMED and Path(name).exists() else named_profile(name)
 
 
-def fit(model: str, save: Path) -> None:
-    """Measure a model on this machine and write its profile.
+def fit(model: str, save: Path, rounds: int) -> None:
+    """Measure a model on this machine, each kind of step `rounds` times, and write its profile.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -123,7 +123,7 @@ def fit(model: str, save: Path) -> None:
     """
     from .measure import measure_model  # brings torch
 
-    save_profile(measure_model(model, lambda line: click.echo(line, err=True)), save)
+    save_profile(measure_model(model, lambda line: click.echo(line, err=True), rounds), save)
 
 
 def _print(results: Sequence[Figures], trace: Sequence[TraceRequest], bound: Figures) -> None:

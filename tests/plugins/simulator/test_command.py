@@ -175,9 +175,8 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_replayed(sim
 def test_a_model_is_measured_and_its_profile_can_be_used(simulate, trace, tmp_path, monkeypatch):
     from llmfw.plugins.simulator import measure
 
-    monkeypatch.setattr(measure, "ROUNDS", 1)
     monkeypatch.setattr(measure, "LONG_S", 0.01)
-    shown = simulate("--fit", "demo", "--save", tmp_path / "demo.json")
+    shown = simulate("--fit", "demo", "--fit-rounds", "1", "--save", tmp_path / "demo.json")
     assert shown.exit_code == 0, shown.output
     profile = load_profile(tmp_path / "demo.json")
     assert profile.name == "demo"
