@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # A server's doors and cupboards. What shapes answers (templates, parsers, defaults) is the same for both.
 _SERVERS_OWN = (
+    "show_config",
     "host",
     "port",
     "api_key",
