@@ -12,7 +12,6 @@ This module knows nothing of what parts do; it imports declaring modules only, n
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -29,6 +28,7 @@ from .registry import BrokenPlugin, Entry, Registry
 
 GROUP = "llmfw"
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ABOUT = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -154,6 +154,8 @@ class _Loader:
         known = [name for name in vars(HookSpecs) if name.startswith("register_")]
         for caller in self._manager.get_hookcallers(module) or []:
             if not caller.has_spec():
+                import difflib  # only for errors
+
                 nearest = difflib.get_close_matches(caller.name, known, n=1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
                 raise PluginError(f"there is no hook {caller.name!r}{hint}")
@@ -227,7 +229,12 @@ def _check_path(path: str) -> None:
 def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
     """Return name and version of the distribution that brings an entry point."""
     distribution = entry_point.dist
-    return (distribution.name, distribution.version) if distribution else ("unknown package", "")
+    if distribution is None:
+        return "unknown package", ""
+    # The text itself: importlib.metadata would parse it as a mail, once for each, which takes longer than all the rest.
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    head = dict(reversed(_ABOUT.findall(text.partition("\n\n")[0])))
+    return head.get("Name", "unknown package"), head.get("Version", "")
 
 
 def _reason(error: BaseException) -> str:
