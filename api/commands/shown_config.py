@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,14 @@ from .part_options import OPTIONS, PartOption
 from .setting import SettingOption
 
 _SECRET = ("api_key", "admin_api_key")
+_PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
+"""In a URL."""
 _COMMAND_LINE = "command line"
 
 
 def shown_config(ctx: click.Context, model: str) -> str:
-    """Return the settings of a command line whose options are processed, in TOML. Keys are not shown.
+    """Return the settings of a command line whose options are processed, in TOML. Neither API keys are shown nor
+    options with a password in a URL.
 
     Args:
         model: whose name was found out already.
@@ -40,7 +44,9 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
     for kind, options in found.items():
         yield f"\n[options.{kind}]"
         for each in options:
-            yield _line(each.key.partition(".")[2], each.value, each.source or _COMMAND_LINE)
+            name, source = each.key.partition(".")[2], each.source or _COMMAND_LINE
+            is_secret = _PASSWORD.search(str(each.value)) is not None
+            yield f"# {name}: not shown  # {source}" if is_secret else _line(name, each.value, source)
 
 
 def _setting(option: SettingOption, ctx: click.Context) -> str:

@@ -191,10 +191,19 @@ def test_the_shown_settings_are_a_file_that_sets_the_same(write, monkeypatch):
     assert tomllib.loads(again) == tomllib.loads(shown)
 
 
-def test_keys_are_not_shown():
-    shown = serve("--api-key", "very-secret", "--admin-api-key", "more-secret", "--show-config").stdout
+def test_keys_and_passwords_are_not_shown():
+    line = (
+        "--api-key",
+        "very-secret",
+        "--admin-api-key",
+        "more-secret",
+        "-o",
+        "policy.url=a://me:secret@host",
+    )
+    shown = serve(*line, "--show-config").stdout
     assert "secret" not in shown
     assert "# api-key: not shown  # command line" in shown
+    assert "# url: not shown  # command line" in shown
 
 
 def test_an_error_of_a_part_says_where_its_option_was_set(write):

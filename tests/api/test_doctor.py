@@ -6,11 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
+from llmfw.api.commands.doctor.checks import problems_of
+from llmfw.core.file_store import FileStore
 from llmfw.core.plugins import load_plugins
+from llmfw.core.registry import Entry
 
 PARTS = """
 import asyncio, os, sys, time
@@ -56,6 +60,23 @@ EXPECTED = {
 }
 
 
+class WithOptions(FileStore):
+    """A store that is built with options."""
+
+    class Options(getattr(FileStore, "Options", msgspec.Struct), frozen=True):
+        url: str = ""
+
+    def __init__(self, folder, *, options):
+        pass
+
+
+class Demanding(FileStore):
+    """A store that is built with what it is not given."""
+
+    def __init__(self, folder, url):
+        pass
+
+
 def doctor(*line: str) -> Result:
     return CliRunner().invoke(build_cli(), ["plugins", "doctor", *line])
 
@@ -86,6 +107,15 @@ def test_each_part_is_held_against_its_interface(install_parts):
         told = [each["text"] for each in found["findings"] if f"ours/{name} " in each["what"]]
         assert bool(told) == (text is not None)
         assert text is None or (len(told) == 1 and told[0].startswith(text)), told
+
+
+@pytest.mark.parametrize(("part", "num_problems"), [(WithOptions, 0), (Demanding, 1)])
+def test_a_part_that_has_options_may_be_built_with_them(part, num_problems):
+    entry = Entry("file_store", "mine", f"{__name__}:{part.__name__}", "ours", "foreign", "1.2")
+    assert (
+        len([text for text in problems_of(entry) if text.startswith("__init__ cannot be called")])
+        == num_problems
+    )
 
 
 def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(install_parts):

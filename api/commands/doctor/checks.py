@@ -6,7 +6,7 @@ Knows nothing of processes; it is called where a part may do harm, in `child`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -50,12 +50,20 @@ def _wrong_signatures(part: type[Any], interface: type[Any]) -> Iterator[str]:
         function = getattr(promised, "__func__", promised)
         given = getattr(part, name)
         if inspect.isfunction(function) and callable(given):
-            yield from _wrong_call(name, function, given)
+            yield from _wrong_call(name, function, given, further=_further(part, interface, name, function))
             if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(given):
                 yield f"{name} is not an async function, as the interface's is"
 
 
-def _wrong_call(name: str, promised: Any, given: Any) -> Iterator[str]:
+def _further(part: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
+    """Return the keywords that a method is called with for this part alone: options, which only parts with some get."""
+    own = getattr(part, "Options", None)
+    has_own = own is not None and own is not getattr(interface, "Options", None)
+    is_told = "options" in inspect.signature(promised).parameters
+    return ("options",) if name == "__init__" and has_own and not is_told else ()
+
+
+def _wrong_call(name: str, promised: Any, given: Any, further: Collection[str]) -> Iterator[str]:
     parameters = [*inspect.signature(promised).parameters.values()]
     is_bound = inspect.ismethod(given)
     try:
@@ -65,6 +73,7 @@ def _wrong_call(name: str, promised: Any, given: Any) -> Iterator[str]:
     called = parameters[1:] if is_bound else parameters
     positional = [None for p in called if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     keywords: dict[str, Any] = {p.name: None for p in called if p.kind is p.KEYWORD_ONLY}
+    keywords |= dict.fromkeys(further)
     if any(p.kind is p.VAR_KEYWORD for p in called):
         keywords["any_other_keyword"] = None
     try:
