@@ -81,6 +81,9 @@ def _place(key: str, path: str) -> Elsewhere:
 
 def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
     """Return the value for the option; raise BadParameter if it is not of the option's type."""
+    if isinstance(value, dict):
+        message = f"it is a table; options of a part stand in [options.{option.key}]"
+        raise click.BadParameter(message, ctx, param_hint=place)
     wanted = _type_of(option)
     several = value if isinstance(value, list) and option.multiple else [value]
     for each in several:

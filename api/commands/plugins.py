@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+WIDE = 160
+"""A terminal of so many columns shows the names of options, too; a narrower one has no room for them."""
+
+
 @click.group("plugins", cls=LazyGroup, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
@@ -118,7 +122,9 @@ def _print_tables(found: dict[str, list[dict[str, Any]]]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=240)  # a pipe has no width; do not cut what may be searched
-    columns = ["kind", "name", "plugin", "package", "needs", "lacks", "options", "summary"]
+    columns = ["kind", "name", "plugin", "package", "needs", "lacks", "summary"]
+    if console.width >= WIDE:
+        columns.insert(-1, "options")
     if any(part["shadowed_by"] for part in found["parts"]):
         columns.insert(2, "shadowed by")
     console.print(_table(map(_cells, found["parts"]), *columns))

@@ -34,7 +34,7 @@ WRONG = {
     "no-plugin = 'nope'": "'no-plugin' in FILE: there is no plugin 'nope'",
     "policy = 'lpm'\nschedule-policy = 'fcfs'": "'schedule-policy' in FILE: the setting is there twice",
     "log-level = 'loud'": "'log-level' in FILE: 'loud' is not one of",
-    "[policy]\nname = 'lpm'": "'policy' in FILE: .* is not text in quotes",
+    "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a part stand in .options.policy.",
     "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a part stand in",
     "options = 1": "'options' in FILE: options stand in a table for each kind",
     "[options]\npolicy = 1": "'options.policy' in FILE: options stand in a table",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
+from llmfw.api.commands.doctor import examination
 from llmfw.api.commands.doctor.checks import problems_of
 from llmfw.core.file_store import FileStore
 from llmfw.core.plugins import load_plugins
@@ -146,6 +148,20 @@ def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, mo
     assert result.stdout == (
         "lacks: attention ours/fast (foreign 1.2): needs no_such_kernels, which is not installed\n1 part, 0 problems\n"
     )
+
+
+def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(install_parts, monkeypatch):
+    install_parts(["fine"], PARTS)
+    monkeypatch.setattr(examination, "SLOW_S", 0.0)
+    result = doctor()
+    assert result.exit_code == 0
+    patterns = [
+        r"slow: plugin 'ours': takes \d+\.\d s to load, at each start of llmfw",
+        r"slow: policy ours/fine \(foreign 1\.2\): takes \d+\.\d s to import",
+        r"1 part, 0 problems; slowest to import: policy ours/fine, \d+\.\d s",
+    ]
+    for line, pattern in zip(result.stdout.splitlines(), patterns, strict=True):
+        assert re.fullmatch(pattern, line)
 
 
 @pytest.mark.parametrize(
