@@ -24,11 +24,11 @@ import pluggy
 
 from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
+from .package_metadata import name_and_version
 from .registry import BrokenPlugin, Entry, Registry
 
 GROUP = "llmfw"
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_ABOUT = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -231,10 +231,7 @@ def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
     distribution = entry_point.dist
     if distribution is None:
         return "unknown package", ""
-    # The text itself: importlib.metadata would parse it as a mail, once for each, which takes longer than all the rest.
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    head = dict(reversed(_ABOUT.findall(text.partition("\n\n")[0])))
-    return head.get("Name", "unknown package"), head.get("Version", "")
+    return name_and_version(distribution)
 
 
 def _reason(error: BaseException) -> str:

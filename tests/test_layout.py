@@ -209,6 +209,8 @@ def ten_plugins(install_plugin) -> dict[str, str]:
         "@hookimpl\ndef register_commands(cli): cli.command('c{0}')(lambda: click.echo('{0}'))\n"
     )
     folders = [install_plugin(f"ours{i}", source.format(i), f"package{i}") for i in range(10)]
+    for metadata in (path for folder in folders for path in folder.glob("*.dist-info/METADATA")):
+        metadata.write_text(f"{metadata.read_text()}Requires-Dist: llmfw>=0.1,<0.3\n\nWhat it is.\n")
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
