@@ -80,7 +80,7 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
         struct = getattr(entry.load(), "Options", None)
     except (PartError, SystemExit) as error:
         declared = declared_options(entry.path)
-        why = None if entry.missing() else f"It cannot be imported: {' '.join(str(error).split())}"
+        why = None if entry.missing() else f"It cannot be used: {' '.join(str(error).split())}"
         if declared is None:
             return None, why or "Its options can be listed when it is installed."
         return declared, why
