@@ -1,34 +1,51 @@
 """The `llmfw` command: its own commands, those of plugins, and how errors are shown.
 
-Light: it starts without torch, Litestar and ZeroMQ; commands import what they need when they run. The command
+Light: it starts without torch, Litestar and ZeroMQ, and of its own commands it imports the one that runs. The command
 line is built anew by `build_cli`, because plugins add to it.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import click
 
 from llmfw.core.errors import LLMFWError
+from llmfw.core.lazy_command import LazyCommand
 
-from .commands.admin import cache_group, policy_group, trace_command
-from .commands.batch.group import batch_group
-from .commands.chat import chat_command
-from .commands.complete import complete_command
-from .commands.params import plugins_of
-from .commands.plan.command import plan_command
-from .commands.plugins import plugins_command
-from .commands.serve import serve_command
+from .commands.lazy_group import LazyGroup
+
+_OWN = (
+    ("serve", "serve:serve_command", "Serve MODEL to OpenAI clients."),
+    ("chat", "chat:chat_command", "Chat with the model of a running server."),
+    ("complete", "complete:complete_command", "Continue a text with the model of a running server."),
+    ("batch", "batch.group:batch_group", "Run files of requests, in a running server or without one."),
+    (
+        "plan",
+        "plan.command:plan_command",
+        "Say whether a model fits on a GPU, and how many requests with it.",
+    ),
+    ("plugins", "plugins:plugins_group", "List every registered part, and the plugins that did not load."),
+    ("cache", "admin:cache_group", "Look at a running server's prefix cache, and keep prefixes in it."),
+    ("policy", "admin:policy_group", "See or change the scheduling policy of a running server."),
+    (
+        "trace",
+        "admin:trace_command",
+        "Show what was decided about a request: why it waited, what was cached.",
+    ),
+)
+COMMANDS = tuple(LazyCommand(name, f"llmfw.api.commands.{path}", summary) for name, path, summary in _OWN)
+"""llmfw's own commands, with their short helps; a test compares these with the commands'."""
 
 
-class PluginGroup(click.Group):
+class PluginGroup(LazyGroup):
     """A group that loads plugins when a command is asked for that is not its own, or when it lists its commands."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._has_plugin_commands = False
+        self.own_commands = tuple(self.commands)
+        """Names of llmfw's own commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_plugin_commands(ctx)
@@ -58,6 +75,8 @@ class PluginGroup(click.Group):
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
             self._has_plugin_commands = True
+            from .commands.params import plugins_of  # brings what finds plugins
+
             plugins_of(ctx).add_commands(self)
 
 
@@ -67,19 +86,10 @@ def build_cli() -> click.Group:
         "llmfw",
         help="A plugin-first LLM serving engine with an OpenAI-compatible API.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-        commands=[
-            serve_command,
-            chat_command,
-            complete_command,
-            batch_group,
-            plan_command,
-            plugins_command,
-            cache_group,
-            policy_group,
-            trace_command,
-        ],
+        commands=COMMANDS,
     )
-    return click.version_option(version("llmfw"), prog_name="llmfw")(group)
+    # Without a version here, click looks it up when it is asked for.
+    return click.version_option(package_name="llmfw", prog_name="llmfw")(group)
 
 
 def main() -> None:

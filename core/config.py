@@ -2,12 +2,17 @@
 
 Two structs: what the engine process needs and what the API process needs. They hold what a user may choose;
 what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a part
-are not fields either: they travel as strings in `options` and are checked by the part's own `Options`.
+are not fields either: they travel in `options` and are checked by the part's own `Options`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
+"""Of an option of a part: a text is converted to the type that the part declares; what is not a text must fit."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +90,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     random_seed: int = 0
     log_level: str = "info"
     decode_log_interval: int = 40
-    options: dict[str, str] = {}
+    options: dict[str, OptionValue] = {}
     disabled_plugins: tuple[str, ...] = ()
 
 
@@ -127,5 +132,5 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     grammar: str = "auto"
     log_level: str = "info"
-    options: dict[str, str] = {}
+    options: dict[str, OptionValue] = {}
     disabled_plugins: tuple[str, ...] = ()

@@ -12,7 +12,6 @@ This module knows nothing of what parts do; it imports declaring modules only, n
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -25,6 +24,7 @@ import pluggy
 
 from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
+from .package_metadata import name_and_version
 from .registry import BrokenPlugin, Entry, Registry
 
 GROUP = "llmfw"
@@ -154,6 +154,8 @@ class _Loader:
         known = [name for name in vars(HookSpecs) if name.startswith("register_")]
         for caller in self._manager.get_hookcallers(module) or []:
             if not caller.has_spec():
+                import difflib  # only for errors
+
                 nearest = difflib.get_close_matches(caller.name, known, n=1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
                 raise PluginError(f"there is no hook {caller.name!r}{hint}")
@@ -227,7 +229,9 @@ def _check_path(path: str) -> None:
 def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
     """Return name and version of the distribution that brings an entry point."""
     distribution = entry_point.dist
-    return (distribution.name, distribution.version) if distribution else ("unknown package", "")
+    if distribution is None:
+        return "unknown package", ""
+    return name_and_version(distribution)
 
 
 def _reason(error: BaseException) -> str:

@@ -7,18 +7,18 @@ This module knows nothing of entry points and hooks: `plugins` fills it.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, metadata
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, PartError, UnknownPartError
+
+if TYPE_CHECKING:
+    from .config import OptionValue
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core.attention:AttentionBackend",
@@ -89,10 +89,13 @@ class Entry:
         if not missing:
             return None
         clause = f"needs {', '.join(missing)}, which is not installed"
+        hint = self.install_hint()
+        return f"{clause}: {hint}" if hint else clause
+
+    def install_hint(self) -> str | None:
+        """Return the command that installs what the part needs, where its package has an extra of the part's name."""
         extra = self.name.replace("_", "-")
-        if extra in _extras(self.distribution):
-            clause += f": pip install '{self.distribution}[{extra}]'"
-        return clause
+        return f"pip install '{self.distribution}[{extra}]'" if extra in _extras(self.distribution) else None
 
     def load(self) -> type[Any]:
         """Import the class.
@@ -111,17 +114,21 @@ class Entry:
             raise PartError(f"{self} is not a subclass of {INTERFACES[self.kind].replace(':', '.')}")
         return found
 
-    def build_options(self, options: Mapping[str, str]) -> Any:
+    def build_options(self, options: Mapping[str, OptionValue]) -> Any:
         """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
+
+        A text is converted to the type that the part declares; lists and objects are written in JSON in it.
 
         Raises:
             ConfigError: a key that the part does not have, or a value of the wrong type.
             PartError: as `load`.
         """
         given = {
-            key.partition(".")[2]: text for key, text in options.items() if key.startswith(f"{self.kind}.")
+            key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
         }
-        struct = getattr(self.load(), "Options", _NoOptions)
+        from .part_options import NoOptions, ValidationError, converted  # brings msgspec
+
+        struct = getattr(self.load(), "Options", NoOptions)
         known = struct.__struct_encode_fields__
         for key in given:
             if key not in known:
@@ -130,16 +137,12 @@ class Entry:
                     + (_known_names(key, known) if known else "it has none")
                 )
         try:
-            return msgspec.convert(given, struct, strict=False)
-        except msgspec.ValidationError as error:
+            return converted(given, struct)
+        except ValidationError as error:
             raise ConfigError(f"options of {_spoken(self.kind)} {self.name!r}: {error}") from error
 
     def __str__(self) -> str:
         return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r} ({self.path})"
-
-
-class _NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of a part whose class declares none."""
 
 
 class Registry:
@@ -187,17 +190,22 @@ class Registry:
         return f"{message} ({'; '.join(map(str, self._broken))})" if self._broken else message
 
 
-def check_option_keys(options: Mapping[str, str]) -> None:
+def check_option_keys(options: Mapping[str, OptionValue]) -> None:
     """Raise ConfigError for a key that is not "kind.key" of a kind of part that takes options.
 
     Whether the chosen part has that option is checked when it is built (`Entry.build_options`).
     """
-    kinds = [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
+    kinds = kinds_with_options() if options else []
     for key in options:
         kind, dot, name = key.partition(".")
         if not (dot and name and kind in kinds):
             parts = ", ".join(f"{kind}.…" for kind in kinds)
             raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+
+
+def kinds_with_options() -> list[str]:
+    """Return the kinds of parts that have options."""
+    return [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
 
 
 def _spoken(kind: str) -> str:
@@ -208,6 +216,8 @@ def _known_names(name: str, known: Collection[str]) -> str:
     """Return a clause for error messages: the names there are, and the one that was probably meant."""
     if not known:
         return "none is registered"
+    import difflib  # only for errors
+
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
     return f"known: {', '.join(known)}{hint}"

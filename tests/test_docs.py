@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from llmfw.api.cli import build_cli
+from llmfw.api.cli import COMMANDS
 from llmfw.core.hookspecs import HOOK_NAMES, HookSpecs
 from llmfw.core.registry import INTERFACES
 
@@ -66,10 +66,7 @@ def test_the_made_parts_are_fresh():
 
 
 def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
-    own = [
-        build_cli().commands[name]
-        for name in ("serve", "chat", "complete", "batch", "plugins", "cache", "policy", "trace", "plan")
-    ]
+    own = [command.command() for command in COMMANDS]
     while own:
         command = own.pop()
         if isinstance(command, click.Group):

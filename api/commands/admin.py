@@ -147,7 +147,7 @@ def set_policy(
     show(ask("PUT", "/admin/policy", url, api_key, json=body), as_json, _print_policy)
 
 
-@click.command("trace")
+@click.command("trace", short_help="Show what was decided about a request: why it waited, what was cached.")
 @click.argument("request_id", metavar="ID")
 @admin_options
 def trace_command(request_id: str, as_json: bool, url: str | None, api_key: str | None) -> None:

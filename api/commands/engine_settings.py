@@ -10,7 +10,7 @@ import click
 from llmfw.core.cache.eviction import EVICTIONS
 
 from .params import ChunkSize, Device, FiniteRange, Name, Names, Text
-from .setting import positive, setting
+from .setting import SettingOption, positive, setting
 
 GRAPH_SIZE = "Most sequences in a captured step; 0: none is captured."
 
@@ -137,6 +137,7 @@ ENGINE_SETTINGS = (
     click.option(
         "--disable-radix-cache",
         "disable_radix_cache",
+        cls=SettingOption,
         is_flag=True,
         help="Never reuse the keys and values of a common prefix. Default: reuse them.",
     ),
@@ -149,6 +150,7 @@ ENGINE_SETTINGS = (
     ),
     click.option(
         "--disable-overlap-schedule",
+        cls=SettingOption,
         is_flag=True,
         help="Do not plan the next step while one runs. Default: by device.",
     ),
@@ -184,6 +186,8 @@ ENGINE_SETTINGS = (
     ),
     click.option(
         "--random-seed",
+        cls=SettingOption,
+        unset="drawn at each start",
         type=click.IntRange(0, 2**63 - 1),
         help="Seed of requests that bring none. Default: drawn at each start.",
     ),

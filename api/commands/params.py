@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from llmfw.core.errors import ConfigError, LLMFWError
 from llmfw.core.plugins import Plugins, load_plugins
-from llmfw.core.registry import check_option_keys
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _NAMED_KEY = re.compile(r"([A-Za-z0-9._@-]{1,64})=(.*[^=].*)", re.DOTALL)
 _DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
@@ -79,6 +81,8 @@ class Name(click.ParamType[str, str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         names = [*self.also, *plugins_of(ctx).registry.names(self.kind)]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*found, CompletionItem(incomplete, type="file")] if self.or_file else found
@@ -175,31 +179,10 @@ class Device(click.ParamType[str, str]):
         return value
 
 
-class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
-    """One "part.key=value"."""
+class PluginName(click.ParamType[str, str]):
+    """The name of a plugin; in the environment several, separated by commas or spaces."""
 
-    name = "part.key=value"
+    name = "name"
 
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = value.partition("=")
-        if not equals:
-            self.fail(f"{value!r} has no '='; write part.key=value", param, ctx)
-        return key.strip(), text
-
-
-def collect(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Callback of a repeatable option of `Assignment`s: return them as a mapping."""
-    options: dict[str, str] = {}
-    for key, text in pairs:
-        if key in options:
-            raise click.BadParameter(f"{key!r} is given twice: {options[key]!r} and {text!r}", ctx, param)
-        options[key] = text
-    try:
-        check_option_keys(options)
-    except ConfigError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    return options
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.replace(",", " ").split()

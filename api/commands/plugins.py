@@ -1,46 +1,68 @@
-"""`llmfw plugins`: what is installed, what it lacks, and what is broken. Imports no part."""
+"""`llmfw plugins`: what is installed, what it lacks, what stands in its way, and what is broken. Imports no part.
+
+`llmfw plugins doctor` imports all of them.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmfw.core.lazy_command import LazyCommand
 from llmfw.core.plugins import Plugins
+from llmfw.core.registry import Entry
 
+from .declared_options import declared_options, kinds_with_options
+from .lazy_group import LazyGroup
 from .params import plugins_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@click.command("plugins")
+WIDE = 160
+"""A terminal of so many columns shows the names of options, too; a narrower one has no room for them."""
+
+
+@click.group("plugins", cls=LazyGroup, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def plugins_command(ctx: click.Context, as_json: bool) -> None:
+def plugins_group(ctx: click.Context, as_json: bool) -> None:
     """List every registered part, and the plugins that did not load."""
-    plugins = plugins_of(ctx)
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(
+                f"--json goes behind the command: llmfw plugins {ctx.invoked_subcommand} --json"
+            )
+        return
+    own = getattr(ctx.find_root().command, "own_commands", ())
+    found = describe(plugins_of(ctx), own)
     if as_json:
-        click.echo(json.dumps(describe(plugins), indent=2))
+        click.echo(json.dumps(found, indent=2))
     else:
-        _print_tables(describe(plugins))
+        _print_tables(found)
 
 
-def describe(plugins: Plugins) -> dict[str, list[dict[str, Any]]]:
+def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """Return all parts, commands and routes, and the broken plugins, as plain data.
 
+    Args:
+        own_commands: names of llmfw's own commands.
+
     Returns:
-        "parts": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks;
+        "parts": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks; "install": the
+        command that brings what it lacks, if one is known; "options": names of its options, None if they cannot be
+        known without importing it; "choose": what to write to choose it, which is "plugin/name" where it is not alone
+        in its name; "shadowed_by": those that are of that name, too;
         "broken": each with name, package, version, reason.
     """
-    parts = [
-        asdict(part) | {"needs": list(part.needs), "lacks": part.missing()}
-        for plugin in plugins.loaded
-        for part in plugin.parts
-    ]
+    parts = [_described(part) for plugin in plugins.loaded for part in plugin.parts]
     blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": []}
+    blank |= {"install": None, "options": []}
     for plugin in plugins.loaded:
         about = {"plugin": plugin.name, "distribution": plugin.distribution, "version": plugin.version}
         for command in plugin.commands:
@@ -50,11 +72,43 @@ def describe(plugins: Plugins) -> dict[str, list[dict[str, Any]]]:
                 | {"kind": "command", "name": command.name, "summary": command.get_short_help_str()}
             )
         parts.extend(blank | about | {"kind": "route", "name": path, "path": path} for path in plugin.routes)
+    _find_shadows(parts, own_commands)
     parts.sort(key=lambda part: (part["kind"], part["name"], part["plugin"]))
     return {
         "parts": [_renamed(part) for part in parts],
         "broken": [_renamed(asdict(broken)) for broken in plugins.broken],
     }
+
+
+def _described(part: Entry) -> dict[str, Any]:
+    lacks = part.missing()
+    return asdict(part) | {
+        "needs": list(part.needs),
+        "lacks": lacks,
+        "install": part.install_hint() if lacks else None,
+        "options": _names_of_options(part),
+    }
+
+
+def _names_of_options(part: Entry) -> list[str] | None:
+    if part.kind not in kinds_with_options():
+        return []
+    options = declared_options(part.path)
+    return None if options is None else [option.name for option in options]
+
+
+def _find_shadows(parts: list[dict[str, Any]], own_commands: Collection[str]) -> None:
+    """Say of each part how it is chosen, and what else is of its name."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        named.setdefault((part["kind"], part["name"]), []).append(f"{part['plugin']}/{part['name']}")
+    for part in parts:
+        full_name = f"{part['plugin']}/{part['name']}"
+        others = [name for name in named[part["kind"], part["name"]] if name != full_name]
+        if part["kind"] == "command" and part["name"] in own_commands:
+            others.append("llmfw")
+        part["shadowed_by"] = others
+        part["choose"] = full_name if others else part["name"]
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:
@@ -68,28 +122,50 @@ def _print_tables(found: dict[str, list[dict[str, Any]]]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=240)  # a pipe has no width; do not cut what may be searched
-    console.print(_table(found["parts"], "kind", "name", "plugin", "package", "needs", "lacks", "summary"))
+    columns = ["kind", "name", "plugin", "package", "needs", "lacks", "summary"]
+    if console.width >= WIDE:
+        columns.insert(-1, "options")
+    if any(part["shadowed_by"] for part in found["parts"]):
+        columns.insert(2, "shadowed by")
+    console.print(_table(map(_cells, found["parts"]), *columns))
     if found["broken"]:
         console.print("did not load:", style="bold red")
-        console.print(_table(found["broken"], "name", "package", "reason"))
+        console.print(_table(map(_cells, found["broken"]), "name", "package", "reason"))
 
 
-def _table(records: list[dict[str, Any]], *columns: str) -> Table:
+def _cells(record: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of a row, by column."""
+    cells = {
+        key: ", ".join(value) if isinstance(value, list) else str(value) for key, value in record.items()
+    }
+    cells["package"] = f"{record['package']} {record['version']}".strip()
+    if "choose" in record:
+        cells["name"] = record["choose"]
+        cells["shadowed by"] = cells["shadowed_by"]
+        cells["options"] = "not known" if record["options"] is None else cells["options"]
+    if record.get("install"):
+        cells["lacks"] += f": {record['install']}"
+    return cells
+
+
+def _table(rows: Iterable[dict[str, str]], *columns: str) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for record in records:
-        cells = record | {"package": f"{record['package']} {record['version']}".strip()}
-        texts = [
-            ", ".join(cells[column]) if isinstance(cells[column], list) else cells[column]
-            for column in columns
-        ]
+    for row in rows:
+        styles = ("red" if column in ("lacks", "shadowed by") else "" for column in columns)
         table.add_row(
-            *(
-                Text(text, style="red" if column == "lacks" else "")
-                for column, text in zip(columns, texts, strict=True)
-            )
+            *(Text(row[column], style=style) for column, style in zip(columns, styles, strict=True))
         )
     return table
+
+
+plugins_group.add_command(
+    LazyCommand(
+        "doctor",
+        "llmfw.api.commands.doctor.command:doctor_command",
+        "Import every part, and hold it against its interface.",
+    )
+)

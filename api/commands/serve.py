@@ -11,30 +11,45 @@ from typing import Any
 import click
 
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.errors import LLMFWError
 from llmfw.core.model import ResolvedModel, resolve_model
 
 from .params import plugins_of
+from .part_options import OPTIONS, say_where_from
 from .settings import model_of, with_model, with_settings
+from .shown_config import shown_config
+
+EPILOG = """Every option may also come from the environment, as in LLMFW_PORT=8000, LLMFW_MAX_RUNNING_REQUESTS=64 or
+LLMFW_ATTENTION__WORKSPACE_MB=256, or from a TOML file by --config. The command line goes before the environment, and
+that before the file."""
 
 
-@click.command("serve")
+@click.command("serve", epilog=EPILOG)
 @with_model
 @with_settings
-def serve_command(model: str | None, model_option: str | None, **values: Any) -> None:
+def serve_command(model: str | None, model_option: str | None, show_config: bool, **values: Any) -> None:
     """Serve MODEL to OpenAI clients.
 
     MODEL is the name of a registered model (default: demo, which comes with llmfw), a folder in the layout of
     transformers, or a hub id.
     """
+    ctx = click.get_current_context()
     name = model_of(model, model_option)
-    plugins = plugins_of(click.get_current_context())
+    if show_config:
+        click.echo(shown_config(ctx, name), nl=False)
+        return
+    plugins = plugins_of(ctx)
     for broken in plugins.broken:
         click.echo(f"warning: {broken}", err=True)
     resolved = resolve_model(name, plugins.registry)
     engine_config, server_config = build_configs(resolved, values)
     from ..serve import serve  # brings Litestar
 
-    serve(engine_config, server_config, plugins)
+    try:
+        serve(engine_config, server_config, plugins)
+    except LLMFWError as error:
+        say_where_from(error, ctx.meta[OPTIONS])
+        raise
 
 
 def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineConfig, ServerConfig]:

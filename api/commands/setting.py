@@ -1,4 +1,8 @@
-"""One option of the command line for one field of the config structs, with the field's own default."""
+"""One option of the command line for one field of the config structs, with the field's own default.
+
+It may also come from the environment and from a config file (`config_file`); the command line goes before these, and
+the environment before the file.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,16 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from llmfw.core.config import EngineConfig, ServerConfig
 
 Command = Callable[..., Any]
+
+ENVIRONMENT = "LLMFW_"
+"""What the names of environment variables begin with."""
+CONFIG_FILE = "llmfw.config_file"
+"""Key of the context's `meta` for the name of the config file."""
 
 
 def _defaults() -> dict[str, Any]:
@@ -20,6 +30,56 @@ def _defaults() -> dict[str, Any]:
 
 DEFAULTS = _defaults()
 """Of the structs' fields, those that have one."""
+
+
+class SettingOption(click.Option):
+    """An option that the environment and a config file may set, too.
+
+    Args:
+        unset: what happens without the option, in words.
+        from_elsewhere: whether the environment and a file may set it.
+
+    Attributes:
+        key: its name in a config file: its first long name, without the dashes.
+        variable: its name in the environment; None: it is not read from there.
+    """
+
+    def __init__(
+        self, *args: Any, unset: str = "not set", from_elsewhere: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.unset = unset
+        self.from_elsewhere = from_elsewhere
+        self.key = next(name for name in self.opts if name.startswith("--")).removeprefix("--")
+        if from_elsewhere and self.envvar is None:
+            self.envvar = f"{ENVIRONMENT}{self.key.upper().replace('-', '_')}"
+        self.variable = str(self.envvar) if self.envvar is not None else None
+
+    def source(self, ctx: click.Context) -> str | None:
+        """Return where the value is from, if it is not from the command line and not the default."""
+        found = ctx.get_parameter_source(self.name)
+        if found is ParameterSource.ENVIRONMENT:
+            return self.variable
+        return ctx.meta[CONFIG_FILE] if found is ParameterSource.DEFAULT_MAP else None
+
+    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
+        """Take the value; an error says where it is from."""
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        except click.BadParameter as error:
+            if error.param is self and not isinstance(error.param_hint, Elsewhere):
+                error.param_hint = self._hint(ctx)
+            raise
+
+    def _hint(self, ctx: click.Context) -> str | None:
+        source = self.source(ctx)
+        if source is None or source == self.variable:
+            return source
+        return f"'{self.key}' in {source}"
+
+
+class Elsewhere(str):
+    """Where a value is from, in an error that knows better than its option."""
 
 
 def setting(
@@ -36,7 +96,17 @@ def setting(
     if default is None:
         help = f"{help} Default: {unset}."
     shown = default is not None
-    return click.option(*names, field, type=type, default=default, show_default=shown, help=help, **kwargs)
+    return click.option(
+        *names,
+        field,
+        cls=SettingOption,
+        type=type,
+        default=default,
+        show_default=shown,
+        help=help,
+        unset=unset,
+        **kwargs,
+    )
 
 
 def positive() -> click.IntRange:

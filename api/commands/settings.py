@@ -1,26 +1,23 @@
 """The options of `llmfw serve`: one for each field of EngineConfig and ServerConfig that a user may choose.
 
-Their defaults are the structs' own. Knows nothing of what the server does with them.
+Each may come from the environment and from a config file, too (`setting`, `config_file`). Their defaults are the structs' own. Knows nothing of what the server does with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 import click
+from click.core import ParameterSource
 
+from .config_file import read_config
 from .engine_settings import ENGINE_SETTINGS
-from .params import (
-    ApiKey,
-    Assignment,
-    FiniteRange,
-    Name,
-    Text,
-    collect,
-    leave_out,
-    name_keys,
-)
-from .setting import Command, positive, setting
+from .params import ApiKey, FiniteRange, Name, PluginName, Text, leave_out, name_keys
+from .part_help import show_part
+from .part_options import Assignment, collect
+from .setting import Command, SettingOption, positive, setting
+
+Decorator = Callable[[Command], Command]
 
 DEFAULT_MODEL = "demo"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -31,19 +28,50 @@ def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-# In the order of the help: what clients meet, the engine, logging, plugins.
+# In the order of the help: the config file, what clients meet, the engine, logging, plugins.
 _SETTINGS = (
+    click.option(
+        "--config",
+        cls=SettingOption,
+        from_elsewhere=False,
+        type=Text(),
+        metavar="FILE",
+        envvar="LLMFW_CONFIG",
+        is_eager=True,  # and the first: it brings what the others are where nobody says
+        expose_value=False,
+        callback=read_config,
+        help="A TOML file with any of these settings, and options of parts. Default: none is read.",
+    ),
+    click.option(
+        "--show-config",
+        cls=SettingOption,
+        from_elsewhere=False,
+        is_flag=True,
+        help="Print all settings and where each is from, as such a file, and end. Default: go on.",
+    ),
+    click.option(
+        "--help-part",
+        cls=SettingOption,
+        from_elsewhere=False,
+        metavar="KIND[.NAME]",
+        is_eager=True,
+        expose_value=False,
+        callback=show_part,
+        help="Print what a part is and its options, as of attention.flashinfer, and end. Default: go on.",
+    ),
     setting("--host", field="host", type=Text(), help="Address to listen on."),
     setting("--port", field="port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one."),
     click.option(
         "--api-key",
         "api_key",
+        cls=SettingOption,
         type=ApiKey(),
         metavar="[NAME=]KEY",
         multiple=True,
         callback=name_keys,
         envvar="LLMFW_API_KEY",
         show_envvar=True,
+        unset="no key is asked for",
         help="Clients must send it as a bearer token; repeatable, and each name is a tenant. Default: no key is asked "
         "for.",
     ),
@@ -143,6 +171,7 @@ _SETTINGS = (
     ),
     click.option(
         "--strict-params",
+        cls=SettingOption,
         is_flag=True,
         help="Refuse requests with fields that change nothing. Default: report them in a header.",
     ),
@@ -165,6 +194,8 @@ _SETTINGS = (
         "-o",
         "--option",
         "options",
+        cls=SettingOption,
+        from_elsewhere=False,  # but for itself: `collect` looks there
         type=Assignment(),
         metavar="PART.KEY=VALUE",
         multiple=True,
@@ -174,6 +205,9 @@ _SETTINGS = (
     click.option(
         "--no-plugin",
         "disabled_plugins",
+        cls=SettingOption,
+        type=PluginName(),
+        unset="all that are installed are loaded",
         metavar="NAME",
         multiple=True,
         is_eager=True,
@@ -183,20 +217,27 @@ _SETTINGS = (
 )
 
 
+_MODEL = click.option(
+    "--model",
+    "--model-path",
+    "model_option",
+    cls=SettingOption,
+    metavar="MODEL",
+    help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
+)
+
+
 def with_model(command: Command) -> Command:
     """Add the argument MODEL, which is an option, too, to a command; see `model_of`."""
-    command = click.option(
-        "--model",
-        "--model-path",
-        "model_option",
-        metavar="MODEL",
-        help=f"Another way to give MODEL. Default: {DEFAULT_MODEL}.",
-    )(command)
+    command = _MODEL(command)
     return click.argument("model", required=False)(command)
 
 
 def model_of(model: str | None, model_option: str | None) -> str:
     """Return the model that a command line of `with_model` names; raise UsageError if it names two."""
+    ctx = click.get_current_context()
+    if model is not None and ctx.get_parameter_source("model_option") is not ParameterSource.COMMANDLINE:
+        return model
     if model is not None and model_option is not None:
         raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
     given = [name for name in (model, model_option) if name is not None]
@@ -210,16 +251,33 @@ def with_settings(command: Command) -> Command:
     return command
 
 
-def setting_options(*, without: Collection[str], flags: Collection[str] = ()) -> list[click.Option]:
+def setting_options(*, without: Collection[str], flags: Collection[str] = ()) -> list[SettingOption]:
     """Return the options for a command that has others beside.
 
     Args:
         without: the fields that get no option.
         flags: that the command needs for itself: an option that has one keeps its other names.
     """
+    options = made(_SETTINGS)
+    for option in options:
+        option.opts = [name for name in option.opts if name not in flags]
+    return [option for option in options if option.name not in without]
+
+
+def config_names() -> dict[str, str]:
+    """Return each name that a setting may have in a config file, and the key of its option."""
+    return {
+        name.removeprefix("--"): option.key
+        for option in made((_MODEL, *_SETTINGS))
+        if option.from_elsewhere
+        for name in option.opts
+        if name.startswith("--")
+    }
+
+
+def made(decorators: Iterable[Decorator]) -> list[SettingOption]:
+    """Return the options that decorators make."""
     holder = click.Command("settings")
-    for option in _SETTINGS:
-        option(holder)
-    for parameter in holder.params:
-        parameter.opts = [name for name in parameter.opts if name not in flags]
-    return [p for p in holder.params if isinstance(p, click.Option) and p.name not in without]
+    for decorator in decorators:
+        decorator(holder)
+    return [option for option in holder.params if isinstance(option, SettingOption)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from ..config import OptionValue
 from ..control import PolicyInfo
 from ..errors import ConfigError, RequestError
+from ..part_options import option_text
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..scheduling.policy_guard import GuardedPolicy, load_policy
@@ -31,7 +33,7 @@ class PolicyChoice:
         ConfigError: there is no such policy, or it has no such option.
     """
 
-    def __init__(self, registry: Registry, name: str, options: Mapping[str, str]) -> None:
+    def __init__(self, registry: Registry, name: str, options: Mapping[str, OptionValue]) -> None:
         self._registry = registry
         self._name = name
         self._options = {
@@ -43,9 +45,10 @@ class PolicyChoice:
 
     def info(self) -> PolicyInfo:
         """Return what is in force."""
-        return PolicyInfo(self._name, self._options, self.policy.failure, self._registry.names(KIND))
+        options = {key: option_text(value) for key, value in self._options.items()}
+        return PolicyInfo(self._name, options, self.policy.failure, self._registry.names(KIND))
 
-    def change(self, name: str, options: Mapping[str, str]) -> SchedulePolicy:
+    def change(self, name: str, options: Mapping[str, OptionValue]) -> SchedulePolicy:
         """Put another policy in force, and return it.
 
         Raises:
@@ -63,5 +66,5 @@ class PolicyChoice:
         logger.info("The policy is %s now, with options %s", name, self._options)
         return policy
 
-    def _build(self, name: str, options: Mapping[str, str]) -> GuardedPolicy:
+    def _build(self, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
         return load_policy(self._registry, name, {f"{KIND}.{key}": value for key, value in options.items()})

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..config import OptionValue
 from ..errors import ConfigError, PartError
 from ..policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
 from ..registry import Registry
@@ -98,7 +99,7 @@ class GuardedPolicy(SchedulePolicy):
             return None
 
 
-def load_policy(registry: Registry, name: str, options: Mapping[str, str]) -> GuardedPolicy:
+def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
     """Build the policy of a name.
 
     Args:

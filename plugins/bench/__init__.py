@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmfw.core import hookimpl
+from llmfw.core.lazy_command import LazyCommand
 
 if TYPE_CHECKING:
     import click
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llmfw bench`. Its options need click alone; the HTTP client is imported when the command runs."""
-    from .command import bench
-
-    cli.add_command(bench)
+    """Add `llmfw bench`, which is imported when it is asked for."""
+    cli.add_command(
+        LazyCommand(
+            "bench",
+            "llmfw.plugins.bench.command:bench",
+            "Measure an OpenAI-compatible server under a fixed workload.",
+        )
+    )

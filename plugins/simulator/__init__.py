@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmfw.core import hookimpl
+from llmfw.core.lazy_command import LazyCommand
 
 if TYPE_CHECKING:
     import click
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llmfw simulate`. Its options need click alone; what does the work is imported when the command runs."""
-    from .command import simulate
-
-    cli.add_command(simulate)
+    """Add `llmfw simulate`, which is imported when it is asked for."""
+    cli.add_command(
+        LazyCommand(
+            "simulate",
+            "llmfw.plugins.simulator.command:simulate",
+            "Replay a trace of requests without a model, to judge a policy.",
+        )
+    )

@@ -17,6 +17,8 @@ class Aged(SchedulePolicy):
     class Options(SchedulePolicy.Options, frozen=True):
         seconds: float = 2.0
         steps: int = 1
+        users: tuple[str, ...] = ()
+        label: str = ""
 
     def order(self, waiting, figures):
         return Order.by(waiting.arrival)
@@ -114,10 +116,24 @@ def test_options_are_converted_to_the_types_that_the_part_declares():
     assert options == Aged.Options(seconds=0.5, steps=3)
 
 
+def test_values_that_are_no_text_have_to_be_of_the_type():
+    options = AGED.build_options({"policy.seconds": 3, "policy.users": ["ann"], "policy.label": "[x]"})
+    assert options == Aged.Options(seconds=3.0, users=("ann",), label="[x]")
+    with pytest.raises(ConfigError, match=r"Expected `str`, got `int` - at `\$.label`"):
+        AGED.build_options({"policy.label": 3})
+
+
+def test_a_list_is_written_in_json_in_text():
+    users = AGED.build_options({"policy.users": '["ann", "bob"]', "policy.steps": "2"}).users
+    assert users == ("ann", "bob")
+    with pytest.raises(ConfigError, match=r"Expected `array`, got `str` - at `\$.users`"):
+        AGED.build_options({"policy.users": "ann"})
+
+
 def test_an_unknown_option_is_answered_with_the_known_ones():
     with pytest.raises(
         ConfigError,
-        match=r"policy 'aged' has no option 'second'; known: seconds, steps. Did you mean 'seconds'\?",
+        match=r"policy 'aged' has no option 'second'; known: seconds, steps, users, label. Did you mean 'seconds'\?",
     ):
         AGED.build_options({"policy.second": "1"})
 

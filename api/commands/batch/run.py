@@ -20,6 +20,7 @@ from llmfw.core.model import resolve_model
 
 from ...whole_file import check_writable
 from ..params import Text, plugins_of
+from ..part_options import OPTIONS, say_where_from
 from ..serve import build_configs
 from ..setting import DEFAULTS
 from ..settings import model_of, setting_options, with_model
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # A server's doors and cupboards. What shapes answers (templates, parsers, defaults) is the same for both.
 _SERVERS_OWN = (
+    "show_config",
     "host",
     "port",
     "api_key",
@@ -117,7 +119,8 @@ def run_command(
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
         try:
             record = run_to_end(_until_signal(work.run(engine, config, plugins)))
-        except LLMFWError:
+        except LLMFWError as error:
+            say_where_from(error, click.get_current_context().meta[OPTIONS])
             if work.has_nothing:
                 folder.end()  # or else the next attempt, with what was wrong put right, would be refused
             raise

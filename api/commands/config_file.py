@@ -1,0 +1,117 @@
+"""`--config FILE.toml`: settings from a file, for a command whose options are `SettingOption`s.
+
+    port = 8000                   # the long names of the options, without the dashes
+    attention = "flashinfer"
+
+    [options.attention]           # as -o attention.workspace_mb=256
+    workspace_mb = 256
+
+What a file says becomes defaults of the command line, so that this and the environment go before it. Wrong names and
+types of values are found here; whether a value is allowed is the option's to say, as on the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .part_options import OPTIONS, PartOption, check_keys
+from .setting import CONFIG_FILE, Elsewhere, SettingOption
+
+_FLAGS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text in quotes",
+}
+
+
+def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Callback of `--config`, which must be eager and the first option: others take their values from the file."""
+    if path is None:
+        return None
+    from .settings import config_names  # which has this as a callback
+
+    found = _load(Path(path), ctx, param)
+    ctx.meta[CONFIG_FILE] = path
+    tables = found.pop("options", {})
+    taken = {option.key: option for option in ctx.command.params if isinstance(option, SettingOption)}
+    known = config_names()
+    values = {}
+    for key, value in found.items():
+        if key not in known:
+            raise click.BadParameter(_unknown(key, value, known), ctx, param_hint=_place(key, path))
+        option = taken.get(known[key])
+        if option is not None:  # else it is a setting of `serve` that means nothing to this command
+            if option.name in values:
+                raise click.BadParameter(
+                    "the setting is there twice, under two names", ctx, param_hint=_place(key, path)
+                )
+            values[option.name] = _checked(option, value, ctx, _place(key, path))
+    ctx.default_map = values
+    ctx.meta[OPTIONS] = list(_part_options(tables, ctx, path))
+    return path
+
+
+def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, Any]:
+    import tomllib  # only where there is a file
+
+    try:
+        return tomllib.loads(path.expanduser().read_text("utf-8"))
+    except OSError as error:
+        raise click.BadParameter(f"{str(path)!r} cannot be read: {error.strerror}", ctx, param) from error
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise click.BadParameter(f"{str(path)!r} is not a TOML file: {error}", ctx, param) from error
+
+
+def _unknown(key: str, value: Any, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
+    if isinstance(value, dict):
+        return f"there is no such table; options of a part stand in [options.{key}]"
+    return f"there is no such setting; {f'did you mean {nearest[0]!r}?' if nearest else 'they are the options of serve'}"
+
+
+def _place(key: str, path: str) -> Elsewhere:
+    return Elsewhere(f"'{key}' in {path}")
+
+
+def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
+    """Return the value for the option; raise BadParameter if it is not of the option's type."""
+    if isinstance(value, dict):
+        message = f"it is a table; options of a part stand in [options.{option.key}]"
+        raise click.BadParameter(message, ctx, param_hint=place)
+    wanted = _type_of(option)
+    several = value if isinstance(value, list) and option.multiple else [value]
+    for each in several:
+        fits = isinstance(each, int | float if wanted is float else wanted)
+        if not fits or (isinstance(each, bool) and wanted is not bool):
+            raise click.BadParameter(f"{each!r} is not {_FLAGS[wanted]}", ctx, param_hint=place)
+    return several if option.multiple else value
+
+
+def _type_of(option: SettingOption) -> type:
+    if option.is_flag:
+        return bool
+    if isinstance(option.type, click.IntRange):
+        return int
+    return float if isinstance(option.type, click.FloatRange) else str
+
+
+def _part_options(tables: Any, ctx: click.Context, path: str) -> Iterable[PartOption]:
+    for kind, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
+        place = _place(f"options.{kind}" if kind else "options", path)
+        if not isinstance(table, dict):
+            raise click.BadParameter(
+                "options stand in a table for each kind of part: [options.policy]", ctx, param_hint=place
+            )
+        for name, value in table.items():
+            place = _place(f"options.{kind}.{name}", path)
+            if not isinstance(value, str | int | float | list | dict):
+                raise click.BadParameter(
+                    f"{value} is neither text nor a number, nor a list", ctx, param_hint=place
+                )
+            yield check_keys(PartOption(f"{kind}.{name}", value, path), ctx, place)

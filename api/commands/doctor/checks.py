@@ -1,0 +1,112 @@
+"""What can be said of a part's class without building it: is it of its interface, can it be called, are its options right.
+
+Knows nothing of processes; it is called where a part may do harm, in `child`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from llmfw.core.errors import PartError
+from llmfw.core.registry import Entry
+
+
+def problems_of(entry: Entry) -> Iterator[str]:
+    """Import a part, and yield what is wrong with it, a clause each."""
+    try:
+        part = entry.load()
+    except PartError as error:
+        yield _clause(entry, str(error))
+        return
+    except SystemExit as error:
+        yield f"cannot be imported: SystemExit: {error}"
+        return
+    interface = _interface(part)
+    if missing := sorted(getattr(part, "__abstractmethods__", ())):
+        yield f"does not implement {', '.join(missing)}: it cannot be built"
+    yield from _wrong_signatures(part, interface)
+    yield from _wrong_options(part, interface)
+
+
+def _clause(entry: Entry, message: str) -> str:
+    """Leave out of an error of a part what names the part."""
+    return " ".join(message.removeprefix(str(entry)).split())
+
+
+def _interface(part: type[Any]) -> type[Any]:
+    """Return the class of core that a part extends: the first of its bases that is core's own."""
+    return next(base for base in part.__mro__ if base.__module__.startswith("llmfw.core."))
+
+
+def _wrong_signatures(part: type[Any], interface: type[Any]) -> Iterator[str]:
+    """Yield which methods cannot be called as the interface says."""
+    for name, promised in vars(interface).items():
+        if name.startswith("_") and name != "__init__":
+            continue
+        function = getattr(promised, "__func__", promised)
+        given = getattr(part, name)
+        if inspect.isfunction(function) and callable(given):
+            yield from _wrong_call(name, function, given, further=_further(part, interface, name, function))
+            if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(given):
+                yield f"{name} is not an async function, as the interface's is"
+
+
+def _further(part: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
+    """Return the keywords that a method is called with for this part alone: options, which only parts with some get."""
+    own = getattr(part, "Options", None)
+    has_own = own is not None and own is not getattr(interface, "Options", None)
+    is_told = "options" in inspect.signature(promised).parameters
+    return ("options",) if name == "__init__" and has_own and not is_told else ()
+
+
+def _wrong_call(name: str, promised: Any, given: Any, further: Collection[str]) -> Iterator[str]:
+    parameters = [*inspect.signature(promised).parameters.values()]
+    is_bound = inspect.ismethod(given)
+    try:
+        own = inspect.signature(given)
+    except (TypeError, ValueError):  # of a class in C, say: nothing can be known
+        return
+    called = parameters[1:] if is_bound else parameters
+    positional = [None for p in called if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    keywords: dict[str, Any] = {p.name: None for p in called if p.kind is p.KEYWORD_ONLY}
+    keywords |= dict.fromkeys(further)
+    if any(p.kind is p.VAR_KEYWORD for p in called):
+        keywords["any_other_keyword"] = None
+    try:
+        own.bind(*positional, **keywords)
+    except TypeError as error:
+        words = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters[1:])
+        yield f"{name} cannot be called as the interface's {name}({words}) is: {error}"
+
+
+def _wrong_options(part: type[Any], interface: type[Any]) -> Iterator[str]:
+    own = getattr(part, "Options", None)
+    promised = getattr(interface, "Options", None)
+    if own is None or own is promised:
+        return
+    if not (isinstance(own, type) and issubclass(own, msgspec.Struct)):
+        yield "Options is not a msgspec Struct"
+    elif promised is None:
+        yield f"has Options, which a {interface.__name__} does not take"
+    elif not issubclass(own, promised):
+        yield f"Options does not extend {interface.__name__}.Options"
+    else:
+        yield from _wrong_defaults(own)
+
+
+def _wrong_defaults(struct: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield which defaults would be refused if they were given."""
+    for field in msgspec.structs.fields(struct):
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if default is msgspec.NODEFAULT:
+            continue
+        try:
+            msgspec.convert(msgspec.to_builtins(default), field.type)
+        except (msgspec.ValidationError, TypeError) as error:
+            yield f"the default of its option {field.encode_name!r}, {default!r}, is refused: {error}"

@@ -1,0 +1,82 @@
+"""The process that imports one plugin and its parts, and tells of each on its standard output, a line of JSON each.
+
+What foreign code prints goes to standard error. Called with the plugin's name (LLMFW_PLUGINS names it, too), and the
+parts that are to be left out, because an earlier process ended over them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Collection
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+from llmfw.core.plugins import load_plugins
+from llmfw.core.registry import Entry
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def examine(left_out: Collection[str], tell: Tell) -> None:
+    """Load the plugins of this process, import their parts, and tell of each before and after."""
+    tell({"event": "loading"})
+    began = time.perf_counter()
+    plugins = load_plugins()
+    broken = [str(each) for each in plugins.broken]
+    tell({"event": "loaded", "seconds": time.perf_counter() - began, "broken": broken})
+    for plugin in plugins.loaded:
+        package = f"{plugin.distribution} {plugin.version}".strip()
+        for part in plugin.parts:
+            if label_of(part) not in left_out:
+                tell({"event": "importing", "part": label_of(part), "package": package})
+                tell({"event": "imported", **_examined(part)})
+        for path in plugin.routes:
+            if f"route {path}" not in left_out:
+                tell({"event": "importing", "part": f"route {path}", "package": package})
+                tell({"event": "imported", **_examined_route(path)})
+
+
+def label_of(part: Entry) -> str:
+    """Return what a part is called in the report."""
+    return f"{part.kind.replace('_', ' ')} {part.full_name}"
+
+
+def _examined(part: Entry) -> dict[str, Any]:
+    from .checks import problems_of
+
+    lacking = part.lacking()
+    began = time.perf_counter()
+    problems = [] if lacking else list(problems_of(part))
+    return {"lacks": lacking, "problems": problems, "seconds": time.perf_counter() - began}
+
+
+def _examined_route(path: str) -> dict[str, Any]:
+    module, _, name = path.partition(":")
+    began = time.perf_counter()
+    problems = []
+    try:
+        attrgetter(name)(import_module(module))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code may raise anything)
+        problems.append(f"cannot be imported: {type(error).__name__}: {error}")
+    return {"lacks": None, "problems": problems, "seconds": time.perf_counter() - began}
+
+
+def main() -> None:
+    """Examine the plugin of this process; its standard output is for the report alone."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as report:
+        os.dup2(2, 1)
+
+        def tell(event: dict[str, Any]) -> None:
+            print(json.dumps(event), file=report, flush=True)
+
+        examine(sys.argv[1:], tell)
+        tell({"event": "end"})
+        os._exit(0)  # threads that a part has left running must not keep this process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The command itself: what was found, a line each, and an exit code for CI."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from .examination import Examined, Finding, examine, installed_plugins
+
+
+@click.command("doctor", short_help="Import every part, and hold it against its interface.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="An import that takes longer is stopped, and is a problem.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
+    """Load every plugin and import every part, each plugin in a process of its own, and say what is wrong.
+
+    Looked at are: whether it loads, whether the class is there and of its interface, which methods it lacks or cannot be
+    called by, its options and their defaults, and how long the import takes. A part that lacks a package is listed, and
+    is no problem. The exit code is 1 if there are problems.
+    """
+    examined: list[Examined] = []
+    findings: list[Finding] = []
+    for found in examine(installed_plugins(), timeout):
+        if isinstance(found, Examined):
+            examined.append(found)
+        else:
+            findings.append(found)
+            if not as_json:
+                click.echo(f"{found.level}: {found.what}: {found.text}")
+    num_problems = sum(finding.level == "problem" for finding in findings)
+    if as_json:
+        click.echo(json.dumps(_as_data(examined, findings), indent=2))
+    else:
+        click.echo(_summary(examined, num_problems))
+    ctx.exit(1 if num_problems else 0)
+
+
+def _as_data(examined: list[Examined], findings: list[Finding]) -> dict[str, object]:
+    import msgspec
+
+    return {
+        "parts": [msgspec.structs.asdict(each) for each in examined],
+        "findings": [msgspec.structs.asdict(each) for each in findings],
+    }
+
+
+def _summary(examined: list[Examined], num_problems: int) -> str:
+    text = f"{_counted(len(examined), 'part')}, {_counted(num_problems, 'problem')}"
+    timed = [(each.seconds, each.part) for each in examined if each.seconds is not None]
+    if not timed:
+        return text
+    seconds, part = max(timed)
+    return f"{text}; slowest to import: {part}, {seconds:.1f} s"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,158 @@
+"""Runs a process for each plugin (`child`), hears what it tells, and ends it when a step of it takes too long."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from llmfw.core.plugins import GROUP
+
+SLOW_S = 10.0
+"""An import that takes longer is told of. torch alone takes seconds where much else goes on."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that was found.
+
+    Attributes:
+        level: "problem", "lacks" or "slow".
+        what: the plugin, or the part and its package.
+        text: the finding, as a clause.
+    """
+
+    level: str
+    what: str
+    text: str
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """A part that was examined, and how many seconds its import took; None: it was not imported."""
+
+    part: str
+    package: str
+    seconds: float | None
+
+
+class StoppedError(Exception):
+    """A process told nothing for too long."""
+
+
+def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
+    """Examine plugins one after the other; yield what is found.
+
+    Args:
+        names: of the plugins.
+        timeout: seconds that a plugin may take to load, and each part to be imported.
+    """
+    for name in names:
+        left_out: list[str] = []
+        while (stopped_at := (yield from _run(name, left_out, timeout))) is not None:
+            left_out.append(stopped_at)
+
+
+def installed_plugins() -> list[str]:
+    """Return the names of the plugins that would be loaded, and those that LLMFW_PLUGINS names."""
+    only = os.environ.get("LLMFW_PLUGINS")
+    if only is not None:
+        return sorted({name.strip() for name in only.split(",") if name.strip()})
+    return sorted({entry_point.name for entry_point in entry_points(group=GROUP)})
+
+
+def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
+    """Run one process; return the part at which it was stopped or died, or None if it needs no other one."""
+    child = _Child(name, left_out)
+    current = f"plugin {name!r}"
+    part: str | None = None
+    package = ""
+    try:
+        while (event := child.next_event(timeout))["event"] != "end":
+            match event["event"]:
+                case "loaded":
+                    if not left_out:
+                        yield from _of_plugin(current, event)
+                case "importing":
+                    part, package = event["part"], event["package"]
+                    current = f"{part} ({package})"
+                case "imported":
+                    yield Examined(str(part), package, None if event["lacks"] else event["seconds"])
+                    yield from _of_part(current, event)
+                    part = None
+        return None
+    except StoppedError:
+        text = f"was not imported after {timeout:g} s; it was stopped"
+    except EOFError:
+        text = f"ended the process that imported it, with exit code {child.wait()}"
+    finally:
+        child.end()
+    yield Finding("problem", current, text)
+    if part is not None:
+        yield Examined(part, package, None)
+    return part
+
+
+def _of_plugin(what: str, event: dict[str, Any]) -> Iterator[Finding]:
+    for reason in event["broken"]:
+        plugin, _, cause = reason.partition(" did not load: ")
+        yield Finding("problem", plugin, f"did not load: {cause}")
+    if event["seconds"] > SLOW_S:
+        yield Finding("slow", what, f"takes {event['seconds']:.1f} s to load, at each start of llmfw")
+
+
+def _of_part(what: str, event: dict[str, Any]) -> Iterator[Finding]:
+    if event["lacks"]:
+        yield Finding("lacks", what, event["lacks"])
+    for problem in event["problems"]:
+        yield Finding("problem", what, problem)
+    if event["seconds"] > SLOW_S:
+        yield Finding("slow", what, f"takes {event['seconds']:.1f} s to import")
+
+
+class _Child:
+    """A process that examines a plugin."""
+
+    def __init__(self, name: str, left_out: list[str]) -> None:
+        quiet = {"LLMFW_STRICT_PLUGINS": "0", "LLMFW_TRACE_PLUGINS": "0"}
+        # The child looks where this process looks, and for this plugin alone.
+        env = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path), "LLMFW_PLUGINS": name}
+        command = [sys.executable, "-P", "-m", f"{__package__}.child", *left_out]
+        self._process = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        self._pipe = self._process.stdout.fileno()
+        self._buffer = b""
+
+    def next_event(self, timeout: float) -> dict[str, Any]:
+        """Return what it tells next. Raises StoppedError, or EOFError if it has ended."""
+        until = time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise StoppedError
+            read = os.read(self._pipe, 1 << 16)
+            if not read:
+                raise EOFError
+            self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+    def wait(self) -> int:
+        """Return its exit code, once it has ended."""
+        return self._process.wait()
+
+    def end(self) -> None:
+        """Stop it, if it has not ended."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()

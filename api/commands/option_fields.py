@@ -1,0 +1,147 @@
+"""The options of a part, as its `Options` declares them: names, types, what is allowed, defaults, what they are.
+
+Knows nothing of where their values come from (`part_options`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_ATTRIBUTE = re.compile(r"(\w+): (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    """One option of a part, in words.
+
+    Attributes:
+        type: with what is allowed, as in "whole number, 0 or more".
+        default: as it is written in a config file; None: there is none, the option has to be given.
+        about: what it is; empty if the part does not say.
+        example: a value, as text; None: none is known.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    about: str
+    example: str | None = None
+
+
+def fields_of(struct: type[Any]) -> list[OptionField]:
+    """Return the options that a msgspec Struct declares, in its order."""
+    import msgspec
+
+    told: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        told |= attributes_in(base.__doc__ or "")
+    found = []
+    for field in msgspec.structs.fields(struct):
+        kind, described = _type_of(field.type)
+        default = _default_of(field)
+        has_default = default is not msgspec.NODEFAULT
+        about = described or told.get(field.name, "")
+        shown = _written(default) if has_default else None
+        example = _text(default) if has_default else None
+        found.append(OptionField(field.encode_name, kind, shown, about, example))
+    return found
+
+
+def attributes_in(docstring: str) -> dict[str, str]:
+    """Return what a docstring says under "Attributes:", by name."""
+    import inspect
+
+    _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line and not line.startswith(" "):
+            break
+        if match := _ATTRIBUTE.fullmatch(line.strip()) if _depth(line) <= 4 else None:
+            name = match[1]
+            found[name] = match[2]
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _default_of(field: Any) -> Any:
+    import msgspec
+
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _written(value: Any) -> str:
+    import msgspec
+
+    return "none" if value is None else msgspec.json.encode(value).decode()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _written(value)
+
+
+def _type_of(annotation: Any) -> tuple[str, str]:
+    """Return a type in words, and its description if it has one."""
+    import msgspec.inspect
+
+    info: Any = msgspec.inspect.type_info(annotation)
+    about = ""
+    if isinstance(info, msgspec.inspect.Metadata):
+        about = str((info.extra_json_schema or {}).get("description", ""))
+        info = info.type
+    return _in_words(info), about
+
+
+def _in_words(info: Any) -> str:
+    import msgspec.inspect as types
+
+    match info:
+        case types.Metadata():
+            return _in_words(info.type)
+        case types.LiteralType():
+            return " | ".join(map(_text, info.values))
+        case types.UnionType():
+            return " | ".join(map(_in_words, info.types))
+        case types.NoneType():
+            return "none"
+        case types.BoolType():
+            return "true | false"
+        case types.IntType():
+            return ", ".join(["whole number", *_bounds(info)])
+        case types.FloatType():
+            return ", ".join(["number", *_bounds(info)])
+        case types.StrType():
+            return ", ".join(["text", *_text_bounds(info)])
+        case types.ListType() | types.VarTupleType() | types.SetType():
+            return f"list of: {_in_words(info.item_type)}"
+        case _:
+            return str(getattr(info, "cls", type(info)).__name__).removesuffix("Type").lower()
+
+
+def _bounds(info: Any) -> Iterator[str]:
+    """Yield what a number may be."""
+    words = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
+    for name, phrase in words.items():
+        if (bound := getattr(info, name)) is not None:
+            yield phrase.format(bound)
+    if info.multiple_of is not None:
+        yield f"a multiple of {info.multiple_of}"
+
+
+def _text_bounds(info: Any) -> Iterator[str]:
+    if info.min_length is not None:
+        yield f"{info.min_length} characters or more"
+    if info.max_length is not None:
+        yield f"at most {info.max_length} characters"
+    if info.pattern is not None:
+        yield f"of the form {info.pattern}"

@@ -1,0 +1,110 @@
+"""`--help-part KIND.NAME`: what a part is, whether it can be used here, and its options. Imports the part."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterator
+
+import click
+
+from llmfw.core.errors import ConfigError, PartError
+from llmfw.core.registry import INTERFACES, Entry
+
+from .declared_options import declared_options
+from .option_fields import OptionField, fields_of
+from .params import plugins_of
+from .part_options import variable_of
+
+WIDTH = 100
+
+
+def show_part(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
+    """Callback of `--help-part`: print the help of the parts that it names, and end."""
+    if wanted is None or ctx.resilient_parsing:
+        return
+    entries = _entries(ctx, param, wanted)
+    click.echo("\n\n".join("\n".join(part_help(entry)) for entry in entries))
+    ctx.exit()
+
+
+def _entries(ctx: click.Context, param: click.Parameter, wanted: str) -> list[Entry]:
+    kind, _, name = wanted.partition(".")
+    kind = kind.replace("-", "_")
+    if kind not in INTERFACES:
+        nearest = difflib.get_close_matches(kind, INTERFACES, n=1)
+        hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+        raise click.BadParameter(
+            f"there is no kind of part {kind!r}; known: {', '.join(INTERFACES)}{hint}", ctx, param
+        )
+    registry = plugins_of(ctx).registry
+    if not name:
+        if not registry.entries(kind):
+            raise click.BadParameter(f"no part of kind {kind!r} is registered", ctx, param)
+        return registry.entries(kind)
+    try:
+        return [registry.find(kind, name)]
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def part_help(entry: Entry) -> Iterator[str]:
+    """Yield the lines of a part's help."""
+    yield f"{entry.kind}.{entry.name}: {entry.summary}" if entry.summary else f"{entry.kind}.{entry.name}"
+    yield f"  plugin {entry.plugin}, of {entry.distribution} {entry.version}".rstrip() + f"; {entry.path}"
+    if entry.needs:
+        lacking = entry.lacking()
+        yield f"  {lacking}" if lacking else f"  needs {', '.join(entry.needs)}: installed"
+    options, trouble = options_of(entry)
+    if trouble:
+        yield f"  {trouble}"
+    if options is None:
+        return
+    if not options:
+        yield "  It has no options."
+        return
+    yield "\nOptions:"
+    for option in options:
+        yield from _option_lines(option)
+    yield from _ways(entry, options[0])
+
+
+def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
+    """Return a part's options, and why they are not all that can be known of them.
+
+    Where the part cannot be imported, they are as its source has them; None: there is no source either.
+    """
+    import msgspec
+
+    try:
+        struct = getattr(entry.load(), "Options", None)
+    except (PartError, SystemExit) as error:
+        declared = declared_options(entry.path)
+        why = None if entry.missing() else f"It cannot be used: {' '.join(str(error).split())}"
+        if declared is None:
+            return None, why or "Its options can be listed when it is installed."
+        return declared, why
+    if struct is None:
+        return [], None
+    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+        return None, "Its Options are no msgspec Struct: it cannot be used."
+    return fields_of(struct), None
+
+
+def _option_lines(option: OptionField) -> Iterator[str]:
+    default = f"default: {option.default}" if option.default is not None else "has to be given"
+    yield f"  {option.name}  ({option.type}; {default})"
+    if option.about:
+        yield textwrap.fill(option.about, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _ways(entry: Entry, option: OptionField) -> Iterator[str]:
+    """Yield how options are set, with the first of them as an example."""
+    key = f"{entry.kind}.{option.name}"
+    text = option.example if option.example is not None else "VALUE"
+    written = option.default if option.example is not None else '"VALUE"'
+    yield "\nSet one of them by any of these, of which the first that is there counts:"
+    yield f"  -o {key}={text}"
+    yield f"  {variable_of(key)}={text}  in the environment"
+    yield f"  [options.{entry.kind}]  in the file of --config"
+    yield f"  {option.name} = {written}"

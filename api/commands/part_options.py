@@ -1,0 +1,100 @@
+"""Options of parts, from the command line (`-o`), the environment and a config file, in this order.
+
+In the environment `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. Which options a part has, and of which
+types, is the part's to say when it is built; here it is known only which kinds of parts have options at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import click
+
+from llmfw.core.config import OptionValue
+from llmfw.core.errors import ConfigError, LLMFWError
+from llmfw.core.registry import check_option_keys
+
+from .setting import ENVIRONMENT, Elsewhere
+
+OPTIONS = "llmfw.part_options"
+"""Key of the context's `meta` for the options of parts: those of the config file first, then all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartOption:
+    """One option of a part: its key "kind.name", its value, and where it is from; None: the command line."""
+
+    key: str
+    value: OptionValue
+    source: str | None = None
+
+
+class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
+    """One "part.key=value"."""
+
+    name = "part.key=value"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r} has no '='; write part.key=value", param, ctx)
+        return key.strip(), text
+
+
+def collect(
+    ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
+) -> dict[str, OptionValue]:
+    """Callback of a repeatable option of `Assignment`s: return all options of parts as a mapping."""
+    given: dict[str, PartOption] = {}
+    for key, text in pairs:
+        if key in given:
+            raise click.BadParameter(f"{key!r} is given twice: {given[key].value!r} and {text!r}", ctx, param)
+        given[key] = check_keys(PartOption(key, text), ctx)
+    found = {option.key: option for option in (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx))} | given
+    ctx.meta[OPTIONS] = list(found.values())
+    return {option.key: option.value for option in found.values()}
+
+
+def check_keys(option: PartOption, ctx: click.Context, place: Elsewhere | None = None) -> PartOption:
+    """Return the option; raise BadParameter if no part can have it."""
+    try:
+        check_option_keys({option.key: option.value})
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param_hint=place) from error
+    return option
+
+
+def variable_of(key: str) -> str:
+    """Return the name of an option "kind.name" in the environment."""
+    return ENVIRONMENT + key.replace(".", "__", 1).upper()
+
+
+def _from_environment(ctx: click.Context) -> Iterator[PartOption]:
+    for variable, text in sorted(os.environ.items()):
+        kind, parts, name = variable.removeprefix(ENVIRONMENT).partition("__")
+        if text and parts and variable.startswith(ENVIRONMENT):
+            key = f"{kind}.{name}".lower()
+            yield check_keys(PartOption(key, text, variable), ctx, Elsewhere(variable))
+
+
+def say_where_from(error: LLMFWError, options: Iterable[PartOption]) -> None:
+    """Add to an error, for each option of a part that it names, where it was set if not on the command line."""
+    text = str(error)
+    places = [
+        f"{option.key} is set in {option.source}"
+        for option in options
+        if option.source is not None and _names(text, option.key)
+    ]
+    if places:
+        error.args = (f"{text} ({'; '.join(places)})",)
+
+
+def _names(text: str, key: str) -> bool:
+    kind, _, name = key.partition(".")
+    return kind.replace("_", " ") in text and any(quoted in text for quoted in (f"'{name}'", f"$.{name}"))

@@ -1,0 +1,78 @@
+"""`--show-config`: the settings in force and where each is from, as a file that `--config` reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from .part_options import OPTIONS, PartOption
+from .setting import SettingOption
+
+_SECRET = ("api_key", "admin_api_key")
+_PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
+"""In a URL."""
+_COMMAND_LINE = "command line"
+
+
+def shown_config(ctx: click.Context, model: str) -> str:
+    """Return the settings of a command line whose options are processed, in TOML. Neither API keys are shown nor
+    options with a password in a URL.
+
+    Args:
+        model: whose name was found out already.
+    """
+    return "".join(f"{line}\n" for line in _lines(ctx, model))
+
+
+def _lines(ctx: click.Context, model: str) -> Iterator[str]:
+    yield "# The settings of `llmfw serve`, and where each is from. What begins with # is not set."
+    for option in ctx.command.params:
+        if isinstance(option, SettingOption) and option.from_elsewhere:
+            if option.name == "model_option":
+                is_argument = ctx.params["model"] is not None
+                yield _line("model", model, _COMMAND_LINE if is_argument else _source(option, ctx))
+            else:
+                yield _setting(option, ctx)
+    found: dict[str, list[PartOption]] = {}
+    for part_option in ctx.meta[OPTIONS]:
+        found.setdefault(part_option.key.partition(".")[0], []).append(part_option)
+    for kind, options in found.items():
+        yield f"\n[options.{kind}]"
+        for each in options:
+            name, source = each.key.partition(".")[2], each.source or _COMMAND_LINE
+            is_secret = _PASSWORD.search(str(each.value)) is not None
+            yield f"# {name}: not shown  # {source}" if is_secret else _line(name, each.value, source)
+
+
+def _setting(option: SettingOption, ctx: click.Context) -> str:
+    value, source = ctx.params[option.name], _source(option, ctx)
+    if value is None or (value == () and source == "default"):
+        return f"# {option.key}: {option.unset}"
+    if option.name in _SECRET:
+        return f"# {option.key}: not shown  # {source}"
+    return _line(option.key, list(value) if isinstance(value, tuple) else value, source)
+
+
+def _source(option: SettingOption, ctx: click.Context) -> str:
+    given = ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    return _COMMAND_LINE if given else option.source(ctx) or "default"
+
+
+def _line(key: str, value: Any, source: str) -> str:
+    key = key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return f"{key} = {_toml(value)}  # {' '.join(source.split())}"
+
+
+def _toml(value: Any) -> str:
+    """Return a value in TOML, on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(each)}' for key, each in value.items())}}}"
+    # JSON's numbers, words and texts are TOML's, but for one character that JSON need not escape.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,49 @@
+"""Values of a part's options: from text of the command line, or typed from a file, to the part's `Options`.
+
+`registry` imports this where options are built, so that what only lists parts starts without msgspec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import ValidationError
+
+from .config import OptionValue
+
+__all__ = ["NoOptions", "ValidationError", "converted", "option_text"]
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a part whose class declares none."""
+
+
+def option_text(value: OptionValue) -> str:
+    """Return an option's value as text, from which `converted` makes the same."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
+    """Return the struct of some values; in text, lists and objects are written in JSON.
+
+    Raises:
+        ValidationError: of msgspec: a value is not of its field's type.
+    """
+    try:
+        return msgspec.convert(given, struct, strict=False)
+    except ValidationError:
+        read = {key: _from_json(value) for key, value in given.items()}
+        if read == given:
+            raise
+    return msgspec.convert(read, struct, strict=False)
+
+
+def _from_json(value: OptionValue) -> Any:
+    """Return what a text is in JSON if it is a list or an object."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(value)
+    return value

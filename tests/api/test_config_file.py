@@ -1,0 +1,223 @@
+"""Settings from a file, the environment and the command line: which goes first, and how wrong ones are answered."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.batch.run import run_command
+from llmfw.api.commands.part_options import say_where_from
+from llmfw.api.commands.serve import build_configs, serve_command
+from llmfw.api.commands.settings import config_names
+from llmfw.core.errors import ConfigError
+from llmfw.core.model import ResolvedModel
+
+WRONG = {
+    "prot = 1": "'prot' in FILE: there is no such setting; did you mean 'port'",
+    "max_total_tokens = 1": "did you mean 'max-total-tokens'",
+    "option = 'policy.x=1'": "'option' in FILE: there is no such setting",
+    "port = '1'": "'port' in FILE: '1' is not a whole number",
+    "port = true": "'port' in FILE: True is not a whole number",
+    "port = 70000": "'port' in FILE: 70000 is not in the range",
+    "batch-share = 'a'": "'batch-share' in FILE: 'a' is not a number",
+    "strict-params = 1": "'strict-params' in FILE: 1 is not true or false",
+    "policy = 'lmp'": "'policy' in FILE: unknown policy 'lmp'.*Did you mean 'lpm'",
+    "policy = ['lpm']": "'policy' in FILE: .* is not text in quotes",
+    "no-plugin = [1]": "'no-plugin' in FILE: 1 is not text in quotes",
+    "no-plugin = 'nope'": "'no-plugin' in FILE: there is no plugin 'nope'",
+    "policy = 'lpm'\nschedule-policy = 'fcfs'": "'schedule-policy' in FILE: the setting is there twice",
+    "log-level = 'loud'": "'log-level' in FILE: 'loud' is not one of",
+    "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a part stand in .options.policy.",
+    "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a part stand in",
+    "options = 1": "'options' in FILE: options stand in a table for each kind",
+    "[options]\npolicy = 1": "'options.policy' in FILE: options stand in a table",
+    "[options.polcy]\nx = 1": "'options.polcy.x' in FILE: there is no part option 'polcy.x'; .*policy.…",
+    "[options.policy]\nx = 1979-05-27": "'options.policy.x' in FILE: 1979-05-27 is neither",
+    "port = \n": "'--config': .*FILE' is not a TOML file: .*line 1",
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> str:
+        (tmp_path / "llmfw.toml").write_text(text)
+        return str(tmp_path / "llmfw.toml")
+
+    return write
+
+
+def configs(*line: str, command: click.Command = serve_command) -> dict[str, Any]:
+    with command.make_context("serve", [*line]) as ctx:
+        both = build_configs(ResolvedModel("/m", "m"), ctx.params)
+    return {name: getattr(struct, name) for struct in both for name in struct.__struct_fields__}
+
+
+def serve(*line: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["serve", *line])
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(write, monkeypatch):
+    file = write("port = 1\nmax-total-tokens = 1\npage-size = 1")
+    monkeypatch.setenv("LLMFW_PORT", "2")
+    monkeypatch.setenv("LLMFW_MAX_TOTAL_TOKENS", "2")
+    found = configs("--config", file, "--port", "3")
+    assert (found["port"], found["max_total_tokens"], found["page_size"]) == (3, 2, 1)
+    assert found["max_prefill_tokens"] == 16384
+
+
+def test_values_of_every_type_come_from_the_file(write):
+    file = write(
+        "api-key = ['ann=k', 'bob=l']\nstrict-params = true\nbatch-share = 1\nprefill-stretch = 0.5\n"
+        "schedule-policy = 'fcfs'\nno-plugin = 'bench'\ndisable-overlap-schedule = true\nrandom-seed = 7"
+    )
+    found = configs("--config", file)
+    expected = {
+        "api_key": (("ann", "k"), ("bob", "l")),
+        "strict_params": True,
+        "batch_share": 1.0,
+        "prefill_stretch": 0.5,
+        "policy": "fcfs",
+        "disabled_plugins": ("bench",),
+        "overlap": False,
+        "random_seed": 7,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_options_of_parts_are_joined_one_by_one(write, monkeypatch):
+    file = write("[options.policy]\na = 1\nb = 1\nc = 1\nd = [1, 'x']\n[options.attention]\ne = true")
+    monkeypatch.setenv("LLMFW_POLICY__B", "2")
+    monkeypatch.setenv("LLMFW_POLICY__C", "2")
+    found = configs("--config", file, "-o", "policy.c=3")["options"]
+    assert found == {
+        "policy.a": 1,
+        "policy.b": "2",
+        "policy.c": "3",
+        "policy.d": [1, "x"],
+        "attention.e": True,
+    }
+
+
+def test_every_setting_has_a_variable_of_its_own_and_an_empty_one_is_none(monkeypatch):
+    variables = [param.variable for param in serve_command.params if getattr(param, "from_elsewhere", False)]
+    assert {"LLMFW_PORT", "LLMFW_MODEL", "LLMFW_API_KEY", "LLMFW_DISABLE_RADIX_CACHE"} < set(variables)
+    assert len(set(variables)) == len(variables) > 40
+    expected = configs("--random-seed", "0")
+    for variable in variables:
+        monkeypatch.setenv(variable, "")
+    assert configs("--random-seed", "0") == expected
+
+
+def test_flags_and_lists_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("LLMFW_STRICT_PARAMS", "true")
+    monkeypatch.setenv("LLMFW_NO_PLUGIN", "bench, simulator")
+    monkeypatch.setenv("LLMFW_API_KEY", "ann=k\nbob=l")
+    found = configs()
+    assert found["strict_params"] is True
+    assert found["disabled_plugins"] == ("bench", "simulator")
+    assert found["api_key"] == (("ann", "k"), ("bob", "l"))
+
+
+def test_the_file_may_be_named_by_the_environment(write, monkeypatch):
+    monkeypatch.setenv("LLMFW_CONFIG", write("log-level = 'error'"))
+    assert configs()["log_level"] == "error"
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.items())
+def test_what_is_wrong_in_the_file_is_named_with_key_and_file(write, text, message):
+    file = write(text)
+    result = serve("--config", file, "/nowhere")
+    assert result.exit_code == 2
+    assert re.search(message.replace("FILE", re.escape(file)), " ".join(result.stderr.split())), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("LLMFW_PORT", "http", "Invalid value for LLMFW_PORT: 'http' is not a valid integer"),
+        ("LLMFW_POLICY", "lmp", "Invalid value for LLMFW_POLICY: unknown policy 'lmp'"),
+        ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no part option 'polcy.x'"),
+        ("LLMFW_STRICT_PARAMS", "maybe", "Invalid value for LLMFW_STRICT_PARAMS: 'maybe'"),
+        ("LLMFW_CONFIG", "/no/such/file", "'/no/such/file' cannot be read: No such file"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_named_with_its_variable(monkeypatch, variable, value, message):
+    monkeypatch.setenv(variable, value)
+    result = serve("/nowhere")
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_the_model_comes_from_the_file_unless_it_is_named(write):
+    file = write("model = '/from/the/file'")
+    assert "'/from/the/file'" in serve("--config", file).stderr
+    assert "'/named'" in serve("--config", file, "/named").stderr
+    assert "'/named'" in serve("--config", file, "--model", "/named").stderr
+
+
+def test_batch_run_reads_the_same_file_and_leaves_alone_what_it_has_no_use_for(write, tmp_path):
+    (tmp_path / "in.jsonl").write_text("{}")
+    file = write("port = 1\nstorage = 'x'\nmodel = 'm'\npolicy = 'fcfs'\n[options.policy]\na = 1")
+    line = [str(tmp_path / "in.jsonl"), "-o", "out.jsonl", "--config", file]
+    with run_command.make_context("run", line) as ctx:
+        found = ctx.params
+    assert (found["policy"], found["model_option"], found["options"]) == ("fcfs", "m", {"policy.a": 1})
+    assert found["storage"] is None
+
+
+def test_the_shown_settings_are_a_file_that_sets_the_same(write, monkeypatch):
+    file = write(
+        'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]'
+    )
+    monkeypatch.setenv("LLMFW_PAGE_SIZE", "16")
+    line = ["/m", "--config", file, "--port", "1", "--random-seed", "7", "-o", "policy.z=1"]
+    expected = configs(*line)
+    shown = serve(*line, "--show-config").stdout
+    assert "port = 1  # command line\n" in shown
+    assert "page-size = 16  # LLMFW_PAGE_SIZE\n" in shown
+    assert f"max_overtaken = 8  # {file}\n" in shown
+    assert 'host = "127.0.0.1"  # default\n' in shown
+    assert "# context-length: the model's own\n" in shown
+    monkeypatch.delenv("LLMFW_PAGE_SIZE")
+    assert configs("--config", write(shown)) == expected
+    again = serve("--config", write(shown), "--show-config").stdout
+    assert tomllib.loads(again) == tomllib.loads(shown)
+
+
+def test_keys_and_passwords_are_not_shown():
+    line = (
+        "--api-key",
+        "very-secret",
+        "--admin-api-key",
+        "more-secret",
+        "-o",
+        "policy.url=a://me:secret@host",
+    )
+    shown = serve(*line, "--show-config").stdout
+    assert "secret" not in shown
+    assert "# api-key: not shown  # command line" in shown
+    assert "# url: not shown  # command line" in shown
+
+
+def test_an_error_of_a_part_says_where_its_option_was_set(write):
+    file = write("[options.policy]\nmax_overtaken = 8\nother = 1")
+    with serve_command.make_context("serve", ["--config", file]) as ctx:
+        options = ctx.meta["llmfw.part_options"]
+    for text in ("policy 'lpm' has no option 'other'; known", "options of policy 'lpm': … - at `$.other`"):
+        error = ConfigError(text)
+        say_where_from(error, options)
+        assert str(error) == f"{text} (policy.other is set in {file})"
+
+
+def test_every_name_of_the_docs_is_one_of_the_file():
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
+    for text in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        found = tomllib.loads(text)
+        assert found.keys() - {"options"} <= config_names().keys()

@@ -1,0 +1,195 @@
+"""`llmfw plugins doctor` finds what is wrong with a plugin and its parts, and survives them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.doctor import examination
+from llmfw.api.commands.doctor.checks import problems_of
+from llmfw.core.file_store import FileStore
+from llmfw.core.plugins import load_plugins
+from llmfw.core.registry import Entry
+
+PARTS = """
+import asyncio, os, sys, time
+import msgspec
+from llmfw.core.policy import Order, SchedulePolicy
+
+class Fine(SchedulePolicy):
+    class Options(SchedulePolicy.Options, frozen=True):
+        speed: int = 1
+    def order(self, waiting, figures, *further):
+        return Order.by(waiting.arrival)
+
+class Unfinished(SchedulePolicy):
+    pass
+
+class Misread(SchedulePolicy):
+    def order(self, waiting):
+        return Order.by(waiting.arrival)
+
+class Loose(Fine):
+    class Options(msgspec.Struct):
+        speed: int = 1
+
+class Untrue(Fine):
+    class Options(SchedulePolicy.Options, frozen=True):
+        speed: int = "fast"
+
+class Unread(Fine):
+    Options = {"speed": 1}
+
+class Stranger:
+    pass
+"""
+EXPECTED = {
+    "fine": None,
+    "unfinished": "(does not implement|lacks) order",
+    "misread": r"order cannot be called as the interface's order\(waiting, figures\) is: too many positional arguments",
+    "loose": "Options does not extend SchedulePolicy.Options",
+    "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
+    "unread": "Options is not a msgspec Struct",
+    "stranger": "is not a subclass of llmfw.core.policy.SchedulePolicy",
+    "nowhere": "cannot be imported: AttributeError",
+}
+
+
+class WithOptions(FileStore):
+    """A store that is built with options."""
+
+    class Options(getattr(FileStore, "Options", msgspec.Struct), frozen=True):
+        url: str = ""
+
+    def __init__(self, folder, *, options):
+        pass
+
+
+class Demanding(FileStore):
+    """A store that is built with what it is not given."""
+
+    def __init__(self, folder, url):
+        pass
+
+
+def doctor(*line: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["plugins", "doctor", *line])
+
+
+@pytest.fixture
+def install_parts(
+    install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Return a function that installs a plugin of policies, each a class of the source, and has no other one loaded."""
+
+    def install(names: list[str], source: str) -> None:
+        calls = "".join(f"    register({name!r}, f'{{__name__}}_part:{name.title()}')\n" for name in names)
+        folder = install_plugin("ours", f"@hookimpl\ndef register_schedule_policies(register):\n{calls}")
+        [module] = [path.stem for path in folder.glob("plugin_*.py")]
+        (folder / f"{module}_part.py").write_text(source)
+        monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+
+    return install
+
+
+def test_each_part_is_held_against_its_interface(install_parts):
+    install_parts([*EXPECTED], PARTS)
+    result = doctor("--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [part["part"] for part in found["parts"]] == [f"policy ours/{name}" for name in EXPECTED]
+    for name, text in EXPECTED.items():
+        told = [each["text"] for each in found["findings"] if f"ours/{name} " in each["what"]]
+        assert bool(told) == (text is not None)
+        assert text is None or (len(told) == 1 and re.match(text, told[0])), told
+
+
+@pytest.mark.parametrize(("part", "num_problems"), [(WithOptions, 0), (Demanding, 1)])
+def test_a_part_that_has_options_may_be_built_with_them(part, num_problems):
+    entry = Entry("file_store", "mine", f"{__name__}:{part.__name__}", "ours", "foreign", "1.2")
+    assert (
+        len([text for text in problems_of(entry) if text.startswith("__init__ cannot be called")])
+        == num_problems
+    )
+
+
+def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(install_parts):
+    # Each class is made where its module is asked for it, as a slow module would be.
+    source = PARTS + (
+        "def __getattr__(name):\n"
+        "    if name == 'Slow': time.sleep(60)\n"
+        "    if name == 'Deadly': os._exit(7)\n"
+        "    if name == 'Leaving': sys.exit(3)\n"
+        "    raise AttributeError(name)\n"
+    )
+    install_parts(["slow", "deadly", "leaving", "fine"], source)
+    result = doctor("--timeout", "5")
+    assert result.stdout.splitlines()[:-1] == [
+        "problem: policy ours/slow (foreign 1.2): was not imported after 5 s; it was stopped",
+        "problem: policy ours/deadly (foreign 1.2): ended the process that imported it, with exit code 7",
+        "problem: policy ours/leaving (foreign 1.2): cannot be imported: SystemExit: 3",
+    ]
+    assert result.stdout.splitlines()[-1].startswith("4 parts, 3 problems; slowest to import: policy ours/")
+
+
+def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, monkeypatch):
+    part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
+    install_plugin("ours", f"print('noise')\n@hookimpl\ndef register_attention_backends(register): {part}")
+    monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+    result = doctor()
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "lacks: attention ours/fast (foreign 1.2): needs no_such_kernels, which is not installed\n1 part, 0 problems\n"
+    )
+
+
+def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(install_parts, monkeypatch):
+    install_parts(["fine"], PARTS)
+    monkeypatch.setattr(examination, "SLOW_S", 0.0)
+    result = doctor()
+    assert result.exit_code == 0
+    patterns = [
+        r"slow: plugin 'ours': takes \d+\.\d s to load, at each start of llmfw",
+        r"slow: policy ours/fine \(foreign 1\.2\): takes \d+\.\d s to import",
+        r"1 part, 0 problems; slowest to import: policy ours/fine, \d+\.\d s",
+    ]
+    for line, pattern in zip(result.stdout.splitlines(), patterns, strict=True):
+        assert re.fullmatch(pattern, line)
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("import time; time.sleep(60)", "problem: plugin 'ours': was not imported after 5 s; it was stopped"),
+        ("raise OSError('disk')", "problem: plugin 'ours' (foreign 1.2): did not load: OSError: disk"),
+        (
+            "import os; os._exit(9)",
+            "problem: plugin 'ours': ended the process that imported it, with exit code 9",
+        ),
+        (
+            "@hookimpl\ndef register_routes(register): register('json:nothing')",
+            "problem: route json:nothing (foreign 1.2): cannot be imported: AttributeError",
+        ),
+    ],
+)
+def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, source, line):
+    install_plugin("ours", source)
+    monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+    result = doctor("--timeout", "5")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(line)
+
+
+def test_the_bundled_light_parts_have_no_problem(monkeypatch):
+    monkeypatch.setenv("LLMFW_PLUGINS", "policies,store_memory,parsers_families")
+    result = doctor("--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["findings"]) == (0, [])
+    assert len(found["parts"]) == sum(len(plugin.parts) for plugin in load_plugins().loaded)

@@ -1,0 +1,184 @@
+"""`--help-part`: what a part is and its options, also where it cannot be imported; and `llmfw plugins`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.declared_options import declared_options, kinds_with_options
+from llmfw.api.commands.option_fields import fields_of
+from llmfw.core.plugins import load_plugins
+from llmfw.core.policy import SchedulePolicy
+from llmfw.core.registry import INTERFACES
+
+POLICY = """
+import msgspec
+from typing import Annotated
+from llmfw.core.policy import Order, SchedulePolicy
+{imports}
+
+class Base(SchedulePolicy):
+    class Options(SchedulePolicy.Options, frozen=True):
+        \"\"\"What can be set.
+
+        Attributes:
+            most: no more than so many, of whatever
+                there may be.
+        \"\"\"
+
+        most: Annotated[int, msgspec.Meta(ge=1)] = 8
+
+class Mine(Base):
+    def order(self, waiting, figures):
+        return Order.by(waiting.arrival)
+
+@hookimpl
+def register_schedule_policies(register):
+    register("mine", f"{{__name__}}_part:Mine", summary="a policy of mine", needs={needs})
+"""
+
+
+class Shown(SchedulePolicy.Options, frozen=True):
+    """All types.
+
+    Attributes:
+        share: of something,
+            in two lines.
+    """
+
+    name: str
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    mode: Literal["a", "b"] = "a"
+    users: Annotated[tuple[str, ...], msgspec.Meta(description="Who.")] = ()
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    on: bool = True
+
+
+def llmfw(*line: str) -> Result:
+    return CliRunner().invoke(build_cli(), line)
+
+
+@pytest.fixture
+def install_policy(install_plugin):
+    """Return a function that installs a policy whose class stands in a module of its own."""
+
+    def install(imports: str = "", needs: tuple[str, ...] = ()) -> None:
+        source = POLICY.format(imports=imports, needs=needs)
+        declaration = source[source.index("@hookimpl") :]
+        folder = install_plugin("ours", declaration)
+        [module] = [path.stem for path in folder.glob("plugin_*.py")]
+        (folder / f"{module}_part.py").write_text(source[: source.index("@hookimpl")])
+
+    return install
+
+
+def test_types_ranges_defaults_and_descriptions_are_those_of_the_struct():
+    found = [(field.name, field.type, field.default, field.about) for field in fields_of(Shown)]
+    assert found == [
+        ("name", "text", None, ""),
+        ("share", "number, more than 0, at most 1", "0.5", "of something, in two lines."),
+        ("mode", "a | b", '"a"', ""),
+        ("users", "list of: text", "[]", "Who."),
+        ("limit", "whole number, 0 or more | none", "none", ""),
+        ("on", "true | false", "true", ""),
+    ]
+
+
+def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
+    shown = llmfw("serve", "--help-part", "policy.lpm").stdout
+    assert shown.startswith("policy.lpm: longest cached prefix first")
+    assert "plugin policies, of llmfw 0." in shown
+    assert "  max_overtaken  (whole number, 0 or more; default: 256)\n      no request is overtaken" in shown
+    for way in ("-o policy.max_overtaken=256", "LLMFW_POLICY__MAX_OVERTAKEN=256", "[options.policy]"):
+        assert f"\n  {way}" in shown
+
+
+def test_a_kind_alone_shows_all_its_parts_and_a_part_without_options_says_so():
+    shown = llmfw("serve", "--help-part", "policy").stdout
+    assert all(f"policy.{name}: " in shown for name in load_plugins().registry.names("policy"))
+    assert "It has no options." in shown
+
+
+@pytest.mark.parametrize(("imports", "needs"), [("", ()), ("import no_such_kernels", ("no_such_kernels",))])
+def test_options_are_known_without_importing_the_part(install_policy, imports, needs):
+    install_policy(imports, needs)
+    entry = load_plugins().registry.find("policy", "mine")
+    [field] = declared_options(entry.path)
+    assert (field.name, field.default) == ("most", "8")
+    assert field.about == "no more than so many, of whatever there may be."
+    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["parts"] if p["name"] == "mine"]
+    assert (part["options"], part["lacks"]) == (["most"], [*needs])
+
+
+def test_a_part_that_lacks_something_is_shown_with_its_options(install_policy):
+    install_policy("import no_such_kernels", ("no_such_kernels",))
+    shown = llmfw("serve", "--help-part", "policy.mine").stdout
+    assert "needs no_such_kernels, which is not installed" in shown
+    assert "most  (Annotated[int, msgspec.Meta(ge=1)]; default: 8)" in shown
+
+
+def test_a_part_that_cannot_be_imported_says_so_and_shows_its_options(install_policy):
+    install_policy("raise OSError('disk')")
+    shown = llmfw("serve", "--help-part", "policy.mine").stdout
+    assert "cannot be imported: OSError: disk" in shown
+    assert "  most  (" in shown
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("polcy.lpm", "there is no kind of part 'polcy'; known: attention, .*Did you mean 'policy'"),
+        ("policy.lmp", "unknown policy 'lmp'; .*Did you mean 'lpm'"),
+    ],
+)
+def test_a_part_that_is_not_there_is_an_error_that_says_what_is(wanted, message):
+    result = llmfw("serve", "--help-part", wanted)
+    assert result.exit_code == 2
+    assert re.search(message, " ".join(result.stderr.split()))
+
+
+def test_the_kinds_with_options_are_those_whose_interface_has_them():
+    from llmfw.core.registry import kinds_with_options as really
+
+    assert kinds_with_options() == set(really())
+    assert {"attention", "policy"} <= kinds_with_options() <= INTERFACES.keys()
+
+
+def test_what_is_read_of_bundled_options_is_so_and_each_has_a_description():
+    for plugin in load_plugins().loaded:
+        for part in plugin.parts:
+            struct = None if part.missing() else getattr(part.load(), "Options", None)
+            declared = declared_options(part.path)
+            assert declared is not None, part
+            assert all(field.about for field in declared), part
+            if struct is not None and plugin.distribution == "llmfw":
+                fields = fields_of(struct)
+                assert [(f.name, f.about) for f in fields] == [(f.name, f.about) for f in declared]
+
+
+def test_parts_of_one_name_are_listed_with_what_hides_them(install_plugin):
+    source = "@hookimpl\ndef register_schedule_policies(register): register('twin', 'm:C')"
+    install_plugin("one", source, "one")
+    install_plugin("two", source, "two")
+    parts = json.loads(llmfw("plugins", "--json").stdout)["parts"]
+    found = {part["choose"]: part["shadowed_by"] for part in parts if part["name"] == "twin"}
+    assert found == {"one/twin": ["two/twin"], "two/twin": ["one/twin"]}
+    lines = [line.split() for line in llmfw("plugins").stdout.splitlines()]
+    [line] = [line for line in lines if line[:2] == ["policy", "one/twin"]]
+    assert "two/twin" in line
+
+
+def test_a_command_of_llmfws_own_name_is_listed_with_its_full_one(install_plugin):
+    install_plugin(
+        "ours",
+        "import click\n@hookimpl\ndef register_commands(cli): cli.command('serve')(lambda: click.echo('ours'))",
+    )
+    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["parts"] if p["name"] == "serve"]
+    assert (part["choose"], part["shadowed_by"]) == ("ours/serve", ["llmfw"])
+    assert llmfw("ours/serve").stdout == "ours\n"
