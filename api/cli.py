@@ -20,6 +20,7 @@ from .commands.complete import complete_command
 from .commands.params import plugins_of
 from .commands.plan.command import plan_command
 from .commands.plugins import plugins_command
+from .commands.scaffold.command import plugin_group
 from .commands.serve import serve_command
 
 
@@ -74,6 +75,7 @@ def build_cli() -> click.Group:
             batch_group,
             plan_command,
             plugins_command,
+            plugin_group,
             cache_group,
             policy_group,
             trace_command,

@@ -101,11 +101,9 @@ def test_no_link_is_dead(page):
         assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
 
 
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of write_a_plugin.md, written to a folder and installed into its `installed`."""
-    folder = tmp_path_factory.mktemp("example")
-    for name, content in FILE.findall(text_of("write_a_plugin.md")):
+def install_example(text: str, folder: Path) -> Path:
+    """Write the files of a text to a folder, and install the package that they are into its `installed`."""
+    for name, content in FILE.findall(text):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     install = [
@@ -120,6 +118,30 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([sys.executable, "-m", "pip", *install], cwd=folder, check=True)
     return folder
+
+
+def run_its_tests(folder: Path, *options: str) -> int:
+    """Run the tests of an installed example; return how many passed."""
+    env = os.environ | {"PYTHONPATH": str(folder / "installed")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [num_passed] = re.findall(r"(\d+) passed", done.stdout)
+    return int(num_passed)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first package of write_a_plugin.md, installed."""
+    text, _, _ = text_of("write_a_plugin.md").partition("\n## An attention backend\n")
+    return install_example(text, tmp_path_factory.mktemp("example"))
+
+
+@pytest.fixture(scope="module")
+def attention_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The second package of write_a_plugin.md, installed."""
+    _, _, text = text_of("write_a_plugin.md").partition("\n## An attention backend\n")
+    return install_example(text, tmp_path_factory.mktemp("attention"))
 
 
 def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: Callable[..., str]):
@@ -142,9 +164,21 @@ def test_the_example_plugin_takes_the_option_that_is_shown(example, fresh_python
 
 
 def test_the_example_plugins_own_test_passes(example):
-    env = os.environ | {"PYTHONPATH": str(example / "installed")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(command, cwd=example, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    [num_passed] = re.findall(r"(\d+) passed", done.stdout)
-    assert int(num_passed) > 20, "the promises of the interface were not tested"
+    assert run_its_tests(example) > 20, "the promises of the interface were not tested"
+
+
+def test_the_example_of_an_attention_backend_keeps_the_promises(attention_example):
+    assert run_its_tests(attention_example, "-k", "fp32") > 10, (
+        "the promises of the interface were not tested"
+    )
+
+
+def test_the_example_of_an_attention_backend_is_taken_by_its_name_only(
+    attention_example, fresh_python: Callable[..., str]
+):
+    code = (
+        "from llmfw.core.plugins import load_plugins\n"
+        "names = [entry.name for entry in load_plugins().registry.entries('attention')]\n"
+        "print(names.index('torch') < names.index('sdpa'))"
+    )
+    assert fresh_python(code, attention_example / "installed") == "True\n"
