@@ -49,6 +49,7 @@ def test_there_is_a_package_for_every_kind_of_part_a_command_and_a_route():
     assert set(KINDS) == {*HOOK_NAMES, "command", "route"}
 
 
+@pytest.mark.slow
 def test_every_package_passes_its_own_tests_at_once(packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in NAMES.values()]
