@@ -16,6 +16,7 @@ from llmfw.core.errors import LLMFWError
 from .commands.admin import cache_group, policy_group, trace_command
 from .commands.batch.group import batch_group
 from .commands.chat import chat_command
+from .commands.check import check_command
 from .commands.complete import complete_command
 from .commands.params import plugins_of
 from .commands.plan.command import plan_command
@@ -76,6 +77,7 @@ def build_cli() -> click.Group:
             plan_command,
             plugins_command,
             plugin_group,
+            check_command,
             cache_group,
             policy_group,
             trace_command,

@@ -105,7 +105,18 @@ def test_the_made_parts_are_fresh():
 def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
     own = [
         build_cli().commands[name]
-        for name in ("serve", "chat", "complete", "batch", "plugins", "cache", "policy", "trace", "plan")
+        for name in (
+            "serve",
+            "chat",
+            "complete",
+            "batch",
+            "plugins",
+            "cache",
+            "policy",
+            "trace",
+            "plan",
+            "check",
+        )
     ]
     while own:
         command = own.pop()

@@ -24,12 +24,42 @@ pytest.register_assert_rewrite(
             "attention_case",
             "module_pass",
             "module_pass_models",
+            "parsing",
+            "tool_parsers",
+            "reasoning_parsers",
+            "chat_templates",
+            "grammars",
+            "grammar_case",
+            "model_sources",
+            "response_stores",
+            "response_model",
         )
     )
 )
 
 from .batch_stores import BatchStoreTests
+from .chat_templates import ChatTemplateTests
 from .file_stores import FileStoreTests
+from .grammar_case import GrammarExample
+from .grammars import GrammarBackendTests
+from .model_sources import ModelSourceTests
+from .parsing import ReasoningExample, ToolExample
 from .policies import SchedulePolicyTests
+from .reasoning_parsers import ReasoningParserTests
+from .response_stores import ResponseStoreTests
+from .tool_parsers import ToolParserTests
 
-__all__ = ["BatchStoreTests", "FileStoreTests", "SchedulePolicyTests"]
+__all__ = [
+    "BatchStoreTests",
+    "ChatTemplateTests",
+    "FileStoreTests",
+    "GrammarBackendTests",
+    "GrammarExample",
+    "ModelSourceTests",
+    "ReasoningExample",
+    "ReasoningParserTests",
+    "ResponseStoreTests",
+    "SchedulePolicyTests",
+    "ToolExample",
+    "ToolParserTests",
+]

@@ -1,0 +1,121 @@
+"""The promises of `ModelSource`, as tests: that a model is where its source says, and can be read there.
+
+Nothing is computed, and of the weights only the headers are read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..chat_template import ChatTemplate
+from ..model import ModelSource
+from ..plugins import load_plugins
+from ..tokenizer import Tokenizer
+from ..tokenizer_files import load_tokenizer
+
+TEXTS = ("Hello, world", "What is 2 + 2?\n", "naïve café \U0001f600", "def f(x):\n    return x\n")
+
+
+class ModelSourceTests:
+    """Derive from it, and override the fixture `source`."""
+
+    @pytest.fixture
+    def source(self) -> ModelSource:
+        """Return the model's source."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture source")
+
+    @pytest.fixture
+    def folder(self, source: ModelSource) -> Path:
+        """Return the model's folder."""
+        folder = Path(source.folder())
+        assert folder.is_dir(), f"{folder} is not a folder"
+        return folder
+
+    @pytest.fixture
+    def config(self, folder: Path) -> dict[str, Any]:
+        """Return what config.json says."""
+        path = folder / "config.json"
+        assert path.is_file(), f"there is no config.json in {folder}"
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return found
+
+    @pytest.fixture
+    def tokenizer(self, folder: Path) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return load_tokenizer(str(folder))
+
+    def test_the_folder_is_there_and_stays_the_same(self, source: ModelSource, folder: Path) -> None:
+        assert isinstance(source.folder(), str)
+        assert folder.is_absolute(), f"{folder} depends on where the server is started"
+        assert type(source)().folder() == source.folder() == str(folder)
+
+    def test_transformers_reads_its_config(self, folder: Path, config: dict[str, Any]) -> None:
+        from transformers import AutoConfig
+
+        assert config.get("architectures"), "config.json names no architecture"
+        found = AutoConfig.from_pretrained(folder, local_files_only=True)
+        assert found.model_type == config["model_type"]
+
+    def test_its_weights_are_whole(self, folder: Path) -> None:
+        files = sorted(folder.glob("*.safetensors"))
+        assert files, f"there are no weights (*.safetensors) in {folder}"
+        found = {name: path for path in files for name in tensors_of(path)}
+        index = folder / "model.safetensors.index.json"
+        if index.is_file():
+            listed = json.loads(index.read_text("utf-8"))["weight_map"]
+            absent = [name for name, file in listed.items() if found.get(name) != folder / file]
+            assert absent == []
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_its_tokenizer_writes_and_reads_text(self, tokenizer: Tokenizer, text: str) -> None:
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        assert tokens
+        assert tokenizer.decode(tokens).strip() == text.strip()
+
+    def test_its_tokenizer_has_an_end(self, tokenizer: Tokenizer) -> None:
+        assert tokenizer.eos_token_ids, "no token ends an output (eos_token_id)"
+        assert max(tokenizer.eos_token_ids) < tokenizer.num_ids
+
+    def test_its_logits_are_wide_enough_for_its_tokenizer(
+        self, config: dict[str, Any], tokenizer: Tokenizer
+    ) -> None:
+        text = config.get("text_config", config)
+        assert text.get("vocab_size", 0) >= tokenizer.num_ids
+
+    @pytest.mark.parametrize("kind", ["tool_parser", "reasoning_parser"])
+    def test_its_parsers_are_registered(self, source: ModelSource, kind: str) -> None:
+        name = getattr(source, kind)
+        if name is None:
+            pytest.skip(f"the source does not have the capability {kind} (it names none)")
+        load_plugins().registry.find(kind, name)
+
+    def test_its_chat_template_renders_a_question(self, tokenizer: Tokenizer) -> None:
+        if not tokenizer.chat_template:
+            pytest.skip("the model does not have the capability chat_template (its folder has none)")
+        made: type[ChatTemplate] = load_plugins().registry.find("chat_template", "jinja").load()
+        template = made(tokenizer.chat_template, tokenizer.special_tokens)
+        prompt = template.render([{"role": "user", "content": "What is the weather?"}])
+        assert "What is the weather?" in prompt
+        assert tokenizer.encode(prompt, add_special_tokens=False)
+
+
+def tensors_of(path: Path) -> list[str]:
+    """Return the names of the tensors in a safetensors file, whose header has to fit to its size."""
+    with path.open("rb") as file:
+        head = file.read(8)
+        assert len(head) == 8, f"{path} is cut off"
+        (length,) = struct.unpack("<Q", head)
+        size = path.stat().st_size
+        assert length <= size, (
+            f"{path} is not a file of safetensors, or is cut off (a pointer of Git LFS, perhaps)"
+        )
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    end = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
+    assert size == 8 + length + end, f"{path} is cut off: {size} bytes of {8 + length + end}"
+    return list(header)
