@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from llmfw.core.errors import ConfigError
+from llmfw.core.hookspecs import HOOK_NAMES
 from llmfw.core.plugins import Plugins
 
 from ..params import plugins_of
-from .kinds import KINDS, Kind
-from .package import PackageNames, write_package
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+    from .package import PackageNames
 
 
 class KindName(click.Choice[str]):
     """A kind, also with hyphens, as options of the command line are written."""
 
     def __init__(self) -> None:
-        super().__init__(list(KINDS))
+        super().__init__([*HOOK_NAMES, "command", "route"])
 
     def normalize_choice(self, choice: str, ctx: click.Context | None) -> str:
         return choice.replace("-", "_")
@@ -47,6 +50,11 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
 
     NAME is what users will choose it by. Nothing that is there is overwritten.
     """
+    import shlex
+
+    from .kinds import KINDS
+    from .package import PackageNames, write_package
+
     kind, names = KINDS[kind_name], PackageNames(name)
     note = _check_free(kind, names, ctx)
     folder = write_package(kind, names, path)
