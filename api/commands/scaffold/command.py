@@ -25,8 +25,8 @@ class KindName(click.Choice[str]):
     def __init__(self) -> None:
         super().__init__([*HOOK_NAMES, "command", "route"])
 
-    def normalize_choice(self, choice: str, ctx: click.Context | None) -> str:
-        return choice.replace("-", "_")
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return str(choice).replace("-", "_")
 
 
 @click.group("plugin")
@@ -71,7 +71,8 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
 def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
     """Return what the author should know of others of that name; raise ConfigError where the plugin could not load."""
     plugins = plugins_of(ctx)
-    others = [(loaded.name, loaded.distribution) for loaded in (*plugins.loaded, *plugins.broken)]
+    others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
+    others += [(broken.name, broken.distribution) for broken in plugins.broken]
     for plugin, package in others:
         if plugin == names.part and package != names.distribution:
             raise ConfigError(
