@@ -43,39 +43,24 @@ class GrammarBackendTests:
         """Return the backend, built for a small vocabulary."""
         return GrammarCase.of(backend)
 
-    @pytest.fixture
-    def compiled(
-        self, case: GrammarCase, examples: Sequence[GrammarExample]
-    ) -> list[tuple[GrammarExample, Grammar]]:
-        """Return the examples that the backend does not refuse, and their grammars."""
-        found: list[tuple[GrammarExample, Grammar]] = []
-        reasons = []
-        for example in examples:
-            try:
-                found.append((example, case.backend.compile(example.spec)))
-            except RequestError as error:
-                reasons.append(f"{example.kind}: {error}")
-        assert found, f"the backend refuses all examples, so nothing is known of it ({'; '.join(reasons)})"
-        return found
-
     def test_texts_that_fit_are_taken_in_up_to_their_end(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for text in example.fits:
                 assert case.fits(grammar, text), (example.source, text)
 
     def test_texts_that_do_not_fit_are_refused(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for text in example.misfits:
                 assert not case.fits(grammar, text), (example.source, text)
 
     def test_at_every_state_the_mask_allows_what_is_accepted_and_nothing_else(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=2):
                 allowed = case.allowed(state)
                 if state.is_finished():  # the end is not given to it any more
@@ -88,16 +73,16 @@ class GrammarBackendTests:
                     assert all(forced.startswith(case.text_of([token])) for token in left_out), example.source
 
     def test_no_token_is_allowed_that_the_tokenizer_does_not_have(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=1):
                 assert max(case.allowed(state)) < case.tokenizer.num_ids, example.source
 
     def test_what_is_written_as_the_masks_say_fits(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for seed in range(10):
                 states, text = case.walk(grammar, seed, MAX_TOKENS)
                 if text is not None:
@@ -112,10 +97,8 @@ class GrammarBackendTests:
             text = case.walk(grammar, seed, 60)[1]
             assert text is None or json.loads(text) in ({"a": True}, {"a": False})
 
-    def test_a_copy_goes_its_own_way(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
-    ) -> None:
-        for example, grammar in compiled:
+    def test_a_copy_goes_its_own_way(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+        for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=2):
                 before = case.allowed(state)
                 for token in sorted(before - {case.eos})[:5]:
@@ -129,10 +112,10 @@ class GrammarBackendTests:
                     assert case.allowed(state) == before, example.source
 
     def test_forced_tokens_are_the_only_way(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         tokenizer = case.tokenizer
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=3):
                 forced = list(state.forced())
                 if not forced:
@@ -149,9 +132,9 @@ class GrammarBackendTests:
                     )
 
     def test_a_finished_output_may_only_end(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for _, grammar in compiled:
+        for _, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=3):
                 if state.is_finished():
                     assert list(state.forced()) == []
@@ -159,9 +142,11 @@ class GrammarBackendTests:
 
     @pytest.mark.parametrize("filled", [-1, 0])
     def test_masks_of_many_are_those_of_each_alone(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]], filled: int
+        self, case: GrammarCase, examples: Sequence[GrammarExample], filled: int
     ) -> None:
-        states = [state for _, grammar in compiled for state in states_of(case, grammar, seeds=1)]
+        states = [
+            state for _, grammar in compile_all(case, examples) for state in states_of(case, grammar, seeds=1)
+        ]
         alone = [case.masks([state], filled)[0] for state in states]
         assert np.array_equal(case.masks(states, filled), np.stack(alone))
         assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
@@ -174,19 +159,17 @@ class GrammarBackendTests:
             case.backend.compile(spec)
         assert str(caught.value)
 
-    def test_many_are_compiled_at_once(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
-    ) -> None:
-        specs = [example.spec for example, _ in compiled] * 4
+    def test_many_are_compiled_at_once(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+        specs = [example.spec for example, _ in compile_all(case, examples)] * 4
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(case.backend.compile, specs))
-        expected = [case.allowed(grammar) for _, grammar in compiled] * 4
+        expected = [case.allowed(grammar) for _, grammar in compile_all(case, examples)] * 4
         assert [case.allowed(grammar) for grammar in found] == expected
 
     def test_who_is_hastened_has_a_way_left_and_no_new_one(
-        self, case: GrammarCase, compiled: list[tuple[GrammarExample, Grammar]]
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
-        for example, grammar in compiled:
+        for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=1):
                 [mask] = case.masks([state])
                 hastened = mask.copy()
@@ -199,6 +182,25 @@ class GrammarBackendTests:
 def states_of(case: GrammarCase, grammar: Grammar, seeds: int) -> list[Grammar]:
     """Return the states on the way of some outputs that are written at random."""
     return [state for seed in range(seeds) for state in case.walk(grammar, seed, MAX_TOKENS)[0][:10]]
+
+
+def compile_all(
+    case: GrammarCase, examples: Sequence[GrammarExample]
+) -> list[tuple[GrammarExample, Grammar]]:
+    """Return the examples that the backend does not refuse, and their grammars.
+
+    Raises:
+        AssertionError: it refuses all of them.
+    """
+    found: list[tuple[GrammarExample, Grammar]] = []
+    reasons = []
+    for example in examples:
+        try:
+            found.append((example, case.backend.compile(example.spec)))
+        except RequestError as error:
+            reasons.append(f"{example.kind}: {error}")
+    assert found, f"the backend refuses all examples, so nothing is known of it ({'; '.join(reasons)})"
+    return found
 
 
 def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:

@@ -29,39 +29,22 @@ class ModelSourceTests:
         """Return the model's source."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture source")
 
-    @pytest.fixture
-    def folder(self, source: ModelSource) -> Path:
-        """Return the model's folder."""
-        folder = Path(source.folder())
-        assert folder.is_dir(), f"{folder} is not a folder"
-        return folder
-
-    @pytest.fixture
-    def config(self, folder: Path) -> dict[str, Any]:
-        """Return what config.json says."""
-        path = folder / "config.json"
-        assert path.is_file(), f"there is no config.json in {folder}"
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return found
-
-    @pytest.fixture
-    def tokenizer(self, folder: Path) -> Tokenizer:
-        """Return the model's tokenizer."""
-        return load_tokenizer(str(folder))
-
-    def test_the_folder_is_there_and_stays_the_same(self, source: ModelSource, folder: Path) -> None:
+    def test_the_folder_is_there_and_stays_the_same(self, source: ModelSource) -> None:
+        folder = folder_of(source)
         assert isinstance(source.folder(), str)
         assert folder.is_absolute(), f"{folder} depends on where the server is started"
         assert type(source)().folder() == source.folder() == str(folder)
 
-    def test_transformers_reads_its_config(self, folder: Path, config: dict[str, Any]) -> None:
+    def test_transformers_reads_its_config(self, source: ModelSource) -> None:
         from transformers import AutoConfig
 
+        folder, config = folder_of(source), config_of(source)
         assert config.get("architectures"), "config.json names no architecture"
         found = AutoConfig.from_pretrained(folder, local_files_only=True)
         assert found.model_type == config["model_type"]
 
-    def test_its_weights_are_whole(self, folder: Path) -> None:
+    def test_its_weights_are_whole(self, source: ModelSource) -> None:
+        folder = folder_of(source)
         files = sorted(folder.glob("*.safetensors"))
         assert files, f"there are no weights (*.safetensors) in {folder}"
         found = {name: path for path in files for name in tensors_of(path)}
@@ -72,20 +55,21 @@ class ModelSourceTests:
             assert absent == []
 
     @pytest.mark.parametrize("text", TEXTS)
-    def test_its_tokenizer_writes_and_reads_text(self, tokenizer: Tokenizer, text: str) -> None:
+    def test_its_tokenizer_writes_and_reads_text(self, source: ModelSource, text: str) -> None:
+        tokenizer = tokenizer_of(source)
         tokens = tokenizer.encode(text, add_special_tokens=False)
         assert tokens
         assert tokenizer.decode(tokens).strip() == text.strip()
 
-    def test_its_tokenizer_has_an_end(self, tokenizer: Tokenizer) -> None:
+    def test_its_tokenizer_has_an_end(self, source: ModelSource) -> None:
+        tokenizer = tokenizer_of(source)
         assert tokenizer.eos_token_ids, "no token ends an output (eos_token_id)"
         assert max(tokenizer.eos_token_ids) < tokenizer.num_ids
 
-    def test_its_logits_are_wide_enough_for_its_tokenizer(
-        self, config: dict[str, Any], tokenizer: Tokenizer
-    ) -> None:
+    def test_its_logits_are_wide_enough_for_its_tokenizer(self, source: ModelSource) -> None:
+        config = config_of(source)
         text = config.get("text_config", config)
-        assert text.get("vocab_size", 0) >= tokenizer.num_ids
+        assert text.get("vocab_size", 0) >= tokenizer_of(source).num_ids
 
     @pytest.mark.parametrize("kind", ["tool_parser", "reasoning_parser"])
     def test_its_parsers_are_registered(self, source: ModelSource, kind: str) -> None:
@@ -94,7 +78,8 @@ class ModelSourceTests:
             pytest.skip(f"the source does not have the capability {kind} (it names none)")
         load_plugins().registry.find(kind, name)
 
-    def test_its_chat_template_renders_a_question(self, tokenizer: Tokenizer) -> None:
+    def test_its_chat_template_renders_a_question(self, source: ModelSource) -> None:
+        tokenizer = tokenizer_of(source)
         if not tokenizer.chat_template:
             pytest.skip("the model does not have the capability chat_template (its folder has none)")
         made: type[ChatTemplate] = load_plugins().registry.find("chat_template", "jinja").load()
@@ -102,6 +87,26 @@ class ModelSourceTests:
         prompt = template.render([{"role": "user", "content": "What is the weather?"}])
         assert "What is the weather?" in prompt
         assert tokenizer.encode(prompt, add_special_tokens=False)
+
+
+def folder_of(source: ModelSource) -> Path:
+    """Return the model's folder."""
+    folder = Path(source.folder())
+    assert folder.is_dir(), f"{folder} is not a folder"
+    return folder
+
+
+def config_of(source: ModelSource) -> dict[str, Any]:
+    """Return what config.json says."""
+    path = folder_of(source) / "config.json"
+    assert path.is_file(), f"there is no {path}"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def tokenizer_of(source: ModelSource) -> Tokenizer:
+    """Return the model's tokenizer."""
+    return load_tokenizer(str(folder_of(source)))
 
 
 def tensors_of(path: Path) -> list[str]:

@@ -52,6 +52,17 @@ class ReasoningParserTests:
             found = split_reasoning(parser(in_reasoning=in_reasoning), *cut(each, places))
             assert (found.reasoning + found.content).strip() == each.strip()
 
+    @pytest.mark.parametrize("in_reasoning", [False, True])
+    def test_a_text_that_ends_as_a_mark_begins_comes_back(
+        self, parser: type[ReasoningParser], in_reasoning: bool
+    ) -> None:
+        marks = [mark[:2] for mark in (parser.opening, parser.closing) if mark]
+        if not marks:
+            pytest.skip("the parser has neither the capability opening nor closing")
+        for text in (*marks, *(ANSWER + mark for mark in marks)):
+            found = split_reasoning(parser(in_reasoning=in_reasoning), text)
+            assert (found.reasoning + found.content).strip() == text
+
     @pytest.mark.parametrize("space", ["", "\n", "\n\n"])
     def test_what_is_between_the_marks_is_reasoning(self, parser: type[ReasoningParser], space: str) -> None:
         opening, closing = parser.opening, needs_closing(parser)

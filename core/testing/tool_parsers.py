@@ -126,7 +126,8 @@ class ToolParserTests:
         written = [form.begin.replace("{name}", name) + arguments + form.end for name, arguments in calls]
         text = form.before + form.between.join(written) + form.after
         tools = [tool_of(name) for name, _ in calls]
-        assert parse_calls(parser(tools), *cut(text, places)) == ("", calls)
+        found = parse_calls(parser(tools), *cut(text, places))
+        assert (found.calls, solid(found.content)) == (calls, "")
 
     def test_a_call_of_a_tool_that_the_request_does_not_have_is_text(
         self, parser: type[ToolParser], texts: list[str]

@@ -132,7 +132,7 @@ class IgnoresTheEnd(LlguidanceBackend):
 
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
         if spec.kind == "regex" and spec.source != "(":
-            spec = GrammarSpec("regex", f"({spec.source})y?")
+            spec = GrammarSpec("regex", f"({spec.source})(no)?")
         return super().compile(spec)
 
 

@@ -85,14 +85,14 @@ TOOL_PARSERS = {
     "SaysAnotherFormat": "test_what_the_call_format_writes_is_read",
 }
 REASONING_PARSERS = {
-    "LosesTheRest": "test_text_without_marks_comes_back_unchanged",
+    "LosesTheRest": "test_a_text_that_ends_as_a_mark_begins_comes_back",
     "ForgetsThatItIsInside": "test_where_the_prompt_has_opened_the_reasoning_the_text_begins_inside",
     "ReadsPieces": "test_wherever_a_text_is_cut_the_result_is_the_same",
     "TakesUnendedForContent": "test_reasoning_that_never_ends_is_reasoning",
     "ShowsItsMarks": "test_what_is_between_the_marks_is_reasoning",
     "GivesEmptyText": "test_nothing_comes_of_nothing",
     "Remembers": "test_each_choice_has_a_state_of_its_own",
-    "AnswersWithText": "test_the_examples_are_split_rightly",
+    "AnswersWithText": "test_a_text_that_ends_as_a_mark_begins_comes_back",
 }
 CHAT_TEMPLATES = {
     "EscapesText": "test_a_message_is_in_the_prompt_as_it_was_written",
