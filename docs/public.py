@@ -71,6 +71,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "llmfw.core.tokenizer": ("Tokenizer",),
     "llmfw.core.client.client": ("EngineClient",),
+    "llmfw.core.config": ("ServerConfig",),
     "llmfw.core.plugins": ("load_plugins", "Plugins", "LoadedPlugin"),
     "llmfw.core.registry": ("Registry", "Entry", "BrokenPlugin"),
     "llmfw.core.errors": (
@@ -137,6 +138,7 @@ GIVEN = frozenset(
         "llmfw.core.registry:BrokenPlugin",
         "llmfw.core.tokenizer:Tokenizer",
         "llmfw.core.client.client:EngineClient",
+        "llmfw.core.config:ServerConfig",
     }
 )
 """Classes whose objects plugins are given and do not make: they may gain anything."""
