@@ -75,10 +75,13 @@ def interface(kind: str) -> str:
 
 
 def example(kind: str) -> str:
-    """Return the file that does the work in a package which `llmfw plugin new example` writes."""
+    """Return the file that does the work in a package which `llmfw plugin new example` writes.
+
+    A command's declaration belongs to it: there the arguments are.
+    """
     files = dict(package_files(KINDS[kind], PackageNames("example")))
-    place = f"llmfw_example/{kind}.py"
-    return f"`{place}`\n\n```python\n{files[place].decode()}```\n"
+    places = [f"llmfw_example/{name}.py" for name in (("__init__", kind) if kind == "command" else (kind,))]
+    return "\n".join(f"`{place}`\n\n```python\n{files[place].decode()}```\n" for place in places)
 
 
 def public_names() -> str:
