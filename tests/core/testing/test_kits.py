@@ -82,7 +82,7 @@ TOOL_PARSERS = {
     "TrimsText": "test_text_without_calls_comes_back_unchanged",
     "GivesEmptyText": "test_nothing_comes_of_nothing",
     "SharesItsText": "test_each_choice_has_a_state_of_its_own",
-    "SaysAnotherFormat": "test_what_the_call_format_writes_is_read",
+    "SaysAnotherTrigger": "test_what_the_call_format_writes_is_read",
 }
 REASONING_PARSERS = {
     "LosesTheRest": "test_a_text_that_ends_as_a_mark_begins_comes_back",
