@@ -44,6 +44,7 @@ LIGHT_COMMANDS = (
     "policy set --help",
     "trace --help",
     "plan demo --device h100",
+    "check --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
