@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +117,7 @@ def run_check(
     start = time.monotonic()
     listener = _Listener(timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
-        file = Path(folder, "test_installed_part.py")
+        file = Path(folder, f"test_part_{uuid.uuid4().hex}.py")  # a module's name is taken once in a process
         code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
         file.write_text(code, "utf-8")
         Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")

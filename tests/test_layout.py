@@ -45,6 +45,7 @@ LIGHT_COMMANDS = (
     "trace --help",
     "plan demo --device h100",
     "plugin new --help",
+    "check --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -9,6 +9,7 @@ import difflib
 import importlib.util
 import inspect
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -160,7 +161,7 @@ class _Printer:
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
         self._last = ""
-        self._out = click.get_text_stream("stdout")
+        self._out = sys.stdout  # pytest puts others in its place
 
     def show(self, promise: Promise) -> None:
         """Print a promise's line, and why it is broken or was not checked."""

@@ -77,7 +77,7 @@ def small_tokenizer() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(["</s>"])
-    return Tokenizer(backend, eos_token_ids=(backend.token_to_id("</s>"),))
+    return Tokenizer(backend, eos_token_ids=(len(pieces),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +118,12 @@ class GrammarCase:
         return set(np.flatnonzero(bits).tolist())
 
     def accepted(self, grammar: Grammar) -> set[int]:
-        """Return the tokens that a grammar takes in, each by a copy of its own."""
-        return {token for token in range(self.vocab_size) if takes(grammar.copy(), token)}
+        """Return the tokenizer's tokens that a grammar takes in, each by a copy of its own."""
+        return {token for token in range(self.tokenizer.num_ids) if takes(grammar.copy(), token)}
 
     def text_of(self, tokens: Sequence[int]) -> bytes:
-        """Return the bytes of tokens, those beyond the tokenizer's as none of any text."""
-        known = self.tokenizer.num_ids
-        return b"".join(self.tokenizer.token_bytes(t) if t < known else b"\xff" for t in tokens)
+        """Return the bytes of tokens."""
+        return b"".join(map(self.tokenizer.token_bytes, tokens))
 
     def fits(self, grammar: Grammar, text: str) -> bool:
         """Return whether a text is a whole output of a grammar."""

@@ -87,7 +87,8 @@ def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, str]) -> Ca
         return lambda: part
     if entry.kind == "attention":
         return lambda: _with_options(part, built)
-    return lambda: functools.partial(part, options=built)
+    made: Callable[..., Any] = part
+    return lambda: functools.partial(made, options=built)
 
 
 def _with_options(part: type[Any], options: Any) -> type[Any]:

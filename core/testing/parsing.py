@@ -117,7 +117,7 @@ def solid(text: str) -> str:
 
 def tool_of(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Return a tool's definition, of which some calls' arguments are the arguments."""
-    properties = {}
+    properties: dict[str, Any] = {}
     for text in arguments:
         try:
             found = json.loads(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,8 @@ class ReasoningParserTests:
     @pytest.fixture
     def examples(self, parser: type[ReasoningParser]) -> Sequence[ReasoningExample]:
         """Return texts as the model writes them, with the reasoning and the answer in them."""
-        return [ReasoningExample(*example) for example in declared(parser, "examples", ())]
+        examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
+        return [ReasoningExample(*example) for example in examples]
 
     @pytest.fixture
     def texts(self, parser: type[ReasoningParser], examples: Sequence[ReasoningExample]) -> list[str]:

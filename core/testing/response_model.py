@@ -17,7 +17,12 @@ RUNNING = ("queued", "in_progress")
 
 def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
     """Return a response of ten bytes."""
-    given = {"created_at": 1.0, "status": "completed", "response": b"{response}", "input": b""} | fields
+    given: dict[str, Any] = {
+        "created_at": 1.0,
+        "status": "completed",
+        "response": b"{response}",
+        "input": b"",
+    } | fields
     return ResponseRecord(id=id, previous=previous, **given)
 
 
@@ -40,19 +45,21 @@ class ResponseModel:
         if operation == "unfinished":
             return "unfinished", ()
         if operation == "purge":
-            return "purge", (given["at"] * 1000.0,)
+            return "purge", (float(len(self._all) - given["kept"]),)
         known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
         if operation == "replace" and known.id in self.records:
-            changed = {"status": given["status"], "response": b"y" * given["size"]}
+            # None grows: whether the conversation that is put to may itself be the one that goes is not said.
+            changed = {"status": given["status"], "response": known.response[: given["size"]]}
             return "put", (msgspec.structs.replace(known, **changed),)
         return "get" if operation == "replace" else operation, (known.id,)
 
-    def _next(self, previous: int, at: int, size: int, status: str) -> ResponseRecord:
-        """Return a new response. No two are of the same time."""
+    def _next(self, previous: int, size: int, status: str) -> ResponseRecord:
+        """Return a new response, a second after the last."""
         number = len(self._all)
         before = self._all[-previous].id if 0 < previous <= number else None
-        moment = at * 1000.0 + number
-        made = response(f"resp_{number:04}", before, created_at=moment, status=status, response=b"x" * size)
+        made = response(
+            f"resp_{number:04}", before, created_at=float(number), status=status, response=b"x" * size
+        )
         self._all.append(made)
         return made
 
@@ -99,7 +106,6 @@ OPERATIONS = any_of(
     {
         "new": {
             "previous": st.integers(0, 4),
-            "at": st.integers(0, 20),
             "size": st.integers(0, 60),
             "status": _STATUS,
         },
@@ -108,7 +114,7 @@ OPERATIONS = any_of(
         "conversation": {"number": _NUMBER},
         "delete": {"number": _NUMBER},
         "unfinished": {},
-        "purge": {"at": st.integers(0, 21)},
+        "purge": {"kept": st.integers(0, 12)},
         "reopen": {},
     }
 )

@@ -151,7 +151,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
         self, open_small: Open, tmp_path: Path
     ) -> None:
         async with opened(open_small, tmp_path) as store:
-            full = {"response": b"x" * 20, "input": b"y" * 5}  # four of them are a hundred bytes
+            full: Any = {"response": b"x" * 20, "input": b"y" * 5}  # four of them are a hundred bytes
             await store.put(response("resp_1", created_at=1.0, **full))
             await store.put(response("resp_2", created_at=2.0, **full))
             await store.put(response("resp_3", "resp_1", created_at=3.0, **full))
@@ -160,7 +160,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await self.there(store, 5) == [1, 3, 4, 5]
             await store.put(response("resp_6", created_at=6.0, **full))
             assert await self.there(store, 6) == [4, 5, 6]
-            await store.put(response("resp_4", created_at=4.0, response=b"x" * 51))
+            await store.put(response("resp_6", created_at=6.0, response=b"x" * 51))
             assert await self.there(store, 6) == [5, 6]
 
     @on_a_loop
@@ -191,7 +191,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
     async def test_responses_are_there_when_the_store_is_opened_again(
         self, open_large: Open, open_small: Open, tmp_path: Path
     ) -> None:
-        full = {"response": b"x" * 40}
+        full: Any = {"response": b"x" * 40}
         async with opened(open_large, tmp_path) as store:
             await store.put(response("resp_1", created_at=1.0, **full))
             await store.put(response("resp_2", "resp_1", created_at=2.0, status="queued", **full))

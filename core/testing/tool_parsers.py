@@ -53,7 +53,8 @@ class ToolParserTests:
     @pytest.fixture
     def examples(self, parser: type[ToolParser]) -> Sequence[ToolExample]:
         """Return texts as the model writes them, with the calls in them. Tools are made up from the calls."""
-        return [ToolExample(*example) for example in declared(parser, "examples", ())]
+        examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
+        return [ToolExample(*example) for example in examples]
 
     @pytest.fixture
     def streams_arguments(self, parser: type[ToolParser]) -> bool:

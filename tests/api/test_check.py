@@ -41,21 +41,13 @@ RAISES = (
 )
 
 
-def check(line: str, *path: Path) -> subprocess.CompletedProcess[str]:
-    """Run `llmfw check` in a process of its own: pytest runs inside it."""
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
-    code = "from llmfw.api.cli import main; main()"
-    command = [sys.executable, "-c", code, "check", *line.split()]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-
-
-def refused(line: str) -> Result:
-    """Run `llmfw check` where it does not get as far as pytest."""
+def check(line: str) -> Result:
+    """Run `llmfw check` here. That pytest runs in it, inside of pytest, it does not notice."""
     return CliRunner().invoke(build_cli(), ["check", *line.split()])
 
 
-def promises(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
+def promises(done: Result) -> dict[str, Any]:
+    assert done.stdout.startswith("{"), done.output
     return {promise["name"]: promise for promise in json.loads(done.stdout)["promises"]}
 
 
@@ -63,37 +55,44 @@ def test_every_kind_of_part_has_a_test_class():
     assert set(KITS) == set(INTERFACES)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "reasoning_parser qwen3",
-        "tool-parser parsers_families/hermes",
-        "chat_template chatml",
-        *(
-            pytest.param(part, marks=pytest.mark.slow)
-            for part in (
-                "policy fcfs",
-                "policy lpm -o policy.max_overtaken=3",
-                "file_store memory",
-                "batch_store memory",
-                "response_store sqlite",
-                "grammar llguidance",
-                "model demo",
-                "attention torch",
-            )
-        ),
-    ],
+FAST = (
+    "reasoning_parser qwen3",
+    "tool-parser parsers_families/hermes",
+    "chat_template chatml",
+    "grammar llguidance",
 )
+SLOW = (
+    "policy lpm -o policy.max_overtaken=3",
+    "file_store memory",
+    "batch_store memory",
+    "response_store sqlite",
+    "model demo",
+    "attention torch",
+)
+
+
+@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW)])
 def test_a_bundled_part_keeps_its_promises(part):
     done = check(part)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.exit_code == 0, done.output
     assert "\nOK: " in done.stdout
     assert "FAILED" not in done.stdout
 
 
+def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option"}
+    command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  ok       what is between the marks is reasoning\n" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
+
+
 def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
-    done = check("reasoning_parser mine", install_plugin("ours", LOSES))
-    assert done.returncode == 1
+    install_plugin("ours", LOSES)
+    done = check("reasoning_parser mine")
+    assert done.exit_code == 1
     head, *lines = done.stdout.splitlines()
     assert "reasoning parser 'mine' of plugin 'ours'" in head
     assert "foreign 1.2" in head
@@ -104,23 +103,26 @@ def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
 
 
 def test_what_does_not_end_is_stopped(install_plugin):
-    done = check("reasoning_parser mine --timeout 0.3 --json", install_plugin("ours", HANGS))
-    assert done.returncode == 1
+    install_plugin("ours", HANGS)
+    done = check("reasoning_parser mine --timeout 0.3 --json")
+    assert done.exit_code == 1
     broken = promises(done)["test_nothing_comes_of_nothing"]
     assert "after 0.3 s (--timeout) it had not come to an end" in broken["reason"]
 
 
 def test_a_part_that_cannot_be_built_is_told_once(install_plugin):
-    done = check("reasoning_parser mine", install_plugin("ours", RAISES))
-    assert done.returncode == 1
+    install_plugin("ours", RAISES)
+    done = check("reasoning_parser mine")
+    assert done.exit_code == 1
     assert done.stdout.count("no disk") < done.stdout.count("FAILED")
     assert "(as above)" in done.stdout
 
 
 def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
     declares = "    conformance = {'examples': [('Yes.', '', 'Yes.')]}\n"
-    done = check("reasoning_parser mine --json", install_plugin("ours", KEEPS + declares))
-    assert done.returncode == 0
+    install_plugin("ours", KEEPS + declares)
+    done = check("reasoning_parser mine --json")
+    assert done.exit_code == 0
     found = promises(done)
     assert found["test_the_examples_are_split_rightly"]["outcome"] == "ok"
     assert "closing" in found["test_reasoning_that_never_ends_is_reasoning"]["reason"]
@@ -133,22 +135,23 @@ def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
         "    @pytest.fixture\n    def parser(self): return Mine\n"
         "    def test_my_own_promise(self): assert False, 'mine is broken'\n"
     )
-    done = check("reasoning_parser mine --json", install_plugin("ours", KEEPS + own))
-    assert done.returncode == 1
+    install_plugin("ours", KEEPS + own)
+    done = check("reasoning_parser mine --json")
+    assert done.exit_code == 1
     assert "mine is broken" in promises(done)["test_my_own_promise"]["reason"]
 
 
 def test_fixtures_can_be_set_and_unknown_ones_are_named(install_plugin):
     done = check("reasoning_parser qwen3 --set exmples=[]")
-    assert done.returncode == 2
-    assert "no fixture 'exmples'" in done.stderr
-    assert "Did you mean 'examples'?" in done.stderr
+    assert done.exit_code == 2
+    assert "no fixture 'exmples'" in done.output
+    assert "Did you mean 'examples'?" in done.output
 
 
 def test_where_nothing_can_be_checked_the_exit_code_says_so():
     done = check("attention triton")
-    assert done.returncode == 2
-    assert "NOTHING CHECKED" in done.stdout or "needs triton" in done.stderr
+    assert done.exit_code == 2
+    assert "NOTHING CHECKED" in done.stdout or "needs triton" in done.output
 
 
 @pytest.mark.parametrize(
@@ -161,27 +164,27 @@ def test_where_nothing_can_be_checked_the_exit_code_says_so():
     ],
 )
 def test_what_cannot_be_run_says_why_and_what_there_is(line, message):
-    done = refused(line)
+    done = check(line)
     assert done.exit_code == 2
     assert re.search(message.replace("?", r"\?"), " ".join(done.output.split()))
 
 
 def test_a_part_that_lacks_a_package_says_so(install_plugin):
     install_plugin("ours", KEEPS.replace(':Mine")', ":Mine\", needs=('no_such_module',))"))
-    done = refused("reasoning_parser mine")
+    done = check("reasoning_parser mine")
     assert done.exit_code == 2
     assert "needs no_such_module, which is not installed" in done.output
 
 
 def test_a_class_that_lacks_a_method_says_which(install_plugin):
     install_plugin("ours", POLICY + "    pass\n")
-    done = refused("policy mine")
+    done = check("policy mine")
     assert done.exit_code == 1
     assert "it lacks order (of llmfw.core.policy.SchedulePolicy)" in done.output
 
 
 def test_without_pytest_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    done = refused("policy fcfs")
+    done = check("policy fcfs")
     assert done.exit_code == 2
     assert "needs hypothesis, which is not installed: pip install 'llmfw[testing]'" in done.output

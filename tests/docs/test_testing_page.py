@@ -29,11 +29,12 @@ def test_the_examples_pass_with_parts_that_keep_their_promises(tmp_path: Path) -
     for name, text in (*FILES, ("my_parts.py", STAND_INS)):
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"]
-    # Of attention and stores, which take long, one test each: that it is collected and has its fixtures is what counts.
-    chosen = "not Attention and not Responses or one_backend_runs or comes_back_with_every_field"
+    # A few of the tests: that the classes are collected and have their fixtures is what counts.
+    chosen = "one_backend or examples or every_field or finished_output or in_their_order or has_an_end"
     done = subprocess.run(
         [*command, "-k", chosen, "."], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
     assert len(FILES) == 7
-    assert "skipped" in done.stdout.splitlines()[-1]
+    [passed] = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) >= len(FILES)

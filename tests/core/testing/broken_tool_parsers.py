@@ -117,8 +117,8 @@ class SharesItsText(GoodTools):
         self.shared["text"] = text
 
 
-class SaysAnotherFormat(GoodTools):
-    call_format = CallFormat(begin='<call="{name}">', end="</call>", trigger="<call=")
+class SaysAnotherTrigger(GoodTools):
+    call_format = CallFormat(begin='<call name="{name}">', end="</call>", trigger="<tool=")
 
 
 class OfKind(ToolParserTests):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import llmfw.core.testing as kit
 
 HERE = Path(__file__).parent
 
@@ -82,7 +85,7 @@ TOOL_PARSERS = {
     "TrimsText": "test_text_without_calls_comes_back_unchanged",
     "GivesEmptyText": "test_nothing_comes_of_nothing",
     "SharesItsText": "test_each_choice_has_a_state_of_its_own",
-    "SaysAnotherFormat": "test_what_the_call_format_writes_is_read",
+    "SaysAnotherTrigger": "test_what_the_call_format_writes_is_read",
 }
 REASONING_PARSERS = {
     "LosesTheRest": "test_a_text_that_ends_as_a_mark_begins_comes_back",
@@ -204,3 +207,10 @@ def test_the_examples_of_the_docs_run_by_pytest_and_hypothesis_alone(tmp_path: P
     assert done.returncode == 0, done.stdout
     assert len(EXAMPLES) == 3
     assert "does not have the capability survives_reopening" in done.stdout
+
+
+def test_the_classes_are_there_without_torch_until_one_needs_it(fresh_python: Callable[..., str]) -> None:
+    code = "import sys, llmfw.core.testing as kit\nkit.SchedulePolicyTests, kit.ToolParserTests, kit.FileStoreTests\n"
+    assert fresh_python(code + "print({'torch', 'transformers'} & sys.modules.keys())") == "set()\n"
+    assert set(kit.__all__) == set(kit._HOMES)
+    assert all(isinstance(getattr(kit, name), type) for name in kit.__all__)
