@@ -9,7 +9,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test soak lint types docs size bench simulate-bench gpu gpu-wheels python
+.PHONY: help serve test soak lint types docs surface size bench simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -32,6 +32,9 @@ types: $(VENV)/installed-dev  ## mypy
 
 docs: $(VENV)/installed-dev  ## write anew the parts of docs/ that are made from the code
 	$(BIN)/python docs/generate.py
+
+surface: $(VENV)/installed-dev  ## record what is public now (docs/compatibility.md); refuses to drop what was released
+	$(BIN)/python docs/generate.py --surface
 
 size: $(VENV)/installed-dev  ## the largest files and functions
 	$(BIN)/python tests/size.py

@@ -34,11 +34,12 @@ class ChatTemplate(ABC):
         """Return the prompt.
 
         Args:
-            messages: the conversation.
+            messages: the conversation, as the client wrote it: `content` may be text, a list of parts, None or absent.
             tools: tool definitions as in the OpenAI API.
             add_generation_prompt: end with the beginning of an assistant turn.
-            kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`.
+            kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`; unknown ones change nothing.
 
         Raises:
-            RequestError: the template refuses these messages; the message is the template's own.
+            RequestError: the template refuses these messages; the message is the template's own. Whatever cannot be
+                rendered is refused so, and by no other exception.
         """

@@ -88,7 +88,9 @@ class GrammarBackend(ABC):
         Args:
             grammars: of this backend.
             masks: one row for each grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
-                allowed. The end-of-sequence tokens are allowed where the output may end.
+                allowed: if `accept` takes it. (Where only one text may come, other ways to cut it into tokens may be
+                left out.) The end-of-sequence tokens are allowed where the output may end, and alone once it is
+                finished. Rows may hold anything before; ids that the tokenizer does not have are never allowed.
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:

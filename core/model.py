@@ -28,7 +28,10 @@ class ModelSource(ABC):
 
     @abstractmethod
     def folder(self) -> str:
-        """Return the folder of config, weights (safetensors) and tokenizer, in the layout of transformers."""
+        """Return the folder of config, weights (safetensors) and tokenizer, in the layout of transformers.
+
+        An absolute path, the same each time. The config names an architecture, the tokenizer a token that ends outputs.
+        """
 
 
 @dataclass(frozen=True, slots=True)

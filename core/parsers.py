@@ -14,13 +14,13 @@ import msgspec
 
 
 class ContentDelta(msgspec.Struct, frozen=True, tag="content"):
-    """More text of the answer."""
+    """More text of the answer, never an empty one."""
 
     text: str
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning"):
-    """More text of the thinking before the answer."""
+    """More text of the thinking before the answer, never an empty one."""
 
     text: str
 
@@ -128,8 +128,12 @@ class ToolParser(ABC):
 
     @abstractmethod
     def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Take more text; return what is certain by now. Text that is no valid call comes back as content."""
+        """Take more text; return what is certain by now.
+
+        Text that is no valid call comes back as content, and so does a call of a tool that is not among the request's.
+        """
 
     @abstractmethod
     def finish(self) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Return what was held back. Nothing is fed afterwards."""
+        """Return what was held back; a call that has not begun to be given out is content then. Nothing is fed
+        afterwards."""

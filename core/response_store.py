@@ -40,6 +40,8 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ResponseStore(ABC):
     """Keeps responses. Those that continue each other are a conversation, and go together when room is needed.
 
+    A conversation was last continued at the largest `created_at` that was put into it.
+
     Args:
         folder: to keep them in; None where the user named none.
         max_bytes: past it, whole conversations go, the one that was continued longest ago first.

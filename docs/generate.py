@@ -1,4 +1,5 @@
 """Writes anew the parts of docs/ that are made from the code: `make docs`. With --check, only says which are stale.
+With --surface, records what is public, too: `make surface`.
 
 A part stands between two comments, `<!-- made: NAME -->` and `<!-- end -->`. Only bundled plugins are looked at,
 so that the result does not depend on what else is installed.
@@ -6,6 +7,7 @@ so that the result does not depend on what else is installed.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -14,8 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import public
+import stubs
 
 from llmfw.api.cli import build_cli
+from llmfw.api.commands.scaffold.kinds import KINDS
+from llmfw.api.commands.scaffold.package import PackageNames, package_files
 from llmfw.core.hookspecs import HOOK_NAMES
 from llmfw.core.plugins import load_plugins
 
@@ -63,7 +69,100 @@ def _part_rows() -> Iterator[str]:
             yield f"| `register_commands` | `{command.name}` | `{plugin.name}` | {about} |"
 
 
-MAKERS: dict[str, Callable[[], str]] = {"commands": commands, "parts": parts}
+def interface(kind: str) -> str:
+    """Return what a kind of part has to implement, and what it is given, as code without bodies."""
+    return "\n".join(stubs.stubs(*SHOWN[kind]))
+
+
+def example(kind: str) -> str:
+    """Return the file that does the work in a package which `llmfw plugin new example` writes.
+
+    A command's declaration belongs to it: there the arguments are.
+    """
+    files = dict(package_files(KINDS[kind], PackageNames("example")))
+    places = [f"llmfw_example/{name}.py" for name in (("__init__", kind) if kind == "command" else (kind,))]
+    return "\n".join(f"`{place}`\n\n```python\n{files[place].decode()}```\n" for place in places)
+
+
+def public_names() -> str:
+    """Return a table of what plugins may import."""
+    rows = (
+        f"| `{module}` | {', '.join(f'`{name}`' for name in names)} |"
+        for module, names in public.PUBLIC.items()
+    )
+    return "\n".join(["| module | names |", "|---|---|", *rows, ""])
+
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    "attention": (
+        "llmfw.core.attention:AttentionBackend",
+        "llmfw.core.attention:LayerSpec",
+        "llmfw.core.engine.batch:ForwardBatch",
+        "llmfw.core.engine.kv_storage:KVStorage",
+    ),
+    "module_pass": ("llmfw.core.module_pass:ModulePass",),
+    "policy": (
+        "llmfw.core.policy:SchedulePolicy",
+        "llmfw.core.policy:Order",
+        "llmfw.core.policy:Waiting",
+        "llmfw.core.policy:Running",
+        "llmfw.core.policy:Figures",
+        "llmfw.core.policy:Places",
+        "llmfw.core.testing.policy_views:make_waiting",
+        "llmfw.core.testing.policy_views:make_running",
+        "llmfw.core.testing.policy_views:make_figures",
+    ),
+    "chat_template": ("llmfw.core.chat_template:ChatTemplate", "llmfw.core.chat_template:Message"),
+    "file_store": (
+        "llmfw.core.file_store:FileStore",
+        "llmfw.core.file_store:FileRecord",
+        "llmfw.core.file_store:Describe",
+    ),
+    "batch_store": tuple(
+        f"llmfw.core.batch_store:{name}"
+        for name in (
+            "BatchStore",
+            "BatchResults",
+            "BatchRecord",
+            "BatchError",
+            "BatchUsage",
+            "LineResult",
+            "ENDED",
+        )
+    ),
+    "response_store": ("llmfw.core.response_store:ResponseStore", "llmfw.core.response_store:ResponseRecord"),
+    "grammar": (
+        "llmfw.core.grammar:GrammarBackend",
+        "llmfw.core.grammar:Grammar",
+        "llmfw.core.request:GrammarSpec",
+        "llmfw.core.tokenizer:Tokenizer",
+    ),
+    "tool_parser": tuple(
+        f"llmfw.core.parsers:{name}" for name in ("ToolParser", "ContentDelta", "ToolCallDelta", "CallFormat")
+    ),
+    "reasoning_parser": tuple(
+        f"llmfw.core.parsers:{name}"
+        for name in ("ReasoningParser", "ReasoningDelta", "ContentDelta", "MessageMarks")
+    ),
+    "model": ("llmfw.core.model:ModelSource",),
+    "route": (
+        "llmfw.core.client.client:EngineClient",
+        "llmfw.core.request:EngineInfo",
+        "llmfw.core.request:EngineStats",
+    ),
+    "request": ("llmfw.core.request:Request", "llmfw.core.request:SamplingParams"),
+}
+"""What docs/interfaces.md shows in each of its sections."""
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "parts": parts,
+    "public_names": public_names,
+    "errors": lambda: f"```text\n{stubs.tree('llmfw.core.errors')}\n```\n",
+    "grammar_kinds": lambda: f"```text\n{stubs.docstring('llmfw.core.grammar')}\n```\n",
+    **{f"interface_{kind}": functools.partial(interface, kind) for kind in SHOWN},
+    **{f"example_{kind}": functools.partial(example, kind) for kind in KINDS},
+}
 
 
 def made_anew(text: str) -> str:
@@ -75,6 +174,8 @@ def main() -> None:
     """Write the pages, or with --check exit with 1 if one of them is stale."""
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]
     os.environ["LLMFW_PLUGINS"] = ",".join(project["entry-points"]["llmfw"])
+    if "--surface" in sys.argv:
+        public.record()
     stale = []
     for page in sorted(DOCS.glob("*.md")):
         old = page.read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -16,7 +17,10 @@ import pytest
 
 from llmfw.api.cli import COMMANDS
 from llmfw.core.hookspecs import HOOK_NAMES, HookSpecs
+from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import INTERFACES
+
+from .conftest import Install
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -36,6 +40,39 @@ def test_each_hook_has_a_section_that_is_headed_by_its_signature(name):
     heading = f"## {name}({', '.join(arguments)})\n"
     _, _, section = text_of("hooks.md").partition(heading)
     assert f"def {name}(" in section.partition("\n## ")[0]
+
+
+def section_of(hook: str) -> str:
+    """Return a hook's section of hooks.md."""
+    return text_of("hooks.md").partition(f"\n## {hook}(")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_the_declaration_that_a_section_shows_is_a_plugin_that_loads(name, install_plugin: Install):
+    declaration = re.search(r"```python\n(@hookimpl.*?)```", section_of(name), re.DOTALL)
+    assert declaration is not None
+    install_plugin("shown", "import click\n" + declaration[1])
+    plugins = load_plugins()
+    assert [broken for broken in plugins.broken if broken.name == "shown"] == []
+    [shown] = [plugin for plugin in plugins.loaded if plugin.name == "shown"]
+    assert len([*shown.parts, *shown.commands, *shown.routes]) == 1
+
+
+def test_each_section_shows_an_example_that_llmfw_plugin_new_writes_and_its_tests_run():
+    kinds = {hook: kind for kind, hook in HOOK_NAMES.items()}
+    kinds |= {"register_commands": "command", "register_routes": "route"}
+    assert set(kinds) == set(HOOKS)
+    for hook, kind in kinds.items():
+        assert f"<!-- made: example_{kind} -->" in section_of(hook)
+
+
+def test_every_interface_is_shown_with_all_that_has_to_be_written():
+    shown = text_of("interfaces.md")
+    for path in INTERFACES.values():
+        module, _, name = path.partition(":")
+        interface = getattr(importlib.import_module(module), name)
+        _, _, code = shown.partition(f"\nclass {name}(")
+        assert all(f"def {method}(" in code for method in interface.__abstractmethods__), name
 
 
 def test_no_section_describes_a_hook_that_is_not_there():
@@ -98,11 +135,9 @@ def test_no_link_is_dead(page):
         assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
 
 
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of write_a_plugin.md, written to a folder and installed into its `installed`."""
-    folder = tmp_path_factory.mktemp("example")
-    for name, content in FILE.findall(text_of("write_a_plugin.md")):
+def install_example(text: str, folder: Path) -> Path:
+    """Write the files of a text to a folder, and install the package that they are into its `installed`."""
+    for name, content in FILE.findall(text):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     install = [
@@ -117,6 +152,30 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([sys.executable, "-m", "pip", *install], cwd=folder, check=True)
     return folder
+
+
+def run_its_tests(folder: Path, *options: str) -> int:
+    """Run the tests of an installed example; return how many passed."""
+    env = os.environ | {"PYTHONPATH": str(folder / "installed")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [num_passed] = re.findall(r"(\d+) passed", done.stdout)
+    return int(num_passed)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first package of write_a_plugin.md, installed."""
+    text, _, _ = text_of("write_a_plugin.md").partition("\n## An attention backend\n")
+    return install_example(text, tmp_path_factory.mktemp("example"))
+
+
+@pytest.fixture(scope="module")
+def attention_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The second package of write_a_plugin.md, installed."""
+    _, _, text = text_of("write_a_plugin.md").partition("\n## An attention backend\n")
+    return install_example(text, tmp_path_factory.mktemp("attention"))
 
 
 def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: Callable[..., str]):
@@ -139,9 +198,22 @@ def test_the_example_plugin_takes_the_option_that_is_shown(example, fresh_python
 
 
 def test_the_example_plugins_own_test_passes(example):
-    env = os.environ | {"PYTHONPATH": str(example / "installed")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(command, cwd=example, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    [num_passed] = re.findall(r"(\d+) passed", done.stdout)
-    assert int(num_passed) > 20, "the promises of the interface were not tested"
+    assert run_its_tests(example) > 20, "the promises of the interface were not tested"
+
+
+@pytest.mark.slow
+def test_the_example_of_an_attention_backend_keeps_the_promises(attention_example):
+    assert run_its_tests(attention_example, "-k", "fp32") > 10, (
+        "the promises of the interface were not tested"
+    )
+
+
+def test_the_example_of_an_attention_backend_is_taken_by_its_name_only(
+    attention_example, fresh_python: Callable[..., str]
+):
+    code = (
+        "from llmfw.core.plugins import load_plugins\n"
+        "names = [entry.name for entry in load_plugins().registry.entries('attention')]\n"
+        "print(names.index('torch') < names.index('sdpa'))"
+    )
+    assert fresh_python(code, attention_example / "installed") == "True\n"

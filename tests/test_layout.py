@@ -49,6 +49,8 @@ LIGHT_COMMANDS = (
     "policy set --help",
     "trace --help",
     "plan demo --device h100",
+    "plugin new --help",
+    "check --help",
 )
 HEAVY = {"torch", "transformers", "litestar", "zmq"}
 NEED_NO_NUMPY = (

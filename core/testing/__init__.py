@@ -1,10 +1,13 @@
 """Tests that hold a part to the promises of its interface: derive from a class, say how to open the part, run pytest.
 
-They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. Those of attention
-backends and module passes need torch, and are imported from `llmfw.core.testing.attention` and `….module_pass`.
+They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. A class is imported
+when it is asked for, because those of attention backends and module passes need torch.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,12 +27,71 @@ pytest.register_assert_rewrite(
             "attention_case",
             "module_pass",
             "module_pass_models",
+            "parsing",
+            "tool_parsers",
+            "reasoning_parsers",
+            "chat_templates",
+            "grammars",
+            "grammar_case",
+            "model_sources",
+            "response_stores",
+            "response_model",
         )
     )
 )
 
-from .batch_stores import BatchStoreTests
-from .file_stores import FileStoreTests
-from .policies import SchedulePolicyTests
+if TYPE_CHECKING:
+    from .attention import AttentionBackendTests
+    from .batch_stores import BatchStoreTests
+    from .chat_templates import ChatTemplateTests
+    from .file_stores import FileStoreTests
+    from .grammar_case import GrammarExample
+    from .grammars import GrammarBackendTests
+    from .model_sources import ModelSourceTests
+    from .module_pass import ModulePassTests
+    from .parsing import ReasoningExample, ToolExample
+    from .policies import SchedulePolicyTests
+    from .reasoning_parsers import ReasoningParserTests
+    from .response_stores import ResponseStoreTests
+    from .tool_parsers import ToolParserTests
 
-__all__ = ["BatchStoreTests", "FileStoreTests", "SchedulePolicyTests"]
+_HOMES = {
+    "AttentionBackendTests": "attention",
+    "BatchStoreTests": "batch_stores",
+    "ChatTemplateTests": "chat_templates",
+    "FileStoreTests": "file_stores",
+    "GrammarBackendTests": "grammars",
+    "GrammarExample": "grammar_case",
+    "ModelSourceTests": "model_sources",
+    "ModulePassTests": "module_pass",
+    "ReasoningExample": "parsing",
+    "ReasoningParserTests": "reasoning_parsers",
+    "ResponseStoreTests": "response_stores",
+    "SchedulePolicyTests": "policies",
+    "ToolExample": "parsing",
+    "ToolParserTests": "tool_parsers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+
+
+__all__ = [
+    "AttentionBackendTests",
+    "BatchStoreTests",
+    "ChatTemplateTests",
+    "FileStoreTests",
+    "GrammarBackendTests",
+    "GrammarExample",
+    "ModelSourceTests",
+    "ModulePassTests",
+    "ReasoningExample",
+    "ReasoningParserTests",
+    "ResponseStoreTests",
+    "SchedulePolicyTests",
+    "ToolExample",
+    "ToolParserTests",
+]

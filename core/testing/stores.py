@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from .declared import declared
+
 
 class Closable(Protocol):
     """What has to be closed."""
@@ -66,9 +68,9 @@ class StoreTests(Generic[StoreT]):
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture open_store")
 
     @pytest.fixture
-    def survives_reopening(self) -> bool:
+    def survives_reopening(self, open_store: object) -> bool:
         """Return whether a store that was closed holds the same when its folder is opened again."""
-        return False
+        return declared(open_store, "survives_reopening", False)
 
     @pytest.fixture
     def lasting(self, survives_reopening: bool) -> None:
@@ -162,6 +164,8 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     plain: dict[Any, st.SearchStrategy[Any]] = {
         str: st.text(st.characters(codec="utf-8"), max_size=20),
         int: st.integers(0, 2**53),
+        float: st.floats(0, 2**40),
+        bytes: st.binary(max_size=20),
         types.NoneType: st.none(),
         bool: st.booleans(),
     }

@@ -40,15 +40,18 @@ class Mistral(NamedTemplate):
     """[INST] … [/INST]."""
 
     file = "mistral.jinja"
+    conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True}
 
 
 class Gemma(NamedTemplate):
     """<start_of_turn>role … <end_of_turn>."""
 
     file = "gemma.jinja"
+    conformance: ClassVar[Mapping[str, bool]] = {"has_generation_prompt": True}
 
 
 class DeepSeek(NamedTemplate):
     """<｜User｜> … <｜Assistant｜>."""
 
     file = "deepseek.jinja"
+    conformance: ClassVar[Mapping[str, bool]] = {"has_generation_prompt": True}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jinja2 import TemplateError, TemplateSyntaxError
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -28,6 +28,8 @@ class JinjaChatTemplate(ChatTemplate):
     Raises:
         ConfigError: the template has a syntax error.
     """
+
+    conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True, "has_generation_prompt": True}
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         super().__init__(source, special_tokens)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import sqlite_utils
@@ -61,6 +61,8 @@ class SqliteBatches(BatchStore):
     Raises:
         ConfigError: from the constructor, as `Database`, or no folder was named.
     """
+
+    conformance: ClassVar = {"survives_reopening": True}
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None:

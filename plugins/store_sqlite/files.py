@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, ClassVar, TypeVar
 
 import sqlite_utils
 
@@ -63,6 +63,8 @@ class SqliteFiles(FileStore):
     Raises:
         ConfigError: from the constructor, as `Database`, or no folder was named, or its files are not known.
     """
+
+    conformance: ClassVar = {"survives_reopening": True}
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None:

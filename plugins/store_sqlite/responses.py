@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlite_utils
 
 from llmfw.core.errors import ConfigError
 from llmfw.core.response_store import ResponseRecord, ResponseStore
 
-from .database import Database
+from .database import Database, bindable
 from .statements import StatementThread
 
 APPLICATION_ID = 0x6C6C6D72  # "llmr"
@@ -56,6 +56,8 @@ class SqliteResponses(ResponseStore):
     Raises:
         ConfigError: from the constructor, as `Database`, or no folder was named.
     """
+
+    conformance: ClassVar = {"survives_reopening": True}
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         if folder is None:
@@ -130,7 +132,7 @@ class SqliteResponses(ResponseStore):
         return _record(row)
 
     def _conversation(self, response_id: str) -> list[ResponseRecord]:
-        found = [_record(row) for row in self._db.query(_CONVERSATION, [response_id])]
+        found = [_record(row) for row in self._db.query(_CONVERSATION, [bindable(response_id)])]
         missing = found[0].previous if found else response_id
         if missing is not None:
             raise KeyError(missing)
@@ -172,7 +174,7 @@ class SqliteResponses(ResponseStore):
         return int(removed)
 
     def _row(self, response_id: str | None) -> dict[str, Any] | None:
-        rows = self._db.query("select * from responses where id = ?", [response_id])
+        rows = self._db.query("select * from responses where id = ?", [bindable(response_id or "")])
         return next(iter(rows), None)
 
 

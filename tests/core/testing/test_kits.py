@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import llmfw.core.testing as kit
 
 HERE = Path(__file__).parent
 
@@ -72,6 +75,85 @@ POLICIES = {
     "ReadsIdsAsNumbers": "test_each_request_ends_once_under_load",
 }
 
+TOOL_PARSERS = {
+    "LosesTheRest": "test_text_without_calls_comes_back_unchanged",
+    "ReadsPieces": "test_wherever_a_text_is_cut_the_result_is_the_same",
+    "CallsAnything": "test_a_call_of_a_tool_that_the_request_does_not_have_is_text",
+    "CountsFromOne": "test_the_calls_of_the_examples_are_found",
+    "NamesEachPiece": "test_the_calls_of_the_examples_are_found",
+    "ReadsTheArguments": "test_the_calls_of_the_examples_are_found",
+    "TrimsText": "test_text_without_calls_comes_back_unchanged",
+    "GivesEmptyText": "test_nothing_comes_of_nothing",
+    "SharesItsText": "test_each_choice_has_a_state_of_its_own",
+    "SaysAnotherTrigger": "test_what_the_call_format_writes_is_read",
+}
+REASONING_PARSERS = {
+    "LosesTheRest": "test_a_text_that_ends_as_a_mark_begins_comes_back",
+    "ForgetsThatItIsInside": "test_where_the_prompt_has_opened_the_reasoning_the_text_begins_inside",
+    "ReadsPieces": "test_wherever_a_text_is_cut_the_result_is_the_same",
+    "TakesUnendedForContent": "test_reasoning_that_never_ends_is_reasoning",
+    "ShowsItsMarks": "test_what_is_between_the_marks_is_reasoning",
+    "GivesEmptyText": "test_nothing_comes_of_nothing",
+    "Remembers": "test_each_choice_has_a_state_of_its_own",
+    "AnswersWithText": "test_a_text_that_ends_as_a_mark_begins_comes_back",
+}
+CHAT_TEMPLATES = {
+    "EscapesText": "test_a_message_is_in_the_prompt_as_it_was_written",
+    "SystemLast": "test_messages_are_in_the_prompt_in_their_order",
+    "Remembers": "test_the_same_conversation_makes_the_same_prompt_whatever_came_between",
+    "TakesDefaultsFromTheMessage": "test_what_it_is_given_is_left_as_it_was",
+    "NeverBegins": "test_the_beginning_of_a_turn_is_appended_where_it_is_asked_for",
+    "BeginsWhenTold": "test_it_is_appended_unless_the_caller_says_otherwise",
+    "NamesToolsOnly": "test_all_of_the_definitions_of_tools_is_in_the_prompt",
+    "ForgetsTools": "test_all_of_the_definitions_of_tools_is_in_the_prompt",
+    "RaisesWhatItMeets": "test_what_it_cannot_render_is_a_request_error_that_says_why",
+    "KnowsItsArguments": "test_arguments_that_it_does_not_know_are_no_obstacle",
+}
+GRAMMARS = {
+    "MasksTooMuch": "test_at_every_state_the_mask_allows_what_is_accepted_and_nothing_else",
+    "ForgetsTheRest": "test_no_token_is_allowed_that_the_tokenizer_does_not_have",
+    "FillsTheFirst": "test_masks_of_many_are_those_of_each_alone",
+    "EndsAnywhere": "test_what_is_written_as_the_masks_say_fits",
+    "IsNotACopy": "test_a_copy_goes_its_own_way",
+    "ForcesItsFavourite": "test_forced_tokens_are_the_only_way",
+    "TakesAnything": "test_texts_that_do_not_fit_are_refused",
+    "IsNeverFinished": "test_a_finished_output_may_only_end",
+    "RefusesAll": "test_texts_that_fit_are_taken_in_up_to_their_end",
+    "RaisesWhatItMeets": "test_a_broken_grammar_is_a_request_error_that_says_why",
+    "CompilesOneAtATime": "test_many_are_compiled_at_once",
+    "HastensToNothing": "test_who_is_hastened_has_a_way_left_and_no_new_one",
+    "IgnoresTheEnd": "test_texts_that_do_not_fit_are_refused",
+}
+MODELS = {
+    "IsElsewhere": "test_the_folder_is_there_and_stays_the_same",
+    "DependsOnTheStart": "test_the_folder_is_there_and_stays_the_same",
+    "HasNoWeights": "test_its_weights_are_whole",
+    "BringsAPointer": "test_its_weights_are_whole",
+    "IsCutOff": "test_its_weights_are_whole",
+    "LacksAShard": "test_its_weights_are_whole",
+    "HasNoTokenizer": "test_its_tokenizer_writes_and_reads_text",
+    "IsOfNoKnownKind": "test_transformers_reads_its_config",
+    "IsTooNarrow": "test_its_logits_are_wide_enough_for_its_tokenizer",
+    "NamesAnotherParser": "test_its_parsers_are_registered",
+    "RefusesQuestions": "test_its_chat_template_renders_a_question",
+}
+RESPONSES = {
+    "ForgetsTheInput": "test_a_response_comes_back_with_every_field",
+    "KeepsTheFirst": "test_a_response_replaces_the_one_of_its_id",
+    "HasNone": "test_an_id_that_is_not_there_is_a_key_error",
+    "NewestFirst": "test_a_conversation_comes_first_turn_first_and_without_other_branches",
+    "MixesBranches": "test_a_conversation_comes_first_turn_first_and_without_other_branches",
+    "DeletesTheConversation": "test_deleting_a_response_removes_no_other",
+    "OverlooksGaps": "test_a_conversation_with_a_gap_is_a_key_error_of_what_is_gone",
+    "OverlooksTheQueued": "test_the_unfinished_are_those_that_wait_or_run",
+    "PurgesTurns": "test_a_purge_removes_conversations_by_their_last_turn",
+    "CountsConversations": "test_a_purge_removes_conversations_by_their_last_turn",
+    "KeepsAll": "test_past_its_room_the_conversation_that_was_continued_longest_ago_goes",
+    "ForgetsTheInputsSize": "test_past_its_room_the_conversation_that_was_continued_longest_ago_goes",
+    "WritesInTwoSteps": "test_many_put_at_once_and_all_is_there",
+    "ForgetsAll": "test_responses_are_there_when_the_store_is_opened_again",
+}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -82,6 +164,12 @@ POLICIES = {
         ("broken_policies.py", POLICIES),
         ("broken_attention.py", ATTENTION),
         ("broken_passes.py", PASSES),
+        ("broken_tool_parsers.py", TOOL_PARSERS),
+        ("broken_reasoning_parsers.py", REASONING_PARSERS),
+        ("broken_chat_templates.py", CHAT_TEMPLATES),
+        ("broken_grammars.py", GRAMMARS),
+        ("broken_models.py", MODELS),
+        ("broken_responses.py", RESPONSES),
     ],
 )
 def test_each_broken_part_is_found_by_the_test_of_the_promise_that_it_breaks(
@@ -119,3 +207,10 @@ def test_the_examples_of_the_docs_run_by_pytest_and_hypothesis_alone(tmp_path: P
     assert done.returncode == 0, done.stdout
     assert len(EXAMPLES) == 3
     assert "does not have the capability survives_reopening" in done.stdout
+
+
+def test_the_classes_are_there_without_torch_until_one_needs_it(fresh_python: Callable[..., str]) -> None:
+    code = "import sys, llmfw.core.testing as kit\nkit.SchedulePolicyTests, kit.ToolParserTests, kit.FileStoreTests\n"
+    assert fresh_python(code + "print({'torch', 'transformers'} & sys.modules.keys())") == "set()\n"
+    assert set(kit.__all__) == set(kit._HOMES)
+    assert all(isinstance(getattr(kit, name), type) for name in kit.__all__)

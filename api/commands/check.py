@@ -1,0 +1,229 @@
+"""`llmfw check`: an installed part, held to the tests of its kind.
+
+Light until the part is known: pytest and the tests are imported after that, by `api.part_check`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmfw.core.errors import LLMFWError, PartError
+from llmfw.core.registry import INTERFACES, Entry
+
+from .params import plugins_of
+from .part_options import OPTIONS, Assignment, collect
+
+if TYPE_CHECKING:
+    from llmfw.core.config import OptionValue
+
+    from ..part_check import Promise, Verdict
+
+NEEDS = ("pytest", "hypothesis")
+PAGE = "docs/testing_a_plugin.md"
+
+
+class CheckError(click.ClickException):
+    """The check could not be run."""
+
+    exit_code = 2
+
+
+def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
+    """Callback of the argument KIND."""
+    found = kind.replace("-", "_")
+    if found not in INTERFACES:
+        nearest = difflib.get_close_matches(found, INTERFACES, n=1)
+        hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+        raise click.BadParameter(
+            f"there is no kind {kind!r}; kinds are {', '.join(INTERFACES)}{hint}", ctx, param
+        )
+    return found
+
+
+def read_fixtures(
+    ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
+    """Callback of `--set`: return names and values; a value that is JSON is read as that."""
+    return {name: _value(text) for name, text in pairs}
+
+
+@click.command("check", short_help="Hold an installed part to the promises of its interface.")
+@click.argument("kind", callback=check_kind)
+@click.argument("name")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    type=Assignment(),
+    multiple=True,
+    callback=collect,
+    metavar="KIND.KEY=VALUE",
+    help="An option of the part; repeatable.",
+)
+@click.option(
+    "--set",
+    "fixtures",
+    type=Assignment(),
+    multiple=True,
+    callback=read_fixtures,
+    metavar="FIXTURE=VALUE",
+    help="What the tests cannot know, such as device=cuda or survives_reopening=true; repeatable.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A test that takes longer is stopped, and has failed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the traceback of what failed.")
+@click.pass_context
+def check_command(
+    ctx: click.Context,
+    kind: str,
+    name: str,
+    options: dict[str, OptionValue],
+    fixtures: dict[str, Any],
+    timeout: float,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Hold the part NAME of a KIND to the promises of its interface, as its author's tests do.
+
+    KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The part is built as a server builds it. Prints
+    one line for each promise, with the reason if it is broken or could not be checked.
+
+    Exit code: 0 all that could be checked holds; 1 a promise is broken; 2 the check could not be run.
+    """
+    entry = _find(ctx, kind, name, options)
+    options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
+    from ..part_check import explained, run_check
+
+    if not as_json:
+        click.echo(f"{entry}, of {entry.distribution} {entry.version}:")
+    verdict = run_check(
+        kind,
+        entry.full_name,
+        options,
+        fixtures,
+        timeout=timeout,
+        show=_Printer(verbose).show if not as_json else lambda promise: None,
+    )
+    if verdict.error is not None:
+        raise CheckError(explained(verdict.error))
+    click.echo(json.dumps(_described(entry, verdict), indent=2) if as_json else _summary(entry, verdict))
+    ctx.exit(verdict.exit_code)
+
+
+def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionValue]) -> Entry:
+    """Return the part, which can be imported and built.
+
+    Raises:
+        click.BadParameter: there is none of that name.
+        CheckError: it, or pytest, cannot be had here; or an option is wrong.
+        PartError: it is broken before anything can be checked.
+    """
+    try:
+        entry = plugins_of(ctx).registry.find(kind, name)
+    except LLMFWError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="NAME") from error
+    if lacking := entry.lacking():
+        raise CheckError(f"{entry} {lacking}")
+    if missing := [module for module in NEEDS if importlib.util.find_spec(module) is None]:
+        raise CheckError(
+            f"`llmfw check` needs {' and '.join(missing)}, which is not installed: pip install 'llmfw[testing]'"
+        )
+    part = entry.load()
+    if inspect.isabstract(part):
+        absent = ", ".join(sorted(part.__abstractmethods__))
+        raise PartError(
+            f"{entry} cannot be built: it lacks {absent} (of {INTERFACES[kind].replace(':', '.')})"
+        )
+    for option in ctx.meta[OPTIONS]:
+        if option.source is None and not option.key.startswith(f"{kind}."):
+            raise CheckError(f"option {option.key!r} is not one of a {kind}; they are named {kind}.…")
+    if options:
+        try:
+            entry.build_options(options)
+        except LLMFWError as error:
+            raise CheckError(str(error)) from error
+    return entry
+
+
+class _Printer:
+    """Prints promises as they are checked; what is said of several in a row, once."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+        self._last = ""
+        self._out = sys.stdout  # pytest puts others in its place
+
+    def show(self, promise: Promise) -> None:
+        """Print a promise's line, and why it is broken or was not checked."""
+        cases = (
+            f" ({promise.broken} of {promise.num_cases} cases)"
+            if promise.broken and promise.num_cases > 1
+            else ""
+        )
+        skipped = f": {promise.reason}" if promise.outcome == "skipped" else ""
+        self._print(f"  {promise.outcome:8} {promise.sentence}{cases}{skipped}")
+        if promise.broken:
+            reason = promise.traceback if self._verbose else promise.reason
+            lines = reason.splitlines() if reason != self._last else ["(as above)"]
+            self._last = reason
+            for line in lines:
+                self._print(f"             {line}")
+            if promise.where and lines != ["(as above)"]:
+                self._print(f"             at {promise.where}")
+
+    def _print(self, line: str) -> None:
+        click.echo(line, file=self._out)
+
+
+def _summary(entry: Entry, verdict: Verdict) -> str:
+    kept, broken, skipped = (verdict.count(outcome) for outcome in ("ok", "FAILED", "skipped"))
+    counts = f"{kept} kept, {broken} broken, {skipped} not checked ({verdict.seconds:.1f} s)"
+    if broken:
+        return f"BROKEN: {counts}. Tracebacks by -v; what each promise is about: {PAGE}"
+    if not kept:
+        return f"NOTHING CHECKED: {counts}. What the tests need to know can be set by --set; see {PAGE}"
+    return f"OK: {counts}. {entry.name!r} keeps the promises of a {entry.kind} that could be checked."
+
+
+def _described(entry: Entry, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "plugin": entry.plugin,
+        "package": entry.distribution,
+        "version": entry.version,
+        "verdict": ("ok", "broken", "nothing checked")[verdict.exit_code],
+        "seconds": round(verdict.seconds, 3),
+        "promises": [
+            {
+                "name": promise.name,
+                "promise": promise.sentence,
+                "outcome": promise.outcome.lower(),
+                "cases": {"kept": promise.kept, "broken": promise.broken, "skipped": promise.skipped},
+                "reason": promise.reason,
+                "where": promise.where,
+            }
+            for promise in verdict.promises
+        ],
+    }
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

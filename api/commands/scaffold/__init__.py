@@ -1,0 +1,1 @@
+"""`llmfw plugin`: a package with a plugin, to begin with."""

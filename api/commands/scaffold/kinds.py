@@ -1,0 +1,95 @@
+"""What `llmfw plugin new` can write a package for: each kind of part, a command, a route. Knows nothing of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llmfw.core.hookspecs import HOOK_NAMES
+
+KEPT = "the promises of its interface"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing that a package may bring.
+
+    Attributes:
+        name: a kind of part as registered, "command" or "route".
+        summary: what the code that is written does, for listings.
+        use: the command that uses it; "{name}" stands for the part's name.
+        class_suffix: what the class's name ends with.
+        promises: what the package's test holds it to.
+    """
+
+    name: str
+    summary: str
+    use: str
+    class_suffix: str = ""
+    promises: str = KEPT
+
+    @property
+    def spoken(self) -> str:
+        """The kind as it is called in a sentence."""
+        return {
+            "attention": "attention backend",
+            "policy": "scheduling policy",
+            "grammar": "grammar backend",
+        }.get(self.name, self.name.replace("_", " "))
+
+    @property
+    def hook(self) -> str:
+        """The hook that registers it."""
+        return HOOK_NAMES.get(self.name) or f"register_{self.name}s"
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part, with an interface of its own."""
+        return self.name in HOOK_NAMES
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "attention",
+            "plain torch, one sequence after the other",
+            "llmfw serve --attention {name}",
+            "Attention",
+        ),
+        Kind("module_pass", "torch's own SiLU", "llmfw serve --module-passes {name}", "Pass"),
+        Kind(
+            "policy",
+            "first come, first served, or the most urgent first",
+            "llmfw serve --policy {name}",
+            "Policy",
+        ),
+        Kind("chat_template", "one line for each message", "llmfw serve --chat-template {name}", "Template"),
+        Kind("file_store", "files in a dictionary", "llmfw serve --file-store {name}", "Files"),
+        Kind("batch_store", "batch jobs in dictionaries", "llmfw serve --batch-store {name}", "Batches"),
+        Kind(
+            "response_store", "responses in dictionaries", "llmfw serve --response-store {name}", "Responses"
+        ),
+        Kind("grammar", "one of some texts", "llmfw serve --grammar {name}", "Backend"),
+        Kind("tool_parser", "<call:name>{JSON}</call>", "llmfw serve --tool-parser {name}", "Tools"),
+        Kind(
+            "reasoning_parser",
+            "<thought>…</thought> before the answer",
+            "llmfw serve --reasoning-parser {name}",
+            "Reasoning",
+        ),
+        Kind("model", "a model of random weights", "llmfw serve {name}", "Model"),
+        Kind(
+            "command",
+            "counts the requests of a batch's input file",
+            "llmfw {name} input.jsonl",
+            promises="what it says",
+        ),
+        Kind(
+            "route",
+            "how requests are served, and how many run and wait",
+            "llmfw serve & curl http://127.0.0.1:30000/{name}",
+            promises="what it says",
+        ),
+    )
+}

@@ -1,0 +1,237 @@
+"""Runs the conformance tests of an installed part, and says promise by promise what came of it.
+
+It runs pytest in this process, on a file made for it, apart from any project's settings, plugins and folders. What
+the tests are, `core.testing.installed` knows; it is imported by that file, so that pytest can rewrite its assertions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from llmfw.core.errors import LLMFWError
+
+_FILE = """from llmfw.core.testing.installed import conformance_class
+
+TestInstalledPart = conformance_class({kind!r}, {name!r}, {options!r}, {fixtures!r})
+"""
+_OURS = f"{os.sep}core{os.sep}testing{os.sep}"
+MAX_GIST = 12  # lines
+
+
+@dataclass(slots=True)
+class Promise:
+    """A promise of an interface, and what its tests say: one test, or one for each of several cases.
+
+    Attributes:
+        name: of the test function.
+        kept, broken, skipped: how many cases.
+        reason: of the first that was broken, else of the first that was skipped.
+        where: file and line, if it broke in the part's own code.
+        traceback: of the first that was broken.
+    """
+
+    name: str
+    kept: int = 0
+    broken: int = 0
+    skipped: int = 0
+    reason: str = ""
+    where: str | None = None
+    traceback: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The promise in words."""
+        return self.name.removeprefix("test_").replace("_", " ")
+
+    @property
+    def outcome(self) -> str:
+        """As it is printed: "ok", "FAILED" or "skipped"."""
+        return "FAILED" if self.broken else "ok" if self.kept else "skipped"
+
+    @property
+    def num_cases(self) -> int:
+        """How many tests there were."""
+        return self.kept + self.broken + self.skipped
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of a check.
+
+    Attributes:
+        promises: in the order of the tests.
+        error: why nothing could be run.
+        seconds: that it took.
+    """
+
+    promises: list[Promise] = field(default_factory=list)
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+    def count(self, outcome: str) -> int:
+        """Return how many promises have come out so."""
+        return sum(promise.outcome == outcome for promise in self.promises)
+
+    @property
+    def exit_code(self) -> int:
+        """0: what could be checked holds. 1: a promise is broken. 2: nothing could be checked."""
+        if self.count("FAILED"):
+            return 1
+        return 0 if self.count("ok") else 2
+
+
+class OvertimeError(BaseException):
+    """A test did not come to an end. Not an Exception: the part under test might catch that."""
+
+
+def run_check(
+    kind: str,
+    name: str,
+    options: Mapping[str, str],
+    fixtures: Mapping[str, Any],
+    *,
+    timeout: float,
+    show: Callable[[Promise], None],
+) -> Verdict:
+    """Run the tests of an installed part.
+
+    Args:
+        options: of the part, "kind.key" → value.
+        fixtures: values of fixtures of its test class.
+        timeout: seconds that one test may take.
+        show: called with each promise when its tests have ended.
+    """
+    start = time.monotonic()
+    listener = _Listener(timeout, show)
+    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
+        file = Path(folder, f"test_part_{uuid.uuid4().hex}.py")  # a module's name is taken once in a process
+        code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
+        file.write_text(code, "utf-8")
+        Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")
+        arguments = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, "--basetemp", f"{folder}/tmp"]
+        arguments += ["-p", "no:cacheprovider", "--capture=sys", "--import-mode=importlib", "-q", str(file)]
+        with contextlib.redirect_stdout(io.StringIO()):
+            pytest.main(arguments, plugins=[listener])
+    listener.close()
+    return Verdict(listener.promises, listener.error, time.monotonic() - start)
+
+
+@contextlib.contextmanager
+def _apart(folder: str) -> Iterator[None]:
+    """Keep what the environment says to pytest, and what hypothesis writes down, away."""
+    before = dict(os.environ)
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{folder}/hypothesis"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class _Listener:
+    """A plugin of pytest that puts the reports together."""
+
+    def __init__(self, timeout: float, show: Callable[[Promise], None]) -> None:
+        self.promises: list[Promise] = []
+        self.error: BaseException | None = None
+        self._timeout = timeout
+        self._show = show
+
+    def close(self) -> None:
+        """Show the last promise."""
+        if self.promises:
+            self._show(self.promises[-1])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        with self._watched():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with self._watched():
+            return (yield)
+
+    def pytest_exception_interact(self, node: pytest.Item | pytest.Collector, call: Any) -> None:
+        if isinstance(node, pytest.Collector):
+            self.error = call.excinfo.value
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed:
+            return
+        promise = self._promise(report.nodeid.rpartition("::")[2].partition("[")[0])
+        if report.passed:
+            promise.kept += 1
+        elif report.skipped:
+            promise.skipped += 1
+            if not promise.broken and not promise.reason:
+                promise.reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
+        else:
+            promise.broken += 1
+            if promise.broken == 1:
+                promise.traceback = report.longreprtext
+                promise.reason = _gist(report.longreprtext)
+                promise.where = _where(report.longrepr)
+
+    def _promise(self, name: str) -> Promise:
+        if not self.promises or self.promises[-1].name != name:
+            self.close()
+            self.promises.append(Promise(name))
+        return self.promises[-1]
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Raise OvertimeError in what goes on for too long, where the system can."""
+        if not hasattr(signal, "SIGALRM"):
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            raise OvertimeError(f"after {self._timeout:g} s (--timeout) it had not come to an end")
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, self._timeout)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _gist(traceback: str) -> str:
+    """Return what pytest says of an assertion, without the code around it."""
+    lines = [
+        line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
+    ]
+    lines = [line for line in lines if line] or traceback.strip().splitlines()[-1:]
+    return "\n".join(lines if len(lines) <= MAX_GIST else [*lines[:MAX_GIST], "…"])
+
+
+def _where(longrepr: Any) -> str | None:
+    """Return file and line where it broke, None if that is in the tests."""
+    crash = getattr(longrepr, "reprcrash", None)
+    if crash is None or _OURS in crash.path:
+        return None
+    return f"{crash.path}:{crash.lineno}"
+
+
+def explained(error: BaseException) -> str:
+    """Return why nothing could be run, as one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

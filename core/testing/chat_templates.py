@@ -1,0 +1,198 @@
+"""The promises of `ChatTemplate`, as tests."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..chat_template import ChatTemplate, Message
+from ..errors import RequestError
+from .declared import declared
+from .stores import drawn
+
+SOURCE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\n{% endfor %}"
+    "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""A model's own template, for those that render it."""
+
+ASK = {"role": "user", "content": "What is the weather in Rome?"}
+CHATS: dict[str, list[Message]] = {
+    "a question": [ASK],
+    "a system's message": [{"role": "system", "content": "Be brief."}, ASK],
+    "an answer": [ASK, {"role": "assistant", "content": "It is sunny."}],
+    "three turns": [
+        ASK,
+        {"role": "assistant", "content": "It is sunny."},
+        {"role": "user", "content": "And so?"},
+    ],
+}
+TOOLS: list[Mapping[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": about,
+            "parameters": {"type": "object", "properties": {key: {"type": "string"}}},
+        },
+    }
+    for name, about, key in (
+        ("get_weather", "Looks out of a window", "city"),
+        ("get_time", "Asks a clock", "zone"),
+    )
+]
+WRONG: list[Any] = [
+    [],
+    [{"role": "no such role", "content": "x"}],
+    [{"role": "user"}],
+    [{"role": "user", "content": None}],
+    [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}],
+    [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}, ASK],
+    [ASK, ASK, {"role": "assistant", "content": "x"}, {"role": "system", "content": "late"}],
+    [{"role": "tool", "tool_call_id": "1", "content": "sunny"}],
+]
+
+texts = st.text(st.sampled_from("ab Z.09\n<>|{}%[]&'\"\\#é\U0001f600"), min_size=1, max_size=30).map(
+    str.strip
+)
+
+
+class ChatTemplateTests:
+    """Derive from it, and override the fixture `template` (and the others, where they do not fit)."""
+
+    @pytest.fixture
+    def template(self) -> type[ChatTemplate]:
+        """Return the template's class."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture template")
+
+    @pytest.fixture
+    def source(self) -> str:
+        """Return the text that stands for the model's own template."""
+        return SOURCE
+
+    @pytest.fixture
+    def special_tokens(self) -> Mapping[str, str]:
+        """Return the tokenizer's special tokens, by name."""
+        return {"bos_token": "<s>", "eos_token": "</s>"}
+
+    @pytest.fixture
+    def has_tools(self, template: type[ChatTemplate]) -> bool:
+        """Return whether tool definitions have a place in the prompt."""
+        return declared(template, "has_tools", False)
+
+    @pytest.fixture
+    def has_generation_prompt(self, template: type[ChatTemplate]) -> bool:
+        """Return whether a text of its own begins the assistant's turn."""
+        return declared(template, "has_generation_prompt", False)
+
+    @pytest.fixture
+    def built(
+        self, template: type[ChatTemplate], source: str, special_tokens: Mapping[str, str]
+    ) -> ChatTemplate:
+        """Return the template, built as for a model."""
+        return template(source, special_tokens)
+
+    @given(content=texts)
+    @drawn
+    def test_a_message_is_in_the_prompt_as_it_was_written(self, built: ChatTemplate, content: str) -> None:
+        assert content in built.render([{"role": "user", "content": content}])
+
+    @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
+    def test_messages_are_in_the_prompt_in_their_order(
+        self, built: ChatTemplate, chat: Sequence[Message]
+    ) -> None:
+        prompt = rendered(built, chat)
+        places = [prompt.find(message["content"]) for message in chat]
+        assert -1 not in places, prompt
+        assert places == sorted(places), prompt
+
+    def test_other_messages_make_another_prompt(self, built: ChatTemplate) -> None:
+        prompts = [rendered(built, chat) for chat in (CHATS["a question"], CHATS["three turns"])]
+        prompts.append(rendered(built, [{"role": "user", "content": "Hello"}]))
+        assert len(set(prompts)) == 3
+
+    @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
+    def test_the_same_conversation_makes_the_same_prompt_whatever_came_between(
+        self,
+        built: ChatTemplate,
+        template: type[ChatTemplate],
+        source: str,
+        special_tokens: Mapping[str, str],
+        chat: Sequence[Message],
+    ) -> None:
+        first = rendered(built, chat)
+        for other in (*CHATS.values(), *WRONG):
+            outcome(built, other, tools=TOOLS)
+        assert rendered(built, chat) == first
+        assert rendered(template(source, special_tokens), chat) == first
+
+    def test_what_it_is_given_is_left_as_it_was(self, built: ChatTemplate) -> None:
+        calls = [
+            {"id": "1", "type": "function", "function": {"name": "get_time", "arguments": '{"zone": "x"}'}}
+        ]
+        called: Message = {"role": "assistant", "content": None, "tool_calls": calls}
+        for chat in (*CHATS.values(), [ASK, called, {"role": "tool", "tool_call_id": "1", "content": "9"}]):
+            before = copy.deepcopy((chat, TOOLS))
+            outcome(built, chat, tools=TOOLS)
+            assert (chat, TOOLS) == before
+
+    def test_the_beginning_of_a_turn_is_appended_where_it_is_asked_for(
+        self, built: ChatTemplate, has_generation_prompt: bool
+    ) -> None:
+        for chat in ([ASK], CHATS["three turns"]):
+            without = rendered(built, chat, add_generation_prompt=False)
+            prompt = rendered(built, chat, add_generation_prompt=True)
+            assert prompt.startswith(without)
+            if prompt == without and not has_generation_prompt:
+                pytest.skip("the template does not have the capability has_generation_prompt")
+            assert len(prompt) > len(without), "nothing was appended"
+
+    def test_it_is_appended_unless_the_caller_says_otherwise(self, built: ChatTemplate) -> None:
+        assert rendered(built, [ASK]) == rendered(built, [ASK], add_generation_prompt=True)
+
+    def test_all_of_the_definitions_of_tools_is_in_the_prompt(
+        self, built: ChatTemplate, has_tools: bool
+    ) -> None:
+        without, prompt = rendered(built, [ASK]), outcome(built, [ASK], tools=TOOLS)
+        if not has_tools and (isinstance(prompt, RequestError) or prompt == without):
+            why = prompt if isinstance(prompt, RequestError) else "they change nothing"
+            pytest.skip(f"the template does not have the capability has_tools ({why})")
+        assert isinstance(prompt, str), prompt
+        for word in ("get_weather", "Looks out of a window", "city", "get_time", "Asks a clock", "zone"):
+            assert word in prompt
+            assert word not in without.replace(ASK["content"], "")
+        assert ASK["content"] in prompt
+
+    @pytest.mark.parametrize("messages", WRONG, ids=[f"wrong {number}" for number in range(len(WRONG))])
+    def test_what_it_cannot_render_is_a_request_error_that_says_why(
+        self, built: ChatTemplate, messages: list[Any]
+    ) -> None:
+        found = outcome(built, messages)
+        assert isinstance(found, str) or str(found), "the RequestError has no message"
+
+    def test_arguments_that_it_does_not_know_are_no_obstacle(self, built: ChatTemplate) -> None:
+        assert ASK["content"] in built.render([ASK], enable_thinking=False, no_such_argument=[1])
+
+
+def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:
+    """Return the prompt; skip the test of a template that refuses such a conversation, but for a single question."""
+    found = outcome(template, chat, **kwargs)
+    if isinstance(found, RequestError) and list(chat) != [ASK]:
+        pytest.skip(f"the template refuses such a conversation: {found}")
+    assert isinstance(found, str), found
+    return found
+
+
+def outcome(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str | RequestError:
+    """Return the prompt, or why there is none. What else is raised is the template's mistake."""
+    try:
+        found = template.render(chat, **kwargs)
+    except RequestError as error:
+        return error
+    assert isinstance(found, str), f"render returned {type(found).__name__}, not a text"
+    return found

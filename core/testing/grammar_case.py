@@ -1,0 +1,162 @@
+"""A small vocabulary, what grammars say of it, and outputs written without a model: for tests of grammar backends."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from ..grammar import Grammar, GrammarBackend
+from ..request import GrammarSpec
+from ..tokenizer import Tokenizer
+
+WORDS = ("ye", "yes", "no", "tr", "tru", "true", "fa", "12", "34", '{"', '":', '"a', "ok")
+EXTRA = 9  # ids that the model's logits have beyond the tokenizer's
+
+
+class GrammarExample(NamedTuple):
+    """A grammar, and texts that are or are not what it describes.
+
+    Attributes:
+        kind, source: of the `GrammarSpec`.
+        fits: whole outputs.
+        misfits: texts that are none; also those that are only the beginning of one.
+    """
+
+    kind: str
+    source: str
+    fits: Sequence[str]
+    misfits: Sequence[str] = ()
+
+    @property
+    def spec(self) -> GrammarSpec:
+        """What a backend compiles."""
+        return GrammarSpec(self.kind, self.source)
+
+
+EXAMPLES = (
+    GrammarExample("regex", "yes|no", ("yes", "no"), ("", "y", "yesno", "maybe", " yes")),
+    GrammarExample("regex", "[0-9]{2,4}", ("12", "1234", "007"), ("1", "12345", "1a")),
+    GrammarExample("regex", "ab*", ("a", "ab", "abbbb"), ("", "b", "aa")),
+    GrammarExample(
+        "json_schema", '{"enum": ["red", "blue"]}', ('"red"', '"blue"'), ('"green"', "red", '"re')
+    ),
+    GrammarExample("json_schema", '{"type": "boolean"}', ("true", "false"), ("yes", "1", "tru")),
+    GrammarExample("ebnf", 'start: "a" "b"?', ("a", "ab"), ("", "b", "abb")),
+    GrammarExample(
+        "structural_tag",
+        json.dumps({"type": "structural_tag", "format": {"type": "const_string", "value": "ok!"}}),
+        ("ok!",),
+        ("", "ok", "ok!!"),
+    ),
+)
+"""Of each kind of grammar a plain one."""
+
+BROKEN = (
+    GrammarSpec("regex", "("),
+    GrammarSpec("json_schema", "{"),
+    GrammarSpec("json_schema", '{"type": "no such type"}'),
+    GrammarSpec("ebnf", "start: ("),
+    GrammarSpec("structural_tag", "[]"),
+    GrammarSpec("no_such_kind", "a"),
+)
+
+
+def small_tokenizer() -> Tokenizer:
+    """Return a tokenizer of a token for each byte and some words; `</s>` ends an output."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = dict.fromkeys([*alphabet, *(word[:end] for word in WORDS for end in range(2, len(word) + 1))])
+    merges = [(piece[:-1], piece[-1]) for piece in pieces if len(piece) > 1]
+    backend = tokenizers.Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["</s>"])
+    return Tokenizer(backend, eos_token_ids=(len(pieces),))
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarCase:
+    """A backend for the small vocabulary, and how to look at what it says.
+
+    Attributes:
+        tokenizer: of the small vocabulary.
+        vocab_size: width of the logits.
+        backend: under test.
+    """
+
+    tokenizer: Tokenizer
+    vocab_size: int
+    backend: GrammarBackend
+
+    @classmethod
+    def of(cls, kind: type[GrammarBackend]) -> GrammarCase:
+        """Return the case of a backend's class."""
+        tokenizer = small_tokenizer()
+        size = tokenizer.num_ids + EXTRA
+        return cls(tokenizer, size, kind(tokenizer, size))
+
+    @property
+    def eos(self) -> int:
+        """The token that ends an output."""
+        return self.tokenizer.eos_token_ids[0]
+
+    def masks(self, grammars: Sequence[Grammar], filled: int = -1) -> np.ndarray:
+        """Return the masks of grammars, written over bits that are all 1 or all 0."""
+        masks = np.full((len(grammars), (self.vocab_size + 31) // 32), filled, np.int32)
+        self.backend.fill_masks(grammars, masks)
+        return masks
+
+    def allowed(self, grammar: Grammar) -> set[int]:
+        """Return the tokens that a grammar's mask allows."""
+        bits = np.unpackbits(self.masks([grammar]).view(np.uint8), bitorder="little")
+        return set(np.flatnonzero(bits).tolist())
+
+    def accepted(self, grammar: Grammar) -> set[int]:
+        """Return the tokenizer's tokens that a grammar takes in, each by a copy of its own."""
+        return {token for token in range(self.tokenizer.num_ids) if takes(grammar.copy(), token)}
+
+    def text_of(self, tokens: Sequence[int]) -> bytes:
+        """Return the bytes of tokens."""
+        return b"".join(map(self.tokenizer.token_bytes, tokens))
+
+    def fits(self, grammar: Grammar, text: str) -> bool:
+        """Return whether a text is a whole output of a grammar."""
+        grammar = grammar.copy()
+        tokens = self.tokenizer.encode(text, add_special_tokens=False)
+        if not all(takes(grammar, token) for token in tokens):
+            return False
+        return self.eos in self.allowed(grammar) and (grammar.is_finished() or takes(grammar, self.eos))
+
+    def walk(self, grammar: Grammar, seed: int, limit: int) -> tuple[list[Grammar], str | None]:
+        """Write an output: each token is drawn evenly among those that are allowed, the end with one chance in three.
+
+        Returns:
+            The states on the way, the first and the last included, and the text, None if it did not come to its end.
+        """
+        draw, states, tokens = random.Random(seed), [grammar.copy()], list[int]()
+        while len(tokens) < limit:
+            state = states[-1].copy()
+            choices = sorted(self.allowed(state))
+            assert choices, "no token is allowed, not even the end"
+            token = self.eos if self.eos in choices and draw.random() < 1 / 3 else draw.choice(choices)
+            if token == self.eos:
+                return states, self.tokenizer.decode(tokens, skip_special_tokens=False)
+            state.accept(token)
+            states.append(state)
+            tokens.append(token)
+        return states, None
+
+
+def takes(grammar: Grammar, token: int) -> bool:
+    """Return whether a grammar takes a token in."""
+    try:
+        grammar.accept(token)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,211 @@
+"""The promises of `GrammarBackend` and `Grammar`, as tests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from ..errors import RequestError
+from ..grammar import Grammar, GrammarBackend
+from ..request import GrammarSpec
+from .declared import declared
+from .grammar_case import BROKEN, EXAMPLES, GrammarCase, GrammarExample, takes
+
+MAX_TOKENS = 24
+"""Of an output that is written at random."""
+
+OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
+
+
+class GrammarBackendTests:
+    """Derive from it, and override the fixture `backend` (and `examples`, if it reads grammars of its own kind).
+
+    A grammar that the backend refuses by RequestError is skipped, with its reason.
+    """
+
+    @pytest.fixture
+    def backend(self) -> type[GrammarBackend]:
+        """Return the backend's class."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture backend")
+
+    @pytest.fixture
+    def examples(self, backend: type[GrammarBackend]) -> Sequence[GrammarExample]:
+        """Return grammars, with texts that fit and texts that do not; here a plain one of each kind that there is."""
+        return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
+
+    @pytest.fixture
+    def case(self, backend: type[GrammarBackend]) -> GrammarCase:
+        """Return the backend, built for a small vocabulary."""
+        return GrammarCase.of(backend)
+
+    def test_texts_that_fit_are_taken_in_up_to_their_end(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for text in example.fits:
+                assert case.fits(grammar, text), (example.source, text)
+
+    def test_texts_that_do_not_fit_are_refused(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for text in example.misfits:
+                assert not case.fits(grammar, text), (example.source, text)
+
+    def test_at_every_state_the_mask_allows_what_is_accepted_and_nothing_else(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=2):
+                allowed = case.allowed(state)
+                if state.is_finished():  # the end is not given to it any more
+                    assert allowed == set(case.tokenizer.eos_token_ids), example.source
+                    continue
+                accepted = case.accepted(state)
+                assert allowed <= accepted, example.source
+                if left_out := accepted - allowed:  # other ways to cut what has to come into tokens, perhaps
+                    forced = case.text_of(state.forced())
+                    assert all(forced.startswith(case.text_of([token])) for token in left_out), example.source
+
+    def test_no_token_is_allowed_that_the_tokenizer_does_not_have(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=1):
+                assert max(case.allowed(state)) < case.tokenizer.num_ids, example.source
+
+    def test_what_is_written_as_the_masks_say_fits(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for seed in range(10):
+                states, text = case.walk(grammar, seed, MAX_TOKENS)
+                if text is not None:
+                    assert case.allowed(states[-1]) >= {case.eos}
+                    assert text not in example.misfits, example.source
+                    assert example.kind != "regex" or re.fullmatch(example.source, text), example.source
+                    assert example.kind != "json_schema" or json.loads(text) in ("red", "blue", True, False)
+
+    def test_an_object_of_a_schema_comes_out_as_one(self, case: GrammarCase) -> None:
+        grammar = compile_or_skip(case, GrammarSpec("json_schema", OBJECT))
+        for seed in range(10):
+            text = case.walk(grammar, seed, 60)[1]
+            assert text is None or json.loads(text) in ({"a": True}, {"a": False})
+
+    def test_a_copy_goes_its_own_way(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+        for example, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=2):
+                before = case.allowed(state)
+                for token in sorted(before - {case.eos})[:5]:
+                    twin = state.copy()
+                    assert case.allowed(twin) == before, example.source
+                    twin.accept(token)
+                    after = case.allowed(twin)
+                    again = state.copy()
+                    again.accept(token)
+                    assert case.allowed(again) == after, example.source
+                    assert case.allowed(state) == before, example.source
+
+    def test_forced_tokens_are_the_only_way(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        tokenizer = case.tokenizer
+        for example, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=3):
+                forced = list(state.forced())
+                if not forced:
+                    continue
+                assert all(takes(following, token) for following in [state.copy()] for token in forced)
+                text = case.text_of(forced)
+                for token in case.allowed(state):
+                    assert token != case.eos or token == forced[0], example.source
+                    written = tokenizer.token_bytes(token)
+                    assert text.startswith(written) or written.startswith(text), (
+                        example.source,
+                        text,
+                        written,
+                    )
+
+    def test_a_finished_output_may_only_end(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for _, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=3):
+                if state.is_finished():
+                    assert list(state.forced()) == []
+                    assert case.allowed(state) == set(case.tokenizer.eos_token_ids)
+
+    @pytest.mark.parametrize("filled", [-1, 0])
+    def test_masks_of_many_are_those_of_each_alone(
+        self, case: GrammarCase, examples: Sequence[GrammarExample], filled: int
+    ) -> None:
+        states = [
+            state for _, grammar in compile_all(case, examples) for state in states_of(case, grammar, seeds=1)
+        ]
+        alone = [case.masks([state], filled)[0] for state in states]
+        assert np.array_equal(case.masks(states, filled), np.stack(alone))
+        assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
+
+    @pytest.mark.parametrize("spec", BROKEN, ids=lambda spec: f"{spec.kind} {spec.source}")
+    def test_a_broken_grammar_is_a_request_error_that_says_why(
+        self, case: GrammarCase, spec: GrammarSpec
+    ) -> None:
+        with pytest.raises(RequestError) as caught:
+            case.backend.compile(spec)
+        assert str(caught.value)
+
+    def test_many_are_compiled_at_once(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+        specs = [example.spec for example, _ in compile_all(case, examples)] * 4
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(case.backend.compile, specs))
+        expected = [case.allowed(grammar) for _, grammar in compile_all(case, examples)] * 4
+        assert [case.allowed(grammar) for grammar in found] == expected
+
+    def test_who_is_hastened_has_a_way_left_and_no_new_one(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, grammar in compile_all(case, examples):
+            for state in states_of(case, grammar, seeds=1):
+                [mask] = case.masks([state])
+                hastened = mask.copy()
+                changed = case.backend.hasten(hastened)
+                assert hastened.any(), f"no token is left ({example.source})"
+                assert not (hastened & ~mask).any(), f"a token came in ({example.source})"
+                assert bool(changed) == bool((hastened != mask).any())
+
+
+def states_of(case: GrammarCase, grammar: Grammar, seeds: int) -> list[Grammar]:
+    """Return the states on the way of some outputs that are written at random."""
+    return [state for seed in range(seeds) for state in case.walk(grammar, seed, MAX_TOKENS)[0][:10]]
+
+
+def compile_all(
+    case: GrammarCase, examples: Sequence[GrammarExample]
+) -> list[tuple[GrammarExample, Grammar]]:
+    """Return the examples that the backend does not refuse, and their grammars.
+
+    Raises:
+        AssertionError: it refuses all of them.
+    """
+    found: list[tuple[GrammarExample, Grammar]] = []
+    reasons = []
+    for example in examples:
+        try:
+            found.append((example, case.backend.compile(example.spec)))
+        except RequestError as error:
+            reasons.append(f"{example.kind}: {error}")
+    assert found, f"the backend refuses all examples, so nothing is known of it ({'; '.join(reasons)})"
+    return found
+
+
+def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:
+    """Return a grammar; skip the test where the backend refuses it, with its reason."""
+    try:
+        return case.backend.compile(spec)
+    except RequestError as error:
+        pytest.skip(f"the backend refuses {spec.kind}: {error}")

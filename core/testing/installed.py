@@ -1,0 +1,132 @@
+"""An installed part, held to the tests of its kind from outside: what `llmfw check` runs.
+
+The part is built as a server builds it. What a test class cannot know of it, its class says in an attribute
+`conformance`: a mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from ..errors import ConfigError, PartError
+from ..plugins import load_plugins
+from ..registry import Entry
+
+KITS: Mapping[str, tuple[str, str]] = {
+    "attention": ("attention:AttentionBackendTests", "backend"),
+    "module_pass": ("module_pass:ModulePassTests", "module_pass"),
+    "policy": ("policies:SchedulePolicyTests", "policy"),
+    "chat_template": ("chat_templates:ChatTemplateTests", "template"),
+    "file_store": ("file_stores:FileStoreTests", "open_store"),
+    "batch_store": ("batch_stores:BatchStoreTests", "open_store"),
+    "response_store": ("response_stores:ResponseStoreTests", "open_store"),
+    "grammar": ("grammars:GrammarBackendTests", "backend"),
+    "tool_parser": ("tool_parsers:ToolParserTests", "parser"),
+    "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
+    "model": ("model_sources:ModelSourceTests", "source"),
+}
+"""Kind → its test class in this folder, and the fixture that is the part."""
+
+
+def conformance_class(
+    kind: str, name: str, options: Mapping[str, str], fixtures: Mapping[str, Any]
+) -> type[Any]:
+    """Return a test class for an installed part.
+
+    Args:
+        options: of the part, "kind.key" → value.
+        fixtures: values of further fixtures, which go before those that the part declares.
+
+    Raises:
+        ConfigError: there is no such part, option or fixture, or the part's `conformance` leads nowhere.
+    """
+    entry = load_plugins().registry.find(kind, name)
+    part = entry.load()
+    module, _, kit_name = KITS[kind][0].partition(":")
+    kit = getattr(importlib.import_module(f".{module}", __package__), kit_name)
+    declared = getattr(part, "conformance", {})
+    if isinstance(declared, str):
+        base, given = _own_class(entry, declared, kit), {}
+        if options:
+            given = {"options": lambda: entry.build_options(options)}
+    else:
+        base = kit
+        given = {KITS[kind][1]: _fixture_of(entry, part, options)}
+        given |= {
+            key: _constant(value) for key, value in declared.items() if key != "examples"
+        }  # the kits read those
+    known = fixtures_of(base)
+    for key in (*given, *fixtures):
+        if key not in known and key != "options":
+            raise ConfigError(_unknown_fixture(entry, key, known))
+    given |= {key: _constant(value) for key, value in fixtures.items()}
+    return type("TestInstalledPart", (base,), {key: _made_fixture(make) for key, make in given.items()})
+
+
+def fixtures_of(kit: type[Any]) -> list[str]:
+    """Return the names of a test class's fixtures."""
+    found = inspect.getmembers(kit, lambda member: type(member).__name__ == "FixtureFunctionDefinition")
+    return [name for name, _ in found]
+
+
+def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, str]) -> Callable[[], Any]:
+    """Return what makes the value of the fixture that is the part."""
+    built = entry.build_options(options)
+    if entry.kind == "policy":
+        return lambda: part(built)
+    if entry.kind == "model":
+        return part
+    if not built.__struct_fields__:
+        return lambda: part
+    if entry.kind == "attention":
+        return lambda: _with_options(part, built)
+    made: Callable[..., Any] = part
+    return lambda: functools.partial(made, options=built)
+
+
+def _with_options(part: type[Any], options: Any) -> type[Any]:
+    """Return a backend's class that is built with these options, whatever it is given."""
+
+    def build(self: Any, layers: Any, storage: Any, _: Any) -> None:
+        part.__init__(self, layers, storage, options)
+
+    return type(part.__name__, (part,), {"__init__": build})
+
+
+def _own_class(entry: Entry, path: str, kit: type[Any]) -> type[Any]:
+    module, _, name = path.partition(":")
+    try:
+        found: type[Any] = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a foreign module raises is the cause to report
+        raise PartError(
+            f"{entry}: its conformance {path!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, kit)):
+        raise PartError(f"{entry}: its conformance {path!r} is not a subclass of {kit.__name__}")
+    return found
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _made_fixture(make: Callable[[], Any]) -> Any:
+    """Return a fixture of a class."""
+
+    def fixture(self: object) -> Any:
+        return make()
+
+    return pytest.fixture(fixture)
+
+
+def _unknown_fixture(entry: Entry, key: str, known: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(key, known, n=1)
+    hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"the tests of {entry.kind} have no fixture {key!r}; they have {', '.join(known)}{hint}"

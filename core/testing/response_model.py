@@ -1,0 +1,120 @@
+"""What a response store has to hold, in the plainest way, and the calls that are compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from ..response_store import ResponseRecord
+from .stores import any_of
+
+MAX_BYTES = 100
+RUNNING = ("queued", "in_progress")
+
+
+def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
+    """Return a response of ten bytes."""
+    given: dict[str, Any] = {
+        "created_at": 1.0,
+        "status": "completed",
+        "response": b"{response}",
+        "input": b"",
+    } | fields
+    return ResponseRecord(id=id, previous=previous, **given)
+
+
+class ResponseModel:
+    """The responses in a dictionary.
+
+    Responses are named by when they were first put, so that ids are never used again, as the API's are not.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[ResponseRecord] = []  # also those that are gone
+        self.records: dict[str, ResponseRecord] = {}
+        self.roots: dict[str, str] = {}
+        self.last: dict[str, float] = {}
+
+    def call_of(self, operation: str, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the method and the arguments that one of `OPERATIONS` stands for."""
+        if operation == "new":
+            return "put", (self._next(**given),)
+        if operation == "unfinished":
+            return "unfinished", ()
+        if operation == "purge":
+            return "purge", (float(len(self._all) - given["kept"]),)
+        known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
+        if operation == "replace" and known.id in self.records:
+            # None grows: whether the conversation that is put to may itself be the one that goes is not said.
+            changed = {"status": given["status"], "response": known.response[: given["size"]]}
+            return "put", (msgspec.structs.replace(known, **changed),)
+        return "get" if operation == "replace" else operation, (known.id,)
+
+    def _next(self, previous: int, size: int, status: str) -> ResponseRecord:
+        """Return a new response, a second after the last."""
+        number = len(self._all)
+        before = self._all[-previous].id if 0 < previous <= number else None
+        made = response(
+            f"resp_{number:04}", before, created_at=float(number), status=status, response=b"x" * size
+        )
+        self._all.append(made)
+        return made
+
+    async def put(self, record: ResponseRecord) -> None:
+        root = self.roots.get(record.id) or self.roots.get(record.previous or "", record.id)
+        self.records[record.id], self.roots[record.id] = record, root
+        self.last[root] = max(self.last.get(root, 0.0), record.created_at)
+        while sum(old.size for old in self.records.values()) > MAX_BYTES:
+            self._forget(min(self.last, key=lambda root: self.last[root]))
+
+    async def get(self, id: str) -> ResponseRecord:
+        return self.records[id]
+
+    async def conversation(self, id: str) -> Sequence[ResponseRecord]:
+        found = [self.records[id]]
+        while (previous := found[0].previous) is not None:
+            found.insert(0, self.records[previous])
+        return found
+
+    async def delete(self, id: str) -> None:
+        del self.records[id]
+        root = self.roots.pop(id)
+        if root not in self.roots.values():
+            del self.last[root]
+
+    async def unfinished(self) -> Sequence[ResponseRecord]:
+        return [record for record in self.records.values() if record.status in RUNNING]
+
+    async def purge(self, before: float) -> int:
+        return sum([self._forget(root) for root, last in [*self.last.items()] if last < before])
+
+    def _forget(self, root: str) -> int:
+        gone = [id for id, of in self.roots.items() if of == root]
+        for id in gone:
+            del self.records[id], self.roots[id]
+        del self.last[root]
+        return len(gone)
+
+
+_NUMBER = st.integers(0, 30)
+_STATUS = st.sampled_from(("queued", "in_progress", "completed", "failed"))
+
+OPERATIONS = any_of(
+    {
+        "new": {
+            "previous": st.integers(0, 4),
+            "size": st.integers(0, 60),
+            "status": _STATUS,
+        },
+        "replace": {"number": _NUMBER, "size": st.integers(0, 60), "status": _STATUS},
+        "get": {"number": _NUMBER},
+        "conversation": {"number": _NUMBER},
+        "delete": {"number": _NUMBER},
+        "unfinished": {},
+        "purge": {"kept": st.integers(0, 12)},
+        "reopen": {},
+    }
+)

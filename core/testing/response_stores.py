@@ -1,0 +1,243 @@
+"""The promises of `ResponseStore`, as tests."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..response_store import ResponseRecord, ResponseStore
+from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, response
+from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
+
+MIB = 2**20
+STRANGE_IDS = ("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500)
+
+OpenResponses = Callable[[Path, int], ResponseStore]
+Open = Callable[[Path], ResponseStore]
+
+
+class ResponseStoreTests(StoreTests[ResponseStore]):
+    """Derive from it, and override the fixture `open_store` (and `survives_reopening`).
+
+    Here `open_store` returns a function of the folder and of the room in bytes.
+    """
+
+    @pytest.fixture
+    def open_large(self, open_store: Any) -> Open:
+        """Return a function that opens a store of a folder, with room for all that is put."""
+        return lambda folder: _open(open_store, folder, MIB)
+
+    @pytest.fixture
+    def open_small(self, open_store: Any) -> Open:
+        """Return a function that opens a store of a folder, with room for a hundred bytes."""
+        return lambda folder: _open(open_store, folder, MAX_BYTES)
+
+    @given(record=structs(ResponseRecord, id=st.just("resp_1"), previous=st.none()))
+    @drawn
+    @on_a_loop
+    async def test_a_response_comes_back_with_every_field(
+        self, open_large: Open, tmp_path: Path, record: ResponseRecord
+    ) -> None:
+        async with fresh(open_large, tmp_path) as store:
+            await store.put(record)
+            assert await store.get(record.id) == record
+            assert [*await store.conversation(record.id)] == [record]
+
+    @on_a_loop
+    async def test_a_response_replaces_the_one_of_its_id(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response(status="queued"))
+            await store.put(response("resp_2", "resp_1"))
+            for status in ("in_progress", "completed"):
+                changed = response(status=status, response=status.encode(), input=b"[]")
+                await store.put(changed)
+                assert await store.get("resp_1") == changed
+                assert [*await store.conversation("resp_2")] == [changed, response("resp_2", "resp_1")]
+
+    @pytest.mark.parametrize("id", STRANGE_IDS, ids=ascii)
+    @on_a_loop
+    async def test_an_id_that_is_not_there_is_a_key_error(
+        self, open_large: Open, tmp_path: Path, id: str
+    ) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response())
+            assert await outcome(store.get(id)) is KeyError
+            assert await outcome(store.delete(id)) is KeyError
+            assert await outcome(store.conversation(id)) is KeyError
+            assert await store.get("resp_1") == response()
+
+    @on_a_loop
+    async def test_a_conversation_comes_first_turn_first_and_without_other_branches(
+        self, open_large: Open, tmp_path: Path
+    ) -> None:
+        async with opened(open_large, tmp_path) as store:
+            # resp_1 ── resp_3 ── resp_5
+            #    └───── resp_4              resp_2
+            turns = [
+                response("resp_1", created_at=9.0),
+                response("resp_2"),
+                response("resp_3", "resp_1", created_at=5.0),
+                response("resp_4", "resp_1", created_at=7.0),
+                response("resp_5", "resp_3", created_at=6.0),
+            ]
+            for turn in turns:
+                await store.put(turn)
+            assert [*await store.conversation("resp_5")] == [turns[0], turns[2], turns[4]]
+            assert [*await store.conversation("resp_4")] == [turns[0], turns[3]]
+            assert [*await store.conversation("resp_2")] == [turns[1]]
+
+    @on_a_loop
+    async def test_deleting_a_response_removes_no_other(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response("resp_1"))
+            await store.put(response("resp_2", "resp_1"))
+            await store.put(response("resp_3", "resp_2"))
+            await store.delete("resp_2")
+            assert await outcome(store.get("resp_2")) is KeyError
+            assert await store.get("resp_1") == response("resp_1")
+            assert await store.get("resp_3") == response("resp_3", "resp_2")
+
+    @on_a_loop
+    async def test_a_conversation_with_a_gap_is_a_key_error_of_what_is_gone(
+        self, open_large: Open, tmp_path: Path
+    ) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response("resp_1"))
+            await store.put(response("resp_2", "resp_1"))
+            await store.put(response("resp_3", "resp_2"))
+            await store.delete("resp_1")
+            with pytest.raises(KeyError) as caught:
+                await store.conversation("resp_3")
+            assert caught.value.args == ("resp_1",)
+
+    @on_a_loop
+    async def test_the_unfinished_are_those_that_wait_or_run(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+            states = ("queued", "in_progress", "completed", "failed", "incomplete", "cancelled")
+            for number, status in enumerate(states):
+                await store.put(response(f"resp_{number}", status=status))
+            assert sorted(record.id for record in await store.unfinished()) == ["resp_0", "resp_1"]
+            await store.put(response("resp_0", status="completed"))
+            await store.delete("resp_1")
+            assert [*await store.unfinished()] == []
+
+    @on_a_loop
+    async def test_a_purge_removes_conversations_by_their_last_turn(
+        self, open_large: Open, tmp_path: Path
+    ) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response("resp_1", created_at=10.0))
+            await store.put(response("resp_2", "resp_1", created_at=20.0))
+            await store.put(response("resp_3", created_at=15.0))
+            await store.put(response("resp_4", created_at=30.0))
+            assert await store.purge(15.0) == 0
+            assert await store.purge(20.0) == 1
+            assert await outcome(store.get("resp_3")) is KeyError
+            assert len(await store.conversation("resp_2")) == 2
+            assert await store.purge(25.0) == 2
+            assert await outcome(store.get("resp_1")) is KeyError
+            assert await store.get("resp_4") == response("resp_4", created_at=30.0)
+            assert await store.purge(25.0) == 0
+
+    @on_a_loop
+    async def test_past_its_room_the_conversation_that_was_continued_longest_ago_goes(
+        self, open_small: Open, tmp_path: Path
+    ) -> None:
+        async with opened(open_small, tmp_path) as store:
+            full: Any = {"response": b"x" * 20, "input": b"y" * 5}  # four of them are a hundred bytes
+            await store.put(response("resp_1", created_at=1.0, **full))
+            await store.put(response("resp_2", created_at=2.0, **full))
+            await store.put(response("resp_3", "resp_1", created_at=3.0, **full))
+            await store.put(response("resp_4", created_at=4.0, **full))
+            await store.put(response("resp_5", created_at=5.0, **full))
+            assert await self.there(store, 5) == [1, 3, 4, 5]
+            await store.put(response("resp_6", created_at=6.0, **full))
+            assert await self.there(store, 6) == [4, 5, 6]
+            await store.put(response("resp_6", created_at=6.0, response=b"x" * 51))
+            assert await self.there(store, 6) == [5, 6]
+
+    @on_a_loop
+    async def test_many_put_at_once_and_all_is_there(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response("resp_x", response=b"0"))
+
+            async def work(number: int) -> None:
+                previous = None
+                for turn in range(5):
+                    made = response(f"resp_{number}_{turn}", previous, created_at=float(turn))
+                    await store.put(made)
+                    await store.put(response("resp_x", response=b"%d" % number, input=b"%d" % number))
+                    previous = made.id
+                assert len(await store.conversation(f"resp_{number}_4")) == 5
+
+            async def watch() -> None:
+                for _ in range(50):
+                    seen = await store.get("resp_x")
+                    assert seen.response == seen.input or seen.response == b"0"
+                    await asyncio.sleep(0)
+
+            await asyncio.gather(*map(work, range(10)), watch())
+            assert await store.purge(1e9) == 51
+
+    @pytest.mark.usefixtures("lasting")
+    @on_a_loop
+    async def test_responses_are_there_when_the_store_is_opened_again(
+        self, open_large: Open, open_small: Open, tmp_path: Path
+    ) -> None:
+        full: Any = {"response": b"x" * 40}
+        async with opened(open_large, tmp_path) as store:
+            await store.put(response("resp_1", created_at=1.0, **full))
+            await store.put(response("resp_2", "resp_1", created_at=2.0, status="queued", **full))
+            await store.put(response("resp_3", created_at=3.0))
+            await store.delete("resp_3")
+        async with opened(open_small, tmp_path) as store:
+            assert [record.id for record in await store.conversation("resp_2")] == ["resp_1", "resp_2"]
+            assert [record.id for record in await store.unfinished()] == ["resp_2"]
+            assert await outcome(store.get("resp_3")) is KeyError
+            await store.put(response("resp_4", created_at=4.0, **full))
+            assert await self.there(store, 4) == [4]
+
+    @given(operations=OPERATIONS)
+    @drawn
+    @on_a_loop
+    async def test_it_does_as_a_dictionary_does(
+        self, open_small: Open, survives_reopening: bool, tmp_path: Path, operations: Sequence[Operation]
+    ) -> None:
+        model = ResponseModel()
+        with tempfile.TemporaryDirectory(dir=tmp_path) as name:
+            store = await asyncio.to_thread(open_small, Path(name))
+            try:
+                for operation in operations:
+                    if operation[0] != "reopen":
+                        method, arguments = model.call_of(*operation)
+                        expected = await outcome(getattr(model, method)(*arguments))
+                        found = await outcome(getattr(store, method)(*arguments))
+                        assert comparable(method, found) == comparable(method, expected), operation
+                    elif survives_reopening:
+                        await store.close()
+                        store = await asyncio.to_thread(open_small, Path(name))
+            finally:
+                await store.close()
+
+    @staticmethod
+    async def there(store: ResponseStore, most: int) -> list[int]:
+        """Return the numbers of the responses that are there."""
+        return [n for n in range(1, most + 1) if await outcome(store.get(f"resp_{n}")) is not KeyError]
+
+
+def comparable(method: str, found: Any) -> Any:
+    """Return what a call gave, in an order where it has none of its own."""
+    if method == "unfinished":
+        return sorted(found, key=lambda record: record.id)
+    return [*found] if method == "conversation" and found is not KeyError else found
+
+
+def _open(open_store: OpenResponses, folder: Path, max_bytes: int) -> ResponseStore:
+    return open_store(folder, max_bytes)

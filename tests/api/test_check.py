@@ -1,0 +1,190 @@
+"""`llmfw check` holds installed parts to the promises of their interfaces, and says what is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+from llmfw.core.registry import INTERFACES
+from llmfw.core.testing.installed import KITS
+
+REGISTER = """
+@hookimpl
+def register_{hook}(register):
+    register("mine", __name__ + ":Mine")
+"""
+POLICY = REGISTER.format(hook="schedule_policies") + (
+    "from llmfw.core.policy import Order, SchedulePolicy\nclass Mine(SchedulePolicy):\n"
+)
+PARSER = REGISTER.format(hook="reasoning_parsers") + (
+    "from llmfw.core.parsers import ContentDelta, ReasoningParser\nclass Mine(ReasoningParser):\n"
+    "    def feed(self, text): return [ContentDelta(text)] if text else []\n"
+)
+KEEPS = PARSER + "    def finish(self): return []\n"
+LOSES = (
+    PARSER.replace("[ContentDelta(text)]", "[ContentDelta(text[1:] or ' ')]")
+    + "    def finish(self): return []\n"
+)
+HANGS = PARSER + "    def finish(self):\n        while True: pass\n"
+RAISES = (
+    PARSER
+    + "    def __init__(self, *, in_reasoning=False): raise OSError('no disk')\n    def finish(self): return []\n"
+)
+
+
+def check(line: str) -> Result:
+    """Run `llmfw check` here. That pytest runs in it, inside of pytest, it does not notice."""
+    return CliRunner().invoke(build_cli(), ["check", *line.split()])
+
+
+def promises(done: Result) -> dict[str, Any]:
+    assert done.stdout.startswith("{"), done.output
+    return {promise["name"]: promise for promise in json.loads(done.stdout)["promises"]}
+
+
+def test_every_kind_of_part_has_a_test_class():
+    assert set(KITS) == set(INTERFACES)
+
+
+FAST = (
+    "reasoning_parser qwen3",
+    "tool-parser parsers_families/hermes",
+    "chat_template chatml",
+    "grammar llguidance",
+)
+SLOW = (
+    "policy lpm -o policy.max_overtaken=3",
+    "file_store memory",
+    "batch_store memory",
+    "response_store sqlite",
+    "model demo",
+    "attention torch",
+)
+
+
+@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW)])
+def test_a_bundled_part_keeps_its_promises(part):
+    done = check(part)
+    assert done.exit_code == 0, done.output
+    assert "\nOK: " in done.stdout
+    assert "FAILED" not in done.stdout
+
+
+def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option"}
+    command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  ok       what is between the marks is reasoning\n" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
+
+
+def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
+    install_plugin("ours", LOSES)
+    done = check("reasoning_parser mine")
+    assert done.exit_code == 1
+    head, *lines = done.stdout.splitlines()
+    assert "reasoning parser 'mine' of plugin 'ours'" in head
+    assert "foreign 1.2" in head
+    assert "  FAILED   text without marks comes back unchanged" in lines
+    assert any("assert" in line and "It is sunny." in line for line in lines)
+    assert any("does not have the capability closing" in line for line in lines if "  skipped" in line)
+    assert lines[-1].startswith("BROKEN: ")
+
+
+def test_what_does_not_end_is_stopped(install_plugin):
+    install_plugin("ours", HANGS)
+    done = check("reasoning_parser mine --timeout 0.3 --json")
+    assert done.exit_code == 1
+    broken = promises(done)["test_nothing_comes_of_nothing"]
+    assert "after 0.3 s (--timeout) it had not come to an end" in broken["reason"]
+
+
+def test_a_part_that_cannot_be_built_is_told_once(install_plugin):
+    install_plugin("ours", RAISES)
+    done = check("reasoning_parser mine")
+    assert done.exit_code == 1
+    assert done.stdout.count("no disk") < done.stdout.count("FAILED")
+    assert "(as above)" in done.stdout
+
+
+def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
+    declares = "    conformance = {'examples': [('Yes.', '', 'Yes.')]}\n"
+    install_plugin("ours", KEEPS + declares)
+    done = check("reasoning_parser mine --json")
+    assert done.exit_code == 0
+    found = promises(done)
+    assert found["test_the_examples_are_split_rightly"]["outcome"] == "ok"
+    assert "closing" in found["test_reasoning_that_never_ends_is_reasoning"]["reason"]
+
+
+def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
+    own = (
+        "    conformance = __name__ + ':MyTests'\nimport pytest\n"
+        "from llmfw.core.testing import ReasoningParserTests\nclass MyTests(ReasoningParserTests):\n"
+        "    @pytest.fixture\n    def parser(self): return Mine\n"
+        "    def test_my_own_promise(self): assert False, 'mine is broken'\n"
+    )
+    install_plugin("ours", KEEPS + own)
+    done = check("reasoning_parser mine --json")
+    assert done.exit_code == 1
+    assert "mine is broken" in promises(done)["test_my_own_promise"]["reason"]
+
+
+def test_fixtures_can_be_set_and_unknown_ones_are_named(install_plugin):
+    done = check("reasoning_parser qwen3 --set exmples=[]")
+    assert done.exit_code == 2
+    assert "no fixture 'exmples'" in done.output
+    assert "Did you mean 'examples'?" in done.output
+
+
+def test_where_nothing_can_be_checked_the_exit_code_says_so():
+    done = check("attention triton")
+    assert done.exit_code == 2
+    assert "NOTHING CHECKED" in done.stdout or "needs triton" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("polcy fcfs", "there is no kind 'polcy'; kinds are attention, .* Did you mean 'policy'?"),
+        ("policy fcsf", "unknown policy 'fcsf'; known: .*Did you mean 'fcfs'?"),
+        ("policy lpm -o policy.max_overtakn=3", "policy 'lpm' has no option 'max_overtakn'"),
+        ("policy lpm -o attention.workspace_mb=3", "option 'attention.workspace_mb' is not one of a policy"),
+    ],
+)
+def test_what_cannot_be_run_says_why_and_what_there_is(line, message):
+    done = check(line)
+    assert done.exit_code == 2
+    assert re.search(message.replace("?", r"\?"), " ".join(done.output.split()))
+
+
+def test_a_part_that_lacks_a_package_says_so(install_plugin):
+    install_plugin("ours", KEEPS.replace(':Mine")', ":Mine\", needs=('no_such_module',))"))
+    done = check("reasoning_parser mine")
+    assert done.exit_code == 2
+    assert "needs no_such_module, which is not installed" in done.output
+
+
+def test_a_class_that_lacks_a_method_says_which(install_plugin):
+    install_plugin("ours", POLICY + "    pass\n")
+    done = check("policy mine")
+    assert done.exit_code == 1
+    assert "it lacks order (of llmfw.core.policy.SchedulePolicy)" in done.output
+
+
+def test_without_pytest_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    done = check("policy fcfs")
+    assert done.exit_code == 2
+    assert "needs hypothesis, which is not installed: pip install 'llmfw[testing]'" in done.output

@@ -1,0 +1,146 @@
+"""`llmfw plugin new`: every package that it writes installs, is well formed, and passes its own tests at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hatchling.builders.wheel import WheelBuilder
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.scaffold.kinds import KINDS
+from llmfw.core.hookspecs import HOOK_NAMES
+
+NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
+
+
+def plugin_new(*arguments: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["plugin", "new", *arguments], prog_name="llmfw")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one package of each kind, as written."""
+    folder = tmp_path_factory.mktemp("packages")
+    for kind, name in NAMES.items():
+        done = plugin_new(name, "--kind", kind, "--path", str(folder))
+        assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all of them are installed into: pip does no more with a wheel without scripts."""
+    folder = tmp_path_factory.mktemp("installed")
+    for name in NAMES.values():
+        for wheel in WheelBuilder(str(packages / f"llmfw-{name}")).build(directory=str(folder / "wheels")):
+            zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def test_there_is_a_package_for_every_kind_of_part_a_command_and_a_route():
+    assert set(KINDS) == {*HOOK_NAMES, "command", "route"}
+
+
+@pytest.mark.slow
+def test_every_package_passes_its_own_tests_at_once(packages: Path, installed: Path):
+    # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
+    places = [str(packages / f"llmfw-{name}" / "tests") for name in NAMES.values()]
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--rootdir", str(packages), *places],
+        cwd=packages,
+        env=os.environ | {"PYTHONPATH": str(installed), "LLMFW_STRICT_PLUGINS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 20 * len(HOOK_NAMES) / 2
+
+
+def test_every_package_is_written_as_ruff_formats_and_lints(packages: Path):
+    for command in (["check", "--extend-select", "I,B,UP,SIM"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", str(packages)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_project_names_one_entry_point_and_the_range_of_llmfw(packages: Path):
+    for kind, name in NAMES.items():
+        project = tomllib.loads((packages / f"llmfw-{name}" / "pyproject.toml").read_text("utf-8"))["project"]
+        assert project["name"] == f"llmfw-{name}"
+        assert project["entry-points"] == {"llmfw": {name: f"llmfw_my_{kind}"}}
+        assert project["dependencies"] == ["llmfw>=0.1,<0.3"]
+
+
+def test_it_ends_with_the_next_three_commands(tmp_path: Path):
+    output = plugin_new("quick", "--kind", "chat-template", "--path", str(tmp_path)).output
+    lines = [line.strip() for line in output.splitlines() if line.startswith("  ")]
+    folder = tmp_path / "llmfw-quick"
+    wanted = [f"cd {folder}", "pip install -e '.[test]' && pytest", "llmfw serve --chat-template quick"]
+    assert lines == wanted
+
+
+@pytest.mark.parametrize("name", ["quick", "llmfw-quick", "llmfw_quick"])
+def test_the_package_s_name_may_be_given_for_the_part_s(tmp_path: Path, name: str):
+    assert plugin_new(name, "--kind", "policy", "--path", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "llmfw-quick" / "llmfw_quick" / "policy.py").is_file()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "llmfw-", "4bit", "Ünder", "a b", "../x", "-x", "x-", "a--b", "Big", "a.b"]
+)
+def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
+    done = plugin_new("--kind", "policy", "--path", str(tmp_path), "--", name)
+    assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert repr(name) in done.output
+
+
+@pytest.mark.parametrize("there", ["file", "folder"])
+def test_what_is_there_is_left_as_it_is(tmp_path: Path, there: str):
+    place = tmp_path / "llmfw-quick"
+    if there == "file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+    done = plugin_new("quick", "--kind", "policy", "--path", str(tmp_path))
+    assert done.exit_code == 1
+    assert f"{place} is there already" in " ".join(done.output.split())
+    assert place.read_text() == "mine" if there == "file" else list(place.iterdir()) == []
+
+
+def test_a_plugin_of_that_name_that_another_package_brings_is_told_before_anything_is_written(tmp_path: Path):
+    done = plugin_new("policies", "--kind", "policy", "--path", str(tmp_path))
+    assert done.exit_code == 1
+    assert "the package llmfw brings a plugin 'policies' already" in " ".join(done.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_of_that_name_is_told_and_how_users_choose_then(tmp_path: Path):
+    done = plugin_new("fcfs", "--kind", "policy", "--path", str(tmp_path))
+    assert done.exit_code == 0
+    assert "fcfs/fcfs" in done.output
+
+
+def test_a_command_of_llmfw_s_own_is_not_taken(tmp_path: Path):
+    done = plugin_new("serve", "--kind", "command", "--path", str(tmp_path))
+    assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_an_unknown_kind_lists_those_that_there_are(tmp_path: Path):
+    done = plugin_new("quick", "--kind", "polcy", "--path", str(tmp_path))
+    assert done.exit_code == 2
+    assert "policy" in done.output
+    assert "route" in done.output

@@ -1,0 +1,131 @@
+"""Chat templates that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pytest
+
+from llmfw.core.chat_template import ChatTemplate, Message
+from llmfw.core.errors import RequestError
+from llmfw.core.testing import ChatTemplateTests
+
+
+class GoodTemplate(ChatTemplate):
+    """Keeps all promises: what the others are measured by."""
+
+    roles = ("system", "user", "assistant")
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        **kwargs: object,
+    ) -> str:
+        return self.tools(tools) + "".join(map(self.turn, messages)) + "<assistant>" * add_generation_prompt
+
+    def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        return "".join(json.dumps(tool) + "\n" for tool in tools)
+
+    def turn(self, message: Message) -> str:
+        if message.get("role") not in self.roles:
+            raise RequestError(f"no role {message.get('role')!r}", param="messages")
+        if not isinstance(message.get("content"), str):
+            raise RequestError("the content is not text", param="messages")
+        return f"<{message['role']}>{message['content']}</{message['role']}>"
+
+
+class EscapesText(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        return super().turn({**message, "content": escape(str(message.get("content")))})
+
+
+class SystemLast(GoodTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return super().render(sorted(messages, key=lambda m: m.get("role") == "system"), **kwargs)
+
+
+class Remembers(GoodTemplate):
+    seen = ""
+
+    def turn(self, message: Message) -> str:
+        said, self.seen = self.seen, super().turn(message)
+        return self.seen if not said or message["role"] != "system" else said + self.seen
+
+
+class TakesDefaultsFromTheMessage(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        if isinstance(message, dict):
+            message.setdefault("name", "nobody")
+        return super().turn(message)
+
+
+class NeverBegins(GoodTemplate):
+    def render(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **kwargs: Any
+    ) -> str:
+        return super().render(messages, add_generation_prompt=False, **kwargs)
+
+
+class BeginsWhenTold(GoodTemplate):
+    def render(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **kwargs: Any
+    ) -> str:
+        return super().render(messages, add_generation_prompt=add_generation_prompt, **kwargs)
+
+
+class NamesToolsOnly(GoodTemplate):
+    def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        return ", ".join(tool["function"]["name"] for tool in tools)
+
+
+class ForgetsTools(GoodTemplate):
+    def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        return ""
+
+
+class RaisesWhatItMeets(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        return f"<{message['role']}>" + message["content"]
+
+
+class KnowsItsArguments(GoodTemplate):
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        enable_thinking: bool = False,
+    ) -> str:
+        return super().render(messages, tools=tools, add_generation_prompt=add_generation_prompt)
+
+
+class OfKind(ChatTemplateTests):
+    kind: type[ChatTemplate]
+
+    @pytest.fixture
+    def template(self) -> type[ChatTemplate]:
+        return self.kind
+
+    @pytest.fixture
+    def has_tools(self) -> bool:
+        return True
+
+    @pytest.fixture
+    def has_generation_prompt(self) -> bool:
+        return True
+
+
+def test_class(kind: type[ChatTemplate]) -> Any:
+    """Return a test class for a template."""
+    return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
+
+
+for _kind in (GoodTemplate, *GoodTemplate.__subclasses__()):
+    globals()[f"Test{_kind.__name__}"] = test_class(_kind)

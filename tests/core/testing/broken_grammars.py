@@ -1,0 +1,153 @@
+"""Grammar backends that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llmfw.core.errors import RequestError
+from llmfw.core.grammar import Grammar, GrammarBackend
+from llmfw.core.request import GrammarSpec
+from llmfw.core.testing import GrammarBackendTests
+from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend, LlguidanceGrammar
+
+
+class MasksTooMuch(LlguidanceBackend):
+    def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
+        super().fill_masks(grammars, masks)
+        masks |= 2
+
+
+class ForgetsTheRest(LlguidanceBackend):
+    def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
+        before = masks.copy()
+        super().fill_masks(grammars, masks)
+        masks[:, -1] |= before[:, -1]
+
+
+class FillsTheFirst(LlguidanceBackend):
+    def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
+        super().fill_masks(grammars, masks)
+        masks[1:] = masks[:1]
+
+
+class EndsAnywhere(LlguidanceBackend):
+    def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
+        super().fill_masks(grammars, masks)
+        for row in masks:
+            self._allow(row, self._eos)
+
+
+class IsNotACopy(LlguidanceBackend):
+    class made(LlguidanceGrammar):  # noqa: N801
+        def copy(self) -> LlguidanceGrammar:
+            twin = IsNotACopy.made(self.matcher, self._eos_token_ids)
+            twin._ended = self._ended
+            return twin
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        return self.made(super().compile(spec).matcher, frozenset(self._eos))
+
+
+class OfGrammar(LlguidanceBackend):
+    """A backend whose grammars are of another class."""
+
+    made: type[LlguidanceGrammar]
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        return self.made(super().compile(spec).matcher, frozenset(self._eos))
+
+
+class Own(LlguidanceGrammar):
+    def copy(self) -> LlguidanceGrammar:
+        twin = type(self)(self.matcher.deep_copy(), self._eos_token_ids)
+        twin._ended = self._ended
+        return twin
+
+
+class ForcesItsFavourite(OfGrammar):
+    class made(Own):  # noqa: N801
+        def forced(self) -> Sequence[int]:
+            allowed = np.unpackbits(
+                np.frombuffer(self.matcher.compute_bitmask(), np.uint8), bitorder="little"
+            )
+            return [] if self.is_finished() else [int(allowed.argmax())]
+
+
+class TakesAnything(OfGrammar):
+    class made(Own):  # noqa: N801
+        def accept(self, token_id: int) -> None:
+            try:
+                super().accept(token_id)
+            except ValueError:
+                return
+
+
+class IsNeverFinished(OfGrammar):
+    class made(Own):  # noqa: N801
+        def forced(self) -> Sequence[int]:
+            return super().forced() or sorted(self._eos_token_ids) if self.is_finished() else []
+
+
+class RefusesAll(LlguidanceBackend):
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        raise RequestError("no grammar is read")
+
+
+class RaisesWhatItMeets(LlguidanceBackend):
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        try:
+            return super().compile(spec)
+        except RequestError as error:
+            raise KeyError(spec.kind) from error
+
+
+class CompilesOneAtATime(LlguidanceBackend):
+    busy: threading.Lock
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        self.busy = getattr(self, "busy", threading.Lock())
+        if not self.busy.acquire(blocking=False):
+            raise RuntimeError("two at once")
+        try:
+            for _ in range(3):
+                threading.Event().wait(0.002)
+            return super().compile(spec)
+        finally:
+            self.busy.release()
+
+
+class HastensToNothing(LlguidanceBackend):
+    def hasten(self, mask: Any) -> bool:
+        mask[:] = 0
+        return True
+
+
+class IgnoresTheEnd(LlguidanceBackend):
+    """Reads a regular expression as the beginning of one."""
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if spec.kind == "regex" and spec.source != "(":
+            spec = GrammarSpec("regex", f"({spec.source})(no)?")
+        return super().compile(spec)
+
+
+class OfKind(GrammarBackendTests):
+    kind: type[GrammarBackend]
+
+    @pytest.fixture
+    def backend(self) -> type[GrammarBackend]:
+        return self.kind
+
+
+def test_class(kind: type[GrammarBackend]) -> Any:
+    """Return a test class for a backend."""
+    return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
+
+
+for _kind in (*LlguidanceBackend.__subclasses__(), *OfGrammar.__subclasses__()):
+    globals()[f"Test{_kind.__name__}"] = test_class(_kind)

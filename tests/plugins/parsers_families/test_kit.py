@@ -1,0 +1,89 @@
+"""The bundled parsers keep the promises of their interfaces, each with its family's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from llmfw.core.parsers import ReasoningParser, ToolParser
+from llmfw.core.plugins import load_plugins
+from llmfw.core.registry import Entry
+from llmfw.core.testing import ReasoningExample, ReasoningParserTests, ToolExample, ToolParserTests
+
+from . import (
+    test_deepseek,
+    test_harmony,
+    test_hermes,
+    test_json_calls,
+    test_llama3_json,
+    test_mistral,
+    test_pythonic,
+    test_qwen3_coder,
+)
+from .parsing import TOOLS, Parsed
+
+CALLS: dict[str, Mapping[str, Parsed]] = {
+    "hermes": test_hermes.SAMPLES,
+    "llama3_json": test_llama3_json.SAMPLES,
+    "json_calls": test_json_calls.SAMPLES,
+    "pythonic": test_pythonic.SAMPLES,
+    "mistral": test_mistral.SAMPLES,
+    "deepseek_v3": test_deepseek.V3_SAMPLES,
+    "deepseek_v31": test_deepseek.V31_SAMPLES,
+    "gpt_oss": test_harmony.SAMPLES,
+    "qwen3_coder": test_qwen3_coder.SAMPLES,
+}
+THINKING = "<think>\nHm, <b>.\n</think>\n\nYes."
+THOUGHTS: dict[str, list[ReasoningExample]] = {
+    "qwen3": [ReasoningExample(THINKING, "Hm, <b>.", "Yes."), ReasoningExample("Yes.", "", "Yes.")],
+    "deepseek_r1": [
+        ReasoningExample(THINKING, "Hm, <b>.", "Yes."),
+        ReasoningExample("Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ],
+    "mistral": [ReasoningExample("[THINK]Hm [1].[/THINK]Oui.", "Hm [1].", "Oui.")],
+    "gpt_oss": [ReasoningExample(text, *parts) for text, parts in test_harmony.REASONING.items()],
+}
+
+
+def bundled(kind: str) -> list[Entry]:
+    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == "llmfw"]
+
+
+class TestBundledToolParsers(ToolParserTests):
+    @pytest.fixture(params=bundled("tool_parser"), ids=lambda entry: entry.name)
+    def entry(self, request: pytest.FixtureRequest) -> Entry:
+        entry: Entry = request.param
+        return entry
+
+    @pytest.fixture
+    def parser(self, entry: Entry) -> type[ToolParser]:
+        return entry.load()
+
+    @pytest.fixture
+    def examples(self, entry: Entry) -> Sequence[ToolExample]:
+        return [ToolExample(text, calls, content) for text, (content, calls) in CALLS[entry.name].items()]
+
+    @pytest.fixture
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return TOOLS
+
+    @pytest.fixture
+    def streams_arguments(self, parser: type[ToolParser]) -> bool:
+        return parser.call_format is not None
+
+
+class TestBundledReasoningParsers(ReasoningParserTests):
+    @pytest.fixture(params=bundled("reasoning_parser"), ids=lambda entry: entry.name)
+    def entry(self, request: pytest.FixtureRequest) -> Entry:
+        entry: Entry = request.param
+        return entry
+
+    @pytest.fixture
+    def parser(self, entry: Entry) -> type[ReasoningParser]:
+        return entry.load()
+
+    @pytest.fixture
+    def examples(self, entry: Entry) -> Sequence[ReasoningExample]:
+        return THOUGHTS[entry.name]

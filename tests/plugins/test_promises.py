@@ -1,0 +1,63 @@
+"""Bundled parts keep the promises of their interfaces: every one that is registered, of the kinds with one test class
+for all. (Stores of files and batches, attention backends, module passes, policies and parsers have files of their own.)
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.grammar import GrammarBackend
+from llmfw.core.model import ModelSource
+from llmfw.core.plugins import load_plugins
+from llmfw.core.registry import Entry
+from llmfw.core.response_store import ResponseStore
+from llmfw.core.testing import ChatTemplateTests, GrammarBackendTests, ModelSourceTests, ResponseStoreTests
+
+
+def bundled(kind: str) -> list[Entry]:
+    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == "llmfw"]
+
+
+class TestBundledChatTemplates(ChatTemplateTests):
+    @pytest.fixture(params=bundled("chat_template"), ids=lambda entry: entry.name)
+    def template(self, request: pytest.FixtureRequest) -> type[ChatTemplate]:
+        kind: type[ChatTemplate] = request.param.load()
+        return kind
+
+
+class TestBundledGrammarBackends(GrammarBackendTests):
+    @pytest.fixture(params=bundled("grammar"), ids=lambda entry: entry.name)
+    def backend(self, request: pytest.FixtureRequest) -> type[GrammarBackend]:
+        kind: type[GrammarBackend] = request.param.load()
+        return kind
+
+
+class TestBundledModels(ModelSourceTests):
+    @pytest.fixture(params=bundled("model"), ids=lambda entry: entry.name)
+    def source(self, request: pytest.FixtureRequest) -> ModelSource:
+        source: ModelSource = request.param.load()()
+        return source
+
+
+class TestBundledResponseStores(ResponseStoreTests):
+    @pytest.fixture(params=bundled("response_store"), ids=lambda entry: entry.name)
+    def open_store(self, request: pytest.FixtureRequest) -> type[ResponseStore]:
+        kind: type[ResponseStore] = request.param.load()
+        return kind
+
+
+def test_what_lasts_and_what_templates_have_a_place_for_is_declared() -> None:
+    found = {
+        (entry.kind, entry.name, name)
+        for kind in ("chat_template", "file_store", "batch_store", "response_store")
+        for entry in bundled(kind)
+        for name, value in getattr(entry.load(), "conformance", {}).items()
+        if value
+    }
+    stores = {(f"{kind}_store", "sqlite", "survives_reopening") for kind in ("file", "batch", "response")}
+    beginnings = {"jinja", "chatml", "llama-3", "gemma", "deepseek"}
+    assert found == stores | {
+        *(("chat_template", name, "has_tools") for name in ("jinja", "chatml", "llama-3", "mistral")),
+        *(("chat_template", name, "has_generation_prompt") for name in beginnings),
+    }
