@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
+from threading import get_ident
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -52,13 +53,14 @@ class PartCalls:
         count, failures: how many there were, and how many of them failed.
     """
 
-    __slots__ = ("_meant", "count", "entry", "failures", "seconds")
+    __slots__ = ("_meant", "_thread", "count", "entry", "failures", "seconds")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.seconds = 0.0
         self.count = 0
         self.failures = 0
+        self._thread = 0  # that runs a function which does not wait; of several, the last one
         self._meant = (*MEANT, KeyError) if entry.kind in STORES else MEANT
 
     def timed(
@@ -69,7 +71,36 @@ class PartCalls:
         try:
             return function(*args, **kwargs)
         finally:
-            self._note(perf_counter() - begun)
+            took = perf_counter() - begun
+            self.seconds += took
+            self.count += 1
+
+    def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
+        """Return a function that does as one of the part's, and raises PartFailedError for what it should not raise.
+
+        Called for each token of each request: all that it needs is at hand.
+        """
+        meant, failed, where = self._meant, self.failed, _name_of(function)
+
+        def watching(*args: ArgsT.args, **kwargs: ArgsT.kwargs) -> FoundT:
+            thread = get_ident()
+            if self._thread == thread:  # the part has called itself
+                return function(*args, **kwargs)
+            self._thread = thread
+            begun = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            except meant:
+                raise
+            except (Exception, SystemExit) as error:  # whatever a foreign part raises is the cause to log
+                raise failed(error, where) from error
+            finally:
+                took = perf_counter() - begun
+                self.seconds += took
+                self.count += 1
+                self._thread = 0
+
+        return watching
 
     def call(self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> FoundT:
         """Call a function of the part.
@@ -77,19 +108,7 @@ class PartCalls:
         Raises:
             PartFailedError: it raised what it should not.
         """
-        if _inside.get():
-            return function(*args, **kwargs)
-        token = _inside.set(True)
-        begun = perf_counter()
-        try:
-            return function(*args, **kwargs)
-        except self._meant:
-            raise
-        except (Exception, SystemExit) as error:  # whatever a foreign part raises is the cause to log
-            raise self.failed(error, _name_of(function)) from error
-        finally:
-            _inside.reset(token)
-            self._note(perf_counter() - begun)
+        return self.watched(function)(*args, **kwargs)
 
     async def wait(
         self, function: Callable[ArgsT, Awaitable[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
@@ -162,11 +181,9 @@ class PartCalls:
             raise self.failed(error, where) from error
         finally:
             _inside.reset(token)
-            self._note(perf_counter() - begun - (lent.seconds if lent else 0.0))
-
-    def _note(self, seconds: float) -> None:
-        self.seconds += seconds
-        self.count += 1
+            took = perf_counter() - begun - (lent.seconds if lent else 0.0)
+            self.seconds += took
+            self.count += 1
 
 
 class PartLedger:

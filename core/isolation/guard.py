@@ -69,11 +69,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: PartCalls) -> Cal
 
         return results
 
-    @functools.wraps(own)
-    def calling(self: object, *args: Any, **kwargs: Any) -> Any:
-        return calls.call(own, self, *args, **kwargs)
-
-    return calling
+    return functools.wraps(own)(calls.watched(own))
 
 
 class _GuardedResults(BatchResults):
