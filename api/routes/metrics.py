@@ -39,7 +39,7 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
         ledger: of the parts in this process.
     """
 
-    @get(PATH, opt=describe("Figures for Prometheus.", media_type="text/plain"))
+    @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
     async def metrics() -> ASGIApp:
         uses = ledger.uses()
         with contextlib.suppress(EngineError, TimeoutError):
