@@ -113,7 +113,7 @@ def errors_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [
         line
         for line in done.stderr.splitlines()
-        if line and not re.match(r"warning: |Usage: |Try |\[\d{4}-", line)
+        if line and not re.match(r"warning: |Usage: |Try |\[\d{4}-|llmfw: still importing", line)
     ]
 
 
@@ -167,15 +167,17 @@ def test_a_plugin_that_is_slow_to_import_is_one_line_that_says_how_to_leave_it_o
             1,
             r"'unbuilt' of plugin 'unbuilt' \(ext-unbuilt 1\.2, .* cannot be built: OSError: no such font",
         ),
-        (
+        pytest.param(
             "--policy optioned -o policy.count=many",
             1,
             r"policy 'optioned' of plugin 'optioned' \(ext-optioned 1\.2, .*: Expected `int`.*count",
+            marks=pytest.mark.slow,  # the engine process starts, and imports torch
         ),
-        (
+        pytest.param(
             "--policy in_engine",
             1,
             r"'in_engine' of plugin 'in_engine' \(ext-in_engine 1\.2, .* cannot be imported: OSError: no such device",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -184,7 +186,9 @@ def test_a_server_that_needs_a_broken_part_ends_with_one_line(
 ) -> None:
     done = command(packages, "serve", "--port", "0", "--no-plugin", "slow", *args.split())
     assert done.returncode == code, done.stderr
-    [line] = errors_of(done)
+    lines = errors_of(done)
+    assert len(lines) == 1, done.stderr
+    [line] = lines
     assert line.startswith("Error: ")
     assert re.search(cause, line), line
 
@@ -213,6 +217,7 @@ def server(packages: Path) -> Iterator[Process]:
         popen.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(server: Process) -> None:
     for name, (_, cause) in AT_LOAD.items():
         [line] = [line for line in server.lines if f"warning: plugin {name!r}" in line]
@@ -224,6 +229,7 @@ def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(se
     assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_a_part_that_raises_at_its_first_use_fails_its_request_and_no_other(server: Process) -> None:
     messages = {"messages": [{"role": "user", "content": "Hi"}]}
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
