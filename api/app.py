@@ -5,21 +5,22 @@ Knows nothing of processes and sockets, nor what its services do.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import Any
 
 from litestar import Litestar
 from litestar.datastructures import State
+from litestar.exceptions import ImproperlyConfiguredException
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 from llmfw.core.client.client import EngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
+from llmfw.core.isolation.calls import PartLedger
 
 from .admin.access import AdminPaths, FromThisMachine
 from .errors import EXCEPTION_HANDLERS
 from .middleware import ApiKey, RequestId
+from .plugin_routes import plugin_route
 from .routes.admin import admin_routes
 from .routes.anthropic import anthropic_routes
 from .routes.batches import batch_routes
@@ -29,6 +30,7 @@ from .routes.embeddings import embedding_routes
 from .routes.files import file_routes
 from .routes.health import PATH as HEALTH_PATH
 from .routes.health import health_routes
+from .routes.metrics import metrics_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
 from .routes.openapi import openapi_routes
@@ -47,6 +49,7 @@ def create_app(
     config: ServerConfig,
     *,
     plugin_routes: Sequence[tuple[str, str]] = (),
+    ledger: PartLedger | None = None,
 ) -> ASGIApp:
     """Return the application.
 
@@ -56,13 +59,15 @@ def create_app(
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
             state.
+        ledger: of the parts and stores; None: nobody watches their calls.
 
     Raises:
-        PartError: a plugin's route cannot be imported.
+        PartError: a plugin's route cannot be imported, or its path is taken.
     """
     services = Services(client, parts, stores, config)
-    own = _routes(services, client, config)
-    brought = [_import_route(plugin, path) for plugin, path in plugin_routes]
+    ledger = ledger or PartLedger()
+    own = [*_routes(services, client, config), *metrics_routes(client, ledger)]
+    brought = [plugin_route(plugin, path, ledger) for plugin, path in plugin_routes]
     state = {
         "client": client,
         "generator": services.live.generator,
@@ -71,16 +76,20 @@ def create_app(
         "responses": services.live.responses,
         "config": config,
     }
-    app = Litestar(
-        [*own, *brought],
-        on_startup=[services.start],
-        on_shutdown=[services.close],
-        exception_handlers=EXCEPTION_HANDLERS,
-        state=State(state),
-        request_max_body_size=MAX_BODY_BYTES,
-        openapi_config=None,
-        logging_config=None,
-    )
+    try:
+        app = Litestar(
+            [*own, *brought],
+            on_startup=[services.start],
+            on_shutdown=[services.close],
+            exception_handlers=EXCEPTION_HANDLERS,
+            state=State(state),
+            request_max_body_size=MAX_BODY_BYTES,
+            openapi_config=None,
+            logging_config=None,
+        )
+    except ImproperlyConfiguredException as error:  # ours alone go together
+        brings = ", ".join(f"{path!r} of plugin {plugin!r}" for plugin, path in plugin_routes)
+        raise PartError(f"a route of a plugin ({brings}) does not go with the others: {error}") from error
     return _guarded(app, config)
 
 
@@ -115,13 +124,3 @@ def _for_admins(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """Put around an application what holds for an administrator's requests: there is always something."""
     keys = (("", config.admin_api_key),) if config.admin_api_key else config.api_key
     return ApiKey(app, keys, ()) if keys else FromThisMachine(app)
-
-
-def _import_route(plugin: str, path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise PartError(
-            f"route {path!r} of plugin {plugin!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error

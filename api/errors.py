@@ -20,6 +20,8 @@ from llmfw.core.errors import (
     ModelNotFoundError,
     NotFoundError,
     OverloadedError,
+    PartError,
+    PartFailedError,
     RequestError,
     StorageError,
     StorageFullError,
@@ -44,6 +46,7 @@ STATUS: dict[type[LLMFWError], int] = {
     DeadlineError: 408,
     EngineDeadError: 503,
     EngineError: 500,
+    PartFailedError: 500,
 }
 """The first class that fits counts."""
 
@@ -82,6 +85,8 @@ def body_of(error: Exception) -> ErrorBody:
         detail = ErrorDetail(message=str(error), type="server_error", code="overloaded")
     elif isinstance(error, DeadlineError):
         detail = ErrorDetail(message=str(error), type="timeout_error", code="request_timeout")
+    elif isinstance(error, PartFailedError | PartError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="plugin_error")
     elif isinstance(error, LLMFWError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
     elif isinstance(error, HTTPException):
@@ -136,7 +141,7 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 def log_unexpected(error: Exception, where: str) -> None:
     """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | PartError):
         logger.error("%s failed: %s", where, error)
     elif not isinstance(error, LLMFWError | HTTPException):
         logger.error("%s failed", where, exc_info=error)

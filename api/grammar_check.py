@@ -11,6 +11,7 @@ from collections import OrderedDict
 from llmfw.core.errors import RequestError
 from llmfw.core.grammar import GrammarBackend
 from llmfw.core.grammar_choice import build_grammar_backend
+from llmfw.core.isolation.calls import PartCalls
 from llmfw.core.registry import Entry
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer
@@ -26,12 +27,16 @@ class GrammarChecker:
         entry: the grammar backend, loaded at the first use; None: there is none.
         tokenizer: the model's.
         vocab_size: width of the model's logits.
+        calls: of the backend; None: nobody watches them.
     """
 
-    def __init__(self, entry: Entry | None, tokenizer: Tokenizer, vocab_size: int) -> None:
+    def __init__(
+        self, entry: Entry | None, tokenizer: Tokenizer, vocab_size: int, calls: PartCalls | None = None
+    ) -> None:
         self._entry = entry
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
+        self._calls = calls
         self._backend: GrammarBackend | None = None
         self._making = asyncio.Lock()
         self._verdicts: OrderedDict[GrammarSpec, str | None] = OrderedDict()
@@ -46,13 +51,14 @@ class GrammarChecker:
             RequestError: it is broken, or asks for what the backend cannot hold to, or there is no backend; names
                 the parameter.
             PartError: the backend cannot be imported or built.
+            PartFailedError: it raised what it should not.
         """
         if spec in self._verdicts:
             self._verdicts.move_to_end(spec)
             reason = self._verdicts[spec]
         else:
             backend = await self._get_backend(param)
-            reason = await asyncio.to_thread(_reason_against, backend, spec)
+            reason = await asyncio.to_thread(self._reason_against, backend, spec)
             self._keep(spec, reason)
         if reason is not None:
             raise RequestError(f"{param}: {reason}", param=param)
@@ -75,10 +81,12 @@ class GrammarChecker:
             if len(self._verdicts) > CACHE_SIZE:
                 self._verdicts.popitem(last=False)
 
-
-def _reason_against(backend: GrammarBackend, spec: GrammarSpec) -> str | None:
-    try:
-        backend.compile(spec)
-    except RequestError as error:
-        return str(error)
-    return None
+    def _reason_against(self, backend: GrammarBackend, spec: GrammarSpec) -> str | None:
+        try:
+            if self._calls is None:
+                backend.compile(spec)
+            else:
+                self._calls.call(backend.compile, spec)
+        except RequestError as error:
+            return str(error)
+        return None

@@ -9,12 +9,17 @@ from typing import Any
 
 import msgspec
 
+from llmfw.core.batch_store import BatchStore
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.client.client import EngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
+from llmfw.core.file_store import FileStore
 from llmfw.core.grammar_choice import choose_grammar_backend
+from llmfw.core.isolation.guard import guarded
+from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.registry import Registry
+from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.core.tokenizer_files import load_tokenizer
 
@@ -23,6 +28,12 @@ from .grammar_check import GrammarChecker
 from .services import ModelParts, Stores
 
 logger = logging.getLogger(__name__)
+
+STORES: dict[str, type] = {
+    "file_store": FileStore,
+    "batch_store": BatchStore,
+    "response_store": ResponseStore,
+}
 
 JSON_CALLS = "json_calls"
 """Tool parser for calls that models do not write by themselves, but grammars make them."""
@@ -43,10 +54,9 @@ def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokeniz
             entry_name = registry.find("chat_template", name).full_name
         except UnknownPartError as error:
             source = _read_template(name, str(error))
-    template: ChatTemplate = registry.find("chat_template", entry_name).load()(
-        source, tokenizer.special_tokens
-    )
-    return template
+    entry = registry.find("chat_template", entry_name)
+    made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
+    return entry.build(made, source, tokenizer.special_tokens)
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
@@ -59,10 +69,10 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
     return ModelParts(
         tokenizer=tokenizer,
         chat_template=build_chat_template(config.chat_template, registry, tokenizer),
-        reasoning_parser=_load(registry, "reasoning_parser", config.reasoning_parser),
-        tool_parser=_load(registry, "tool_parser", config.tool_parser),
+        reasoning_parser=_load(registry, "reasoning_parser", ReasoningParser, config.reasoning_parser),
+        tool_parser=_load(registry, "tool_parser", ToolParser, config.tool_parser),
         json_tool_parser=(
-            _load(registry, "tool_parser", JSON_CALLS)
+            _load(registry, "tool_parser", ToolParser, JSON_CALLS)
             if JSON_CALLS in registry.names("tool_parser")
             else None
         ),
@@ -99,12 +109,18 @@ def with_grammar_checker(parts: ModelParts, name: str, registry: Registry, vocab
     Raises:
         ConfigError: as `choose_grammar_backend`.
     """
-    checker = GrammarChecker(choose_grammar_backend(name, registry), parts.tokenizer, vocab_size)
+    entry = choose_grammar_backend(name, registry)
+    calls = registry.ledger.of(entry) if entry is not None else None
+    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls)
     return msgspec.structs.replace(parts, grammar_checker=checker)
 
 
-def _load(registry: Registry, kind: str, name: str | None) -> Any:
-    return registry.find(kind, name).load() if name else None
+def _load(registry: Registry, kind: str, interface: type, name: str | None) -> Any:
+    """Return the class of a parser, whose calls are watched."""
+    if not name:
+        return None
+    entry = registry.find(kind, name)
+    return guarded(entry.load(), interface, registry.ledger.of(entry), per_request=True)
 
 
 async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
@@ -117,12 +133,13 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
     args = {"response_store": (config.response_store_mb * 2**20,)}
     opened: list[Any] = []
     try:
-        for kind in ("file_store", "batch_store", "response_store"):
+        for kind, interface in STORES.items():
             name = getattr(config, kind)
             if name == "auto":
                 name = "memory" if folder is None else "sqlite"
-            made = registry.find(kind, name).load()
-            opened.append(await asyncio.to_thread(made, folder, *args.get(kind, ())))
+            entry = registry.find(kind, name)
+            made = guarded(entry.load(), interface, registry.ledger.of(entry))
+            opened.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ())))
     except BaseException:
         for store in opened:
             await store.close()

@@ -25,6 +25,7 @@ from .app import create_app
 from .event_loop import run_to_end
 from .listen import bind, url_of
 from .parts import open_stores, start_engine
+from .plugin_routes import usable_routes
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,10 @@ class _Serving:
         stores = await open_stores(self._config, registry)
         try:
             parts = await start_engine(client, self._engine_config, self._config, registry)
-            app = create_app(client, parts, stores, self._config, plugin_routes=self._plugins.routes)
+            routes = usable_routes(self._plugins.routes)
+            app = create_app(
+                client, parts, stores, self._config, plugin_routes=routes, ledger=registry.ledger
+            )
         except BaseException:
             await stores.close()
             raise

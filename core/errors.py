@@ -17,6 +17,7 @@
     ├── OverloadedError        so much waits already that a request is not accepted now; later it may be
     │   └── TenantLimitError   one key or user has so many requests already
     ├── DeadlineError          a request's own timeout has passed
+    ├── PartFailedError        a part raised what it should not while it served a request
     └── EngineError            the engine could not finish what it had accepted
         └── EngineDeadError    the engine process has ended
 
@@ -130,6 +131,10 @@ class TenantLimitError(OverloadedError):
 
 class DeadlineError(LLMFWError):
     """The timeout that a request gave itself has passed; the message says how far it had come."""
+
+
+class PartFailedError(LLMFWError):
+    """A part of a plugin raised while it served a request; the message names the part, the log says why."""
 
 
 class EngineError(LLMFWError):

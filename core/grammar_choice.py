@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from .errors import PartError
 from .grammar import GrammarBackend
 from .registry import Entry, Registry
 from .tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
@@ -22,7 +26,9 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
     if name == "none":
         return None
     if name == "auto":
-        return next((entry for entry in registry.entries("grammar") if not entry.missing()), None)
+        ready = [entry for entry in registry.entries("grammar") if not entry.missing()]
+        # Loading takes a while, and is put off until there is a grammar; where there is a choice it decides.
+        return next((entry for entry in ready if len(ready) == 1 or _loads(entry)), None)
     entry = registry.find("grammar", name)
     if missing := entry.missing():
         raise PartError(f"{entry} needs {', '.join(missing)}, which is not installed")
@@ -38,11 +44,14 @@ def build_grammar_backend(entry: Entry, tokenizer: Tokenizer, vocab_size: int) -
     Raises:
         PartError: it cannot be imported, or not be built for this tokenizer; with the reason.
     """
-    made = entry.load()
-    try:
-        backend: GrammarBackend = made(tokenizer, vocab_size)
-    except PartError:
-        raise
-    except Exception as error:  # whatever a foreign library raises is the cause to report
-        raise PartError(f"{entry} cannot be built: {type(error).__name__}: {error}") from error
+    backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size)
     return backend
+
+
+def _loads(entry: Entry) -> bool:
+    try:
+        entry.load()
+    except PartError as error:
+        logger.warning("Grammar backend %s is passed over: %s", entry.name, error)
+        return False
+    return True

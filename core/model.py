@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ModelError, UnknownPartError
+from .errors import ConfigError, ModelError, PartError, UnknownPartError
 from .registry import Registry
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
@@ -58,14 +58,20 @@ def resolve_model(name: str, registry: Registry) -> ResolvedModel:
     Raises:
         ModelError: a folder without config.json, or a name that can be none of the three.
         ConfigError: several plugins register the name.
-        PartError: the registered source cannot be imported.
+        PartError: the registered source cannot be imported or built, or does not say where the model is.
     """
     try:
         entry = registry.find("model", name)
     except UnknownPartError:
         return ResolvedModel(_folder_or_hub_id(name, registry), name)
-    source: ModelSource = entry.load()()
-    folder = _model_folder(Path(source.folder()), str(entry))
+    source: ModelSource = entry.build(entry.load())
+    try:
+        path = Path(source.folder())
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+        raise PartError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
+    folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
 
 

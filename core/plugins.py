@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 
 import click
@@ -24,9 +25,12 @@ import pluggy
 
 from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
+from .isolation.requirement import reason_against
+from .isolation.slow_import import telling_of
 from .package_metadata import name_and_version
-from .registry import BrokenPlugin, Entry, Registry
+from .registry import BrokenPlugin, Entry, Registry, reason_of
 
+SLOW_S = 1.0  # a declaring module imports nothing heavy: one that takes longer is told of
 GROUP = "llmfw"
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -34,7 +38,11 @@ _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin and everything it registered."""
+    """A plugin and everything it registered.
+
+    Attributes:
+        seconds: that its declaring module and its hooks took.
+    """
 
     name: str
     distribution: str
@@ -42,6 +50,17 @@ class LoadedPlugin:
     parts: list[Entry] = field(default_factory=list)
     commands: list[click.Command] = field(default_factory=list)
     routes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def slowness(self) -> str | None:
+        """What to tell of a plugin that holds up every command; None if it does not."""
+        if self.seconds < SLOW_S:
+            return None
+        return (
+            f"plugin {self.name!r} ({self.distribution} {self.version}) took {self.seconds:.1f} s to load, for which "
+            f"every command waits; leave it out with --no-plugin {self.name}, or name others in LLMFW_PLUGINS"
+        )
 
 
 class Plugins:
@@ -85,8 +104,9 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     found = sorted(entry_points(group=GROUP), key=_loading_order)
     wanted, broken = _select(found, disabled)
     loader = _Loader()
-    for entry_point in wanted:
-        loader.load(entry_point)
+    with telling_of(lambda: loader.current):
+        for entry_point in wanted:
+            loader.load(entry_point)
     broken += loader.broken
     if broken and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
         raise PluginError("; ".join(map(str, broken)))
@@ -123,6 +143,7 @@ class _Loader:
     def __init__(self) -> None:
         self.loaded: list[LoadedPlugin] = []
         self.broken: list[BrokenPlugin] = []
+        self.current = "plugins"  # in words: what is being loaded
         self._manager = pluggy.PluginManager("llmfw")
         self._manager.add_hookspecs(HookSpecs)
         self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
@@ -130,10 +151,19 @@ class _Loader:
     def load(self, entry_point: EntryPoint) -> None:
         """Take a plugin's registrations over, or keep the reason why not."""
         plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
-        if entry_point.name in (other.name for other in self.loaded):
-            self._reject(plugin, "another package brings a plugin of this name")
-            return
+        self.current = f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version})"
+        for other in self.loaded:
+            if other.name == plugin.name:
+                self._reject(
+                    plugin,
+                    "another package brings a plugin of this name and comes first: "
+                    f"{other.distribution} {other.version}",
+                )
+                return
+        begun = time.perf_counter()
         try:
+            if reason := reason_against(entry_point.dist):
+                raise PluginError(reason)
             module = entry_point.load()
             self._manager.register(module, plugin.name)
             self._check_hooks(module)
@@ -142,7 +172,7 @@ class _Loader:
             self._manager.unregister(name=plugin.name)
             self._reject(plugin, _reason(error))
         else:
-            self.loaded.append(plugin)
+            self.loaded.append(replace(plugin, seconds=time.perf_counter() - begun))
 
     def _reject(self, plugin: LoadedPlugin, reason: str) -> None:
         broken = BrokenPlugin(plugin.name, plugin.distribution, plugin.version, reason)
@@ -234,8 +264,14 @@ def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
     return name_and_version(distribution)
 
 
+def package_of(plugin: str) -> tuple[str, str]:
+    """Return name and version of the package that brings a plugin that was loaded."""
+    found = sorted(entry_points(group=GROUP, name=plugin), key=_loading_order)
+    return _package_of(found[0]) if found else ("unknown package", "")
+
+
 def _reason(error: BaseException) -> str:
     """Return an exception as one line; its class is left out where it says nothing more."""
     text = " ".join(str(error).split())
     known = isinstance(error, PluginError | pluggy.PluginValidationError)
-    return text if known and text else f"{type(error).__name__}: {text}"
+    return text if known and text else reason_of(error)

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, metadata
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import PackageNotFoundError, metadata, version
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import ConfigError, PartError, UnknownPartError
+from .isolation.calls import PartLedger
+from .isolation.slow_import import telling_of
+
+PartT = TypeVar("PartT")
 
 if TYPE_CHECKING:
     from .config import OptionValue
@@ -79,6 +84,11 @@ class Entry:
         """The spelling that no other plugin can take: "plugin/name"."""
         return f"{self.plugin}/{self.name}"
 
+    @property
+    def spoken(self) -> str:
+        """Kind, name and plugin, as clients are told."""
+        return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
+
     def missing(self) -> list[str]:
         """Return those of `needs` that are not installed. Imports nothing."""
         return [module for module in self.needs if not _is_installed(module)]
@@ -106,13 +116,37 @@ class Entry:
         if lacking := self.lacking():
             raise PartError(f"{self} {lacking}")
         try:
-            found = _import_path(self.path)
-        except Exception as error:  # whatever a foreign module raises is the cause to report
-            raise PartError(f"{self} cannot be imported: {type(error).__name__}: {error}") from error
+            found = self._import()
+        except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+            raise PartError(f"{self} cannot be imported: {reason_of(error)}") from error
         interface = _import_path(INTERFACES[self.kind])
+        spoken = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):
-            raise PartError(f"{self} is not a subclass of {INTERFACES[self.kind].replace(':', '.')}")
+            raise PartError(f"{self} is not a subclass of {spoken}")
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise PartError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
         return found
+
+    def build(self, part: type[PartT], *args: Any) -> PartT:
+        """Return an object of the part's class, or of what was made of it.
+
+        Raises:
+            ConfigError: the class says that it cannot be had with these settings.
+            PartError: it raised anything else.
+        """
+        try:
+            return part(*args)
+        except ConfigError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+            raise PartError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
+
+    def _import(self) -> Any:
+        """Import what the path names; who waits for long is told what for."""
+        if self.path.partition(":")[0] in sys.modules:
+            return _import_path(self.path)
+        with telling_of(lambda: str(self)):
+            return _import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
         """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
@@ -126,9 +160,13 @@ class Entry:
         given = {
             key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
         }
-        from .part_options import NoOptions, ValidationError, converted  # brings msgspec
+        import msgspec
+
+        from .part_options import NoOptions, ValidationError, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            raise PartError(f"{self} has Options that are no msgspec.Struct")
         known = struct.__struct_encode_fields__
         for key in given:
             if key not in known:
@@ -139,10 +177,10 @@ class Entry:
         try:
             return converted(given, struct)
         except ValidationError as error:
-            raise ConfigError(f"options of {_spoken(self.kind)} {self.name!r}: {error}") from error
+            raise ConfigError(f"options of {self}: {error}") from error
 
     def __str__(self) -> str:
-        return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r} ({self.path})"
+        return f"{self.spoken} ({self.distribution} {self.version}, {self.path})"
 
 
 class Registry:
@@ -151,11 +189,15 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+
+    Attributes:
+        ledger: the calls of those parts that are in use.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
         self._entries = tuple(entries)
         self._broken = tuple(broken)
+        self.ledger = PartLedger()
 
     def entries(self, kind: str) -> list[Entry]:
         """Return the parts of a kind, by descending rank, then by name and plugin."""
@@ -206,6 +248,14 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
 def kinds_with_options() -> list[str]:
     """Return the kinds of parts that have options."""
     return [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why something could not be imported, as one line."""
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
+        reason += f"; this is llmfw {version('llmfw')}, and the plugin was made for another one"
+    return reason
 
 
 def _spoken(kind: str) -> str:

@@ -291,12 +291,31 @@ class StepOutput(msgspec.Struct, tag="step"):
     events: list[TokenEvent]
 
 
+class PartUse(msgspec.Struct, array_like=True, frozen=True):
+    """What the calls of one part of a plugin came to, in one process, since it started.
+
+    Attributes:
+        kind, name, plugin: of the part.
+        seconds: that its calls took.
+        calls: how many there were.
+        failures: how many of them raised what they should not.
+    """
+
+    kind: str
+    name: str
+    plugin: str
+    seconds: float
+    calls: int
+    failures: int
+
+
 class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     """The engine at one moment. Token counts are of KV storage.
 
     Attributes:
         num_running, num_waiting: requests of which the engine computes tokens, or is going to.
         num_deferrable_running, num_deferrable_waiting: how many of these are deferrable; some that run may be paused.
+        part_uses: of the parts that the engine calls.
     """
 
     num_running: int
@@ -308,6 +327,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_generated_tokens: int = 0
     num_deferrable_running: int = 0
     num_deferrable_waiting: int = 0
+    part_uses: list[PartUse] = []
 
 
 class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):

@@ -27,8 +27,17 @@ _PLUGINS = "llmfw.plugins"
 def plugins_of(ctx: click.Context) -> Plugins:
     """Return the plugins of this command line, loaded once, without those that `--no-plugin` names."""
     if _PLUGINS not in ctx.meta:
-        ctx.meta[_PLUGINS] = load_plugins()
+        ctx.meta[_PLUGINS] = _load()
     plugins: Plugins = ctx.meta[_PLUGINS]
+    return plugins
+
+
+def _load(disabled: tuple[str, ...] = ()) -> Plugins:
+    """Load the plugins, and tell which of them every command has to wait for."""
+    plugins = load_plugins(disabled)
+    for plugin in plugins.loaded:
+        if plugin.slowness is not None:
+            click.echo(f"warning: {plugin.slowness}", err=True)
     return plugins
 
 
@@ -36,7 +45,7 @@ def leave_out(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]
     """Callback of `--no-plugin`, which must be eager: whatever asks for a plugin afterwards gets the others."""
     if names:
         try:
-            ctx.meta[_PLUGINS] = load_plugins(disabled=names)
+            ctx.meta[_PLUGINS] = _load(names)
         except ConfigError as error:
             raise click.BadParameter(str(error), ctx, param) from error
     return names

@@ -8,8 +8,8 @@ import torch
 
 from ..attention import AttentionBackend
 from ..config import EngineConfig
-from ..errors import PartError
-from ..registry import Registry
+from ..errors import ConfigError, PartError
+from ..registry import Entry, Registry
 from .kv_storage import KVStorage
 from .models import LoadedModel
 
@@ -30,19 +30,33 @@ def choose_attention(
     for entry in entries:
         missing = ", ".join(entry.missing())
         reason = entry.lacking() if named else f"needs {missing}" if missing else None
-        if reason is None:
-            part = entry.load()
-            reason = part.unsupported(model.layers, str(device), model.dtype)
-        if reason is None:
-            options = entry.build_options(config.options)
-            try:
-                backend = part(model.layers, storage, options)
-            except PartError as error:  # what shows only when it is built, such as kernels that do not load
-                reason = str(error)
-            else:
-                passed_over = f" ({'; '.join(reasons)})" if reasons else ""
-                logger.info("Attention backend: %s%s", entry.name, passed_over)
-                return entry.name, backend
-        reasons.append(f"{entry.name}: {reason}")
+        found = reason or _build(entry, config, model, device, storage)
+        if not isinstance(found, str):
+            passed_over = f" ({'; '.join(reasons)})" if reasons else ""
+            logger.info("Attention backend: %s%s", entry.name, passed_over)
+            return entry.name, found
+        reasons.append(f"{entry.name}: {found}")
     listed = "; ".join(reasons) or "no plugin brings one"
     raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
+
+
+def _build(
+    entry: Entry, config: EngineConfig, model: LoadedModel, device: torch.device, storage: KVStorage
+) -> AttentionBackend | str:
+    """Return a backend, or why there is none: it says so, or it is broken.
+
+    Raises:
+        ConfigError: it has no such option.
+    """
+    try:
+        part: type[AttentionBackend] = entry.load()
+        reason = part.unsupported(model.layers, str(device), model.dtype)
+        if reason is None:
+            return entry.build(part, model.layers, storage, entry.build_options(config.options))
+    except PartError as error:  # what shows only when it is built, such as kernels that do not load
+        return str(error)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
+        return f"{entry} failed: {type(error).__name__}: {error}"
+    return reason

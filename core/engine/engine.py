@@ -28,8 +28,9 @@ from ..cache.radix_cache import RadixCache
 from ..config import EngineConfig
 from ..control import Answer, Command
 from ..device.step_clock import StepClock
-from ..errors import RequestError
+from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
+from ..isolation.calls import PartLedger
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
 from ..reception.request_check import check_request
@@ -56,6 +57,7 @@ from .policy_choice import PolicyChoice
 from .randomness import derive_seed
 from .recorder import Recorder
 from .runner_build import MakeGraph, build_runner
+from .step_faults import StepFaults
 from .step_log import StepLog
 from .token_mask import MaskFiller
 
@@ -75,6 +77,8 @@ class Engine:
         keeper: of the prefix cache.
         administration: carries out commands.
         reception: of requests, until they end.
+        faults: says whose fault it is that a step failed.
+        ledger: of the parts.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -92,6 +96,8 @@ class Engine:
         keeper: CacheKeeper,
         administration: Administration,
         reception: Reception,
+        faults: StepFaults,
+        ledger: PartLedger,
         *,
         overlap: bool,
         random_seed: int,
@@ -108,6 +114,8 @@ class Engine:
         self._keeper = keeper
         self._administration = administration
         self._reception = reception
+        self._faults = faults
+        self._ledger = ledger
         self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
@@ -173,6 +181,8 @@ class Engine:
             Reception(
                 QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
             ),
+            StepFaults(registry, device),
+            registry.ledger,
             overlap=overlap,
             random_seed=config.random_seed,
         )
@@ -270,7 +280,7 @@ class Engine:
             error = self._start_or_error(request, grammar)
             if error is not None:
                 events.append(TokenEvent.failed(request.id, error))
-                if not isinstance(error, RequestError):
+                if not isinstance(error, RequestError | PartFailedError):
                     logger.error("request %s has no grammar", request.id, exc_info=error)
         return events
 
@@ -284,14 +294,18 @@ class Engine:
         return None
 
     def _start(self, request: Request, grammar: Grammar) -> None:
-        self._scheduler.add(request, constraint_of(request, grammar))
+        self._scheduler.add(request, self._grammars.constraint(request, grammar))
 
     def _run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
         """Run a plan to its end. Masks are made while the model runs."""
         if not plan.sequences:
             return []
         wait_for_masks = self._masks.start(plan)
-        forward = self._runner.forward(plan)
+        try:
+            forward = self._runner.forward(plan)
+        except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
+            wait_for_masks()
+            return self._give_up(plan, error, None)
         launched = self._runner.sample(forward, wait_for_masks())
         self._step_log.note(plan)
         return self._commit(plan, launched, begun)
@@ -301,8 +315,11 @@ class Engine:
         events: list[TokenEvent] = []
         before, self._launched = self._launched, None
         if plan.sequences:
-            forward = self._runner.forward(plan)
-            if before is not None and (_needs_last_tokens(plan) or self._runner.waits(plan)):
+            try:
+                forward = self._runner.forward(plan)
+            except Exception as error:  # noqa: BLE001 - as in `_run`
+                return self._give_up(plan, error, before)
+            if before is not None and (plan.needs_last_tokens or self._runner.waits(plan)):
                 events = self._commit(*before)
                 before = None
             self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)), begun)
@@ -310,6 +327,19 @@ class Engine:
         if before is not None:
             events = self._commit(*before)
         return events
+
+    def _give_up(
+        self, plan: BatchPlan, error: Exception, before: tuple[BatchPlan, LaunchedStep, float] | None
+    ) -> list[TokenEvent]:
+        """End the requests of a plan whose forward pass raised; return what became known by the step before it, too.
+
+        Raises:
+            Exception: what was raised, if the engine cannot go on.
+        """
+        failure = self._faults.blame(error)
+        self._scheduler.withdraw(plan)
+        events = self._commit(*before) if before is not None else []
+        return events + [TokenEvent.failed(id, failure) for id in self._scheduler.give_up(plan)]
 
     def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
         """Wait for a launched step; return what became known by it."""
@@ -329,16 +359,8 @@ class Engine:
             num_generated_tokens=self._num_generated,
             num_deferrable_running=self._scheduler.deferrable.num_running,
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
+            part_uses=self._ledger.uses(),
         )
-
-
-def _needs_last_tokens(plan: BatchPlan) -> bool:
-    """Return whether the masks of a plan depend on tokens of the launched step before it."""
-    return any(
-        samples and seq.num_in_flight > 1 and seq.constraint.needs_next_token
-        for seq, samples in zip(plan.sequences, plan.samples.tolist(), strict=True)
-        if seq.constraint is not None
-    )
 
 
 def _describe(

@@ -19,8 +19,10 @@ from ..config import EngineConfig
 from ..errors import RequestError
 from ..grammar import Grammar, GrammarBackend
 from ..grammar_choice import build_grammar_backend, choose_grammar_backend
+from ..isolation.calls import PartCalls
 from ..registry import Registry
 from ..request import GrammarSpec, Request
+from ..scheduling.constraint import Constraint, constraint_of
 from ..tokenizer_files import load_tokenizer
 
 if TYPE_CHECKING:
@@ -42,14 +44,21 @@ class Grammars:
     Args:
         make_backend: called once, in another thread; None: requests with a grammar are refused.
         reason: why they are, in words for the client.
+        calls: of the backend; None: nobody watches them.
         max_compiled: so many are kept, those that were used last.
     """
 
     def __init__(
-        self, make_backend: MakeBackend | None, reason: str = "", *, max_compiled: int = MAX_COMPILED
+        self,
+        make_backend: MakeBackend | None,
+        reason: str = "",
+        *,
+        calls: PartCalls | None = None,
+        max_compiled: int = MAX_COMPILED,
     ) -> None:
         self._make_backend = make_backend
         self._reason = reason
+        self._calls = calls
         self._max_compiled = max_compiled
         self._backend: GrammarBackend | None = None
         self._lock = threading.Lock()  # held while the backend is made
@@ -92,7 +101,7 @@ class Grammars:
             self._forget_oldest()
         self._compiled.move_to_end(spec)
         if future.done() and future.exception() is None:
-            return future.result().copy()
+            return self._copy(future)
         self._waiting[request.id] = (request, future)
         future.add_done_callback(lambda _: self._on_done(request.id))
         return None
@@ -107,7 +116,7 @@ class Grammars:
             del self._waiting[request_id]
             error = future.exception()
             if error is None:
-                yield request, future.result().copy()
+                yield request, self._copy_or_error(future)
                 continue
             assert request.grammar is not None
             if self._compiled.get(request.grammar) is future:
@@ -123,12 +132,29 @@ class Grammars:
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
         """As `GrammarBackend.fill_masks`; there are grammars, so there is a backend."""
         assert self._backend is not None
-        self._backend.fill_masks(grammars, masks)
+        if self._calls is None:
+            self._backend.fill_masks(grammars, masks)
+        else:
+            self._calls.timed(self._backend.fill_masks, grammars, masks)
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
         """As `GrammarBackend.hasten`."""
         assert self._backend is not None
         return self._backend.hasten(mask)
+
+    def constraint(self, request: Request, grammar: Grammar) -> Constraint:
+        """Return the constraint of a request and its grammar.
+
+        Raises:
+            PartFailedError: the grammar failed.
+        """
+        found = (
+            constraint_of(request, grammar)
+            if self._calls is None
+            else self._calls.call(constraint_of, request, grammar, self._calls)
+        )
+        assert found is not None
+        return found
 
     def _start(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._threads is None:
@@ -143,7 +169,18 @@ class Grammars:
             if self._backend is None:
                 assert self._make_backend is not None
                 self._backend = self._make_backend()
-        return self._backend.compile(spec)
+        compile_ = self._backend.compile
+        return compile_(spec) if self._calls is None else self._calls.call(compile_, spec)
+
+    def _copy(self, future: Future[Grammar]) -> Grammar:
+        copy = future.result().copy
+        return copy() if self._calls is None else self._calls.call(copy)
+
+    def _copy_or_error(self, future: Future[Grammar]) -> Grammar | Exception:
+        try:
+            return self._copy(future)
+        except Exception as error:  # noqa: BLE001 - a plugin's: it ends one request
+            return error
 
     def _on_done(self, request_id: str) -> None:
         self._done.append(request_id)
@@ -178,4 +215,4 @@ def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -
         logger.info("Grammar backend: %s", entry.name)
         return backend
 
-    return Grammars(make)
+    return Grammars(make, calls=registry.ledger.of(entry))

@@ -49,15 +49,27 @@ def choose_passes(
         if missing and names == "auto":
             logger.info("Module pass %s is passed over: it needs %s", entry.name, ", ".join(missing))
             continue
+        found = _build(entry, device, dtype)
+        if not isinstance(found, str | PartError):
+            chosen.append(ChosenPass(entry, found))
+        elif names == "auto":
+            level = logging.WARNING if isinstance(found, PartError) else logging.INFO
+            logger.log(level, "Module pass %s is passed over: %s", entry.name, found)
+        else:
+            raise found if isinstance(found, PartError) else PartError(f"{entry} cannot be applied: {found}")
+    return chosen
+
+
+def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass | str | PartError:
+    """Return a pass, or why there is none: what it says, or what is broken."""
+    try:
         kind: type[ModulePass] = entry.load()
         reason = kind.unsupported(str(device), dtype)
-        if reason is None:
-            chosen.append(ChosenPass(entry, kind()))
-        elif names == "auto":
-            logger.info("Module pass %s is passed over: %s", entry.name, reason)
-        else:
-            raise PartError(f"{entry} cannot be applied: {reason}")
-    return chosen
+        return entry.build(kind) if reason is None else reason
+    except PartError as error:
+        return error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
+        return PartError(f"{entry} failed: {type(error).__name__}: {error}")
 
 
 def apply_passes(

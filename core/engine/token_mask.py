@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +12,8 @@ import torch
 
 from ..device.staging import Staging
 from ..grammar import Grammar
-from ..scheduling.constraint import forbid
+from ..scheduling.constraint import Constraint, forbid
 from ..scheduling.plan import BatchPlan, PlannedSequence
-
-logger = logging.getLogger(__name__)
 
 MAX_CLOSING = 256
 """So many tokens before `max_tokens`, or an eighth of these, a grammar's output begins to be brought to its end."""
@@ -81,11 +78,18 @@ class MaskFiller:
         self._ask_grammars([p for _, p in constrained], words)
         for (_, p), row in zip(constrained, words, strict=True):
             assert p.seq.constraint is not None
-            if _is_late(p) and self._hasten(row):
-                p.seq.constraint.hasten()
+            if _is_late(p):
+                self._bring_to_end(p.seq.constraint, row)
             _complete(p, row)
         kept = np.flatnonzero(words.any(axis=1))
         return TokenMasks([constrained[i][0] for i in kept], words[kept]) if len(kept) else None
+
+    def _bring_to_end(self, constraint: Constraint, row: Words) -> None:
+        try:
+            if self._hasten(row):
+                constraint.hasten()
+        except Exception as error:  # noqa: BLE001 - as in `_ask_grammars`
+            constraint.fail(error)
 
     def _ask_grammars(self, planned: list[PlannedSequence], words: Words) -> None:
         asked = []
@@ -101,14 +105,13 @@ class MaskFiller:
         filled = np.zeros((len(asked), self._num_words), dtype=np.int32)
         try:
             self._fill_masks(grammars, filled)
-        except Exception as error:  # a plugin's: those of one sequence must not end the engine for all
-            logger.exception("the grammar backend made no masks")
+        except Exception as error:  # noqa: BLE001 - a plugin's: those of one sequence must not end the engine for all
             if len(planned) > 1:
                 for i, p in enumerate(planned):
                     self._ask_grammars([p], words[i : i + 1])
                 return
             assert planned[0].seq.constraint is not None
-            planned[0].seq.constraint.fail(f"no mask: {type(error).__name__}: {error}")
+            planned[0].seq.constraint.fail(error)
         words[asked] = filled
 
 

@@ -12,11 +12,14 @@ are sampled one by one or jumped over. This module knows token ids and bits; it 
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import EngineError
 from ..grammar import Grammar
+from ..isolation.calls import PartCalls
 from ..request import Request
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.int32]
 
+logger = logging.getLogger(__name__)
 
 KEPT_FOR_ANSWER = 1024
 """Tokens that thinking leaves to an answer that has a grammar, at most a quarter of `max_tokens`."""
@@ -39,12 +43,17 @@ class Phase(enum.Enum):
     AFTER = 4
 
 
+class _StuckError(ValueError):
+    """A grammar that leaves no token; its backend did not raise."""
+
+
 class Constraint:
     """The grammar and the thinking of one output.
 
     Args:
         request: whose output it is. With a grammar it has an end-of-sequence token.
         grammar: at its beginning, and nobody else's; None: only the thinking is limited.
+        calls: of the backend that the grammar is of; None: nobody is to blame.
 
     Attributes:
         forced: tokens that come next, in this order, whatever the model says.
@@ -54,6 +63,7 @@ class Constraint:
 
     __slots__ = (
         "_budget",
+        "_calls",
         "_eos",
         "_failure",
         "_grammar",
@@ -68,7 +78,7 @@ class Constraint:
         "is_hastened",
     )
 
-    def __init__(self, request: Request, grammar: Grammar | None) -> None:
+    def __init__(self, request: Request, grammar: Grammar | None, calls: PartCalls | None = None) -> None:
         thinking = request.thinking
         assert grammar is None or request.eos_token_ids
         self.forced: deque[int] = deque()
@@ -79,7 +89,8 @@ class Constraint:
         self._budget = _budget_of(request, grammar)
         self._space = thinking.space if thinking and grammar else ()
         self._eos = request.eos_token_ids
-        self._failure: str | None = None
+        self._calls = calls
+        self._failure: Exception | None = None
         self._num_begun = 0  # tokens of the opening mark so far
         self._num_thought = 0  # tokens since then
         self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
@@ -134,18 +145,29 @@ class Constraint:
             for token_id in self._space:
                 allow(words, token_id)
 
-    def fail(self, reason: str) -> None:
-        """Take note that no mask can be had: the next token, which is free, is not accepted."""
-        self._failure = self._failure or reason
+    def fail(self, reason: str | Exception) -> None:
+        """Take note that no mask can be had: the next token, which is free, is not accepted.
+
+        Args:
+            reason: in words, or what the grammar's backend raised.
+        """
+        self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
+
+    def blame(self, error: Exception, where: str) -> Exception:
+        """Log what `accept` raised, and where; return the error that ends the request."""
+        if self._calls is None or isinstance(error, _StuckError):
+            logger.error("%s does not go on: %s", where, error, exc_info=error)
+            return EngineError(f"the grammar failed: {error}")
+        return self._calls.failed(error, where)
 
     def accept(self, token_id: int) -> None:
         """Go on to the state after this token.
 
         Raises:
-            ValueError: the grammar does not allow it. What else the grammar raises comes through.
+            ValueError: the grammar does not allow it. What else the grammar, or `fail`, raises comes through.
         """
         if self._failure is not None:
-            raise ValueError(self._failure)
+            raise self._failure
         if self.forced:
             forced = self.forced.popleft()
             assert token_id == forced, "a forced token was not taken"
@@ -209,10 +231,16 @@ class Constraint:
                 self.forced.extend(self._grammar.forced())
 
 
-def constraint_of(request: Request, grammar: Grammar | None) -> Constraint | None:
-    """Return a request's constraint, or None if its output is free."""
+def constraint_of(
+    request: Request, grammar: Grammar | None, calls: PartCalls | None = None
+) -> Constraint | None:
+    """Return a request's constraint, or None if its output is free.
+
+    Args:
+        calls: of the grammar's backend.
+    """
     has_budget = request.thinking is not None and request.thinking.budget is not None
-    return Constraint(request, grammar) if grammar is not None or has_budget else None
+    return Constraint(request, grammar, calls) if grammar is not None or has_budget else None
 
 
 def _budget_of(request: Request, grammar: Grammar | None) -> int | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from ..request import FinishReason, TokenEvent, TokenLogprob
 from .plan import BatchPlan, StepResult
 from .sequence import SequenceState, Status
 from .sequence_table import SequenceTable
 from .tenants import OUTPUT_WEIGHT, Tenants
-
-logger = logging.getLogger(__name__)
 
 
 def take_sampled(
@@ -65,10 +61,11 @@ def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
     try:
         if seq.constraint is not None:
             seq.constraint.accept(token_id)
-    except Exception as error:  # a plugin's: those of one sequence must not end the engine for all
-        logger.exception("request %s ends: its grammar does not go on after token %d", seq.id, token_id)
+    except Exception as error:  # noqa: BLE001 - a plugin's: those of one sequence must not end the engine for all
+        assert seq.constraint is not None
+        failure = seq.constraint.blame(error, f"the grammar of request {seq.id} after token {token_id}")
         event.finish_reason = FinishReason.ERROR
-        event.error, event.error_kind = f"the grammar failed: {error}", type(error).__name__
+        event.error, event.error_kind = str(failure), type(failure).__name__
         return
     event.finish_reason = seq.finish_reason_now()
     if event.finish_reason is FinishReason.LENGTH and seq.constraint and seq.constraint.has_ended:

@@ -141,6 +141,15 @@ class BatchPlan:
         """Tokens computed in this step."""
         return int(self.counts.sum())
 
+    @property
+    def needs_last_tokens(self) -> bool:
+        """Whether masks of this step depend on tokens of the launched step before it."""
+        return any(
+            samples and seq.num_in_flight > 1 and seq.constraint.needs_next_token
+            for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True)
+            if seq.constraint is not None
+        )
+
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
         return self.rows, self.starts, self.counts, self.samples, self.is_new, self.is_prefill
 

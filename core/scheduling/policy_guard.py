@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..config import OptionValue
-from ..errors import ConfigError, PartError
+from ..isolation.calls import PartCalls
 from ..policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
 from ..registry import Registry
 
@@ -36,18 +36,22 @@ class GuardedPolicy(SchedulePolicy):
         policy: is asked as long as it answers right.
         plugin: who is to blame, in words: the name of the plugin, its package and version.
         name: by which the policy was chosen.
+        calls: of the part, where they are counted.
 
     Attributes:
         name: as given.
         failure: what the policy did, if it is not asked any more; None: it is.
     """
 
-    def __init__(self, policy: SchedulePolicy, plugin: str, name: str) -> None:
+    def __init__(
+        self, policy: SchedulePolicy, plugin: str, name: str, calls: PartCalls | None = None
+    ) -> None:
         super().__init__(SchedulePolicy.Options())
         self.name = name
         self.failure: str | None = None
         self._policy = policy
         self._plugin = plugin
+        self._calls = calls
 
     @property
     def preempts(self) -> bool:
@@ -87,8 +91,10 @@ class GuardedPolicy(SchedulePolicy):
         if self.failure is not None:
             return None
         try:
-            return ask()
-        except Exception as error:  # whatever a foreign policy raises is what to tell
+            return ask() if self._calls is None else self._calls.timed(ask)
+        except (Exception, SystemExit) as error:  # whatever a foreign policy raises is what to tell
+            if self._calls is not None:
+                self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)
             self.failure = str(error) if is_answer else f"{type(error).__name__}: {error}"
             logger.exception(
@@ -112,13 +118,9 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
         PartError: it cannot be imported or built.
     """
     entry = registry.find("policy", name)
-    try:
-        policy = entry.load()(entry.build_options(options))
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a foreign class raises is the cause to report
-        raise PartError(f"{entry} cannot be built: {type(error).__name__}: {error}") from error
-    return GuardedPolicy(policy, f"{entry.plugin!r} ({entry.distribution} {entry.version})", name)
+    policy: SchedulePolicy = entry.build(entry.load(), entry.build_options(options))
+    package = f"{entry.distribution} {entry.version}"
+    return GuardedPolicy(policy, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
 
 
 def check_order(found: object, num_waiting: int) -> Order:

@@ -193,6 +193,24 @@ class Scheduler:
             self._finish(seq, reason)
         return events
 
+    def withdraw(self, plan: BatchPlan) -> None:
+        """Take a plan back that could not be launched: what it was to compute is not computed. `give_up` comes next.
+
+        What was launched before it may be committed in between.
+        """
+        self._num_launched -= 1
+        table, indices = self._table, plan.indices
+        table.num_computed[indices] -= plan.counts
+        table.num_in_flight[indices] -= plan.samples
+        table.length[indices] -= plan.samples
+
+    def give_up(self, plan: BatchPlan) -> list[str]:
+        """End the requests of a plan that was withdrawn; return their ids."""
+        left = [seq for seq in plan.sequences if seq.status is not Status.FINISHED]
+        for seq in left:
+            self._finish(seq, FinishReason.ERROR)
+        return [seq.id for seq in left]
+
     def order(self, lane: Lane) -> list[SequenceState]:
         """Return those of a lane that wait, in the policy's order."""
         self._pages.take_moved()

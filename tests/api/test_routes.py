@@ -12,6 +12,7 @@ import pytest
 from litestar import get
 
 from llmfw.api.app import create_app
+from llmfw.api.plugin_routes import usable_routes
 from llmfw.api.services import ModelParts, Stores
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
@@ -24,6 +25,11 @@ from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, memory_stores
 @get("/plugin/hello")
 async def hello() -> dict[str, str]:
     return {"hello": "world"}
+
+
+@get("/health")
+async def taken() -> None:
+    """Answer in place of the server's own route."""
 
 
 def test_models_are_listed(sdk: openai.OpenAI) -> None:
@@ -157,4 +163,26 @@ def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
             plugin_routes=[("broken", "nothing:here")],
+        )
+
+
+def test_a_plugin_s_route_that_cannot_be_imported_stops_no_server(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = ("hello", f"{__name__}:hello"), ("broken", "nothing:here")
+    assert usable_routes([bad, good]) == [good]
+    assert "'nothing:here' of plugin 'broken'" in caplog.text
+    monkeypatch.setenv("LLMFW_STRICT_PLUGINS", "1")
+    with pytest.raises(PartError, match="No module named 'nothing'"):
+        usable_routes([bad, good])
+
+
+def test_a_route_at_a_path_that_is_taken_is_named(server: Served, tmp_path: Path) -> None:
+    with pytest.raises(PartError, match=r"taken' of plugin 'second'.*does not go with the others"):
+        create_app(
+            server.client,
+            ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            Stores(**memory_stores()),
+            ServerConfig(served_model_name="x"),
+            plugin_routes=[("second", f"{__name__}:taken")],
         )

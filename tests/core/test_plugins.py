@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
 from llmfw.core.errors import ConfigError, PluginError
+from llmfw.core.isolation.slow_import import telling_of
 from llmfw.core.plugins import load_plugins
+
+from ..doubles.serving import wait_until
 
 POLICY = """
 @hookimpl
@@ -155,3 +160,29 @@ def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
     assert [broken for broken in plugins.broken if broken.distribution == "llmfw"] == []
     for plugin in ours:
         assert all(part.load() for part in plugin.parts)
+
+
+def test_a_package_for_another_llmfw_is_not_loaded(install_plugin):
+    folder = install_plugin("ours", POLICY)
+    with open(folder / "foreign-1.2.dist-info" / "METADATA", "a") as file:
+        file.write("Requires-Dist: llmfw>=9\n")
+    assert broken_reason("ours").startswith("it needs llmfw>=9, and this is llmfw ")
+
+
+def test_a_name_that_this_llmfw_does_not_have_is_told_with_its_version(install_plugin):
+    install_plugin("ours", "from llmfw.core.policy import Prophecy")
+    assert re.search(r"ImportError: cannot import name 'Prophecy'.*; this is llmfw \d", broken_reason("ours"))
+
+
+def test_a_plugin_that_holds_up_every_command_is_told_of(install_plugin, monkeypatch):
+    monkeypatch.setattr("llmfw.core.plugins.SLOW_S", 0.1)
+    install_plugin("ours", "import time; time.sleep(0.15)")
+    [line] = [plugin.slowness for plugin in load_plugins().loaded if plugin.slowness]
+    assert re.match(r"plugin 'ours' \(foreign 1.2\) took 0\.\d s to load.*--no-plugin ours", line)
+
+
+def test_while_an_import_takes_long_it_is_told_what_is_imported():
+    lines = []
+    with telling_of(lambda: "plugin 'ours'", lines.append, after_s=0.01):
+        wait_until(lambda: bool(lines))
+    assert lines == ["still importing plugin 'ours' after 0 s …"]

@@ -87,7 +87,8 @@ def test_loading_gives_the_class():
 )
 def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, cause):
     with pytest.raises(
-        PartError, match=rf"policy 'aged' of plugin 'ours' \({path}\) cannot be imported: {cause}"
+        PartError,
+        match=rf"policy 'aged' of plugin 'ours' \(llmfw-ours 1.0, {path}\) cannot be imported: {cause}",
     ):
         replace(AGED, path=path).load()
 
@@ -109,6 +110,40 @@ def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_
 def test_a_part_of_another_interface_is_refused(path):
     with pytest.raises(PartError, match=r"is not a subclass of llmfw\.core\.policy\.SchedulePolicy"):
         replace(AGED, path=path).load()
+
+
+class Half(SchedulePolicy):
+    """A policy without its method."""
+
+
+class Odd(Aged):
+    """A policy whose options are of no use."""
+
+    Options = dict
+
+
+class Failing(Aged):
+    def __init__(self, options):
+        raise OSError("no such table")
+
+
+def test_a_class_that_lacks_a_method_is_refused_before_it_is_built():
+    with pytest.raises(PartError, match=r"'aged' of plugin 'ours' .* lacks order, which llmfw\.core\.policy"):
+        replace(AGED, path=f"{__name__}:Half").load()
+
+
+def test_options_that_are_no_struct_are_refused():
+    with pytest.raises(
+        PartError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
+    ):
+        replace(AGED, path=f"{__name__}:Odd").build_options({})
+
+
+def test_a_part_that_raises_as_it_is_built_is_named():
+    with pytest.raises(
+        PartError, match=r"'aged' of plugin 'ours' .* cannot be built: OSError: no such table"
+    ):
+        AGED.build(Failing, Aged.Options())
 
 
 def test_options_are_converted_to_the_types_that_the_part_declares():
@@ -139,7 +174,9 @@ def test_an_unknown_option_is_answered_with_the_known_ones():
 
 
 def test_an_option_of_the_wrong_type_is_named():
-    with pytest.raises(ConfigError, match=r"options of policy 'aged': Expected `int`.*`\$\.steps`"):
+    with pytest.raises(
+        ConfigError, match=r"options of policy 'aged' of plugin 'ours' .*: Expected `int`.*`\$\.steps`"
+    ):
         AGED.build_options({"policy.steps": "many"})
 
 

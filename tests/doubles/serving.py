@@ -40,6 +40,7 @@ LAST_MESSAGE = (
 """A chat template that makes the echo engine answer with the last message's text."""
 
 PARTS = (
+    "chat_template",
     "reasoning_parser",
     "tool_parser",
     "json_tool_parser",
@@ -113,8 +114,8 @@ def serving(
 
     Args:
         name: of the model, for clients.
-        options: of the server's config; PARTS, plugin_routes and stores (by their names in `Stores`) go to the
-            application.
+        options: of the server's config; PARTS, plugin_routes, ledger and stores (by their names in `Stores`) go to
+            the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -122,6 +123,7 @@ def serving(
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
     parts: dict[str, Any] = {
+        "chat_template": JinjaChatTemplate(template, tokenizer.special_tokens),
         "reasoning_parser": Qwen3ReasoningParser,
         "tool_parser": HermesToolParser,
         "grammar_checker": AnyGrammar(),
@@ -130,16 +132,14 @@ def serving(
     if isinstance(options.get("api_key"), str):
         options["api_key"] = (("", options["api_key"]),)
     plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
+    ledger = options.pop("ledger", None)
     app = create_app(
         client,
-        ModelParts(
-            tokenizer=tokenizer,
-            chat_template=JinjaChatTemplate(template, tokenizer.special_tokens),
-            **parts,
-        ),
+        ModelParts(tokenizer=tokenizer, **parts),
         Stores(**(memory_stores() | stores)),
         ServerConfig(served_model_name=name, **options),
         plugin_routes=plugin_routes,
+        ledger=ledger,
     )
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
     sock = bind("127.0.0.1", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -18,13 +19,14 @@ from llmfw.core.errors import PartError, RequestError, UnknownPartError
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking, TokenEvent
 
-from ...doubles.trie_grammar import FIRST_BYTE, TrieBackend, one_of, text_of, tokens_of
+from ...doubles.trie_grammar import FIRST_BYTE, TrieBackend, TrieGrammar, one_of, text_of, tokens_of
 from .running import GREEDY, TRIE, build_engine, generate
 from .tiny_models import SERVABLE, save_byte_tokenizer, save_random_model
 
 EOS = 1
 PROMPT = [50, 60, 70]
 THOUGHT = Thinking(begin=(2,), end=(3, 4), budget=5)
+FAILED = "grammar 'trie' of plugin 'tests' failed on this request; the server's log says why"
 CHOICES = ("red", "green", "blue", "blueish", "greenhouse")
 
 
@@ -149,17 +151,21 @@ def test_white_space_after_the_thinking_is_none_of_the_grammar_s_in_both_loops(
     assert text_of(after[after[0] in (5, 6) :]) in CHOICES
 
 
-def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine) -> None:
+def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     broken = asked("bad", grammar=one_of("red", "blue", breaks_at=1))
     outcomes = generate(engine, [asked("a"), broken, asked("b")])
     assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
-    assert (outcomes[1].end.error_kind, outcomes[1].end.error) == (
-        "ValueError",
-        "the grammar failed: the grammar broke",
+    assert (outcomes[1].end.error_kind, outcomes[1].end.error) == ("PartFailedError", FAILED)
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert re.search(
+        r"\(llmfw-tests 1.0, .*request bad after token \d+: ValueError: the grammar broke",
+        record.getMessage(),
     )
 
 
-@pytest.mark.parametrize(("mask", "reason"), [("raises", "automaton is lost"), ("empty", "allows no token")])
+@pytest.mark.parametrize(
+    ("mask", "reason"), [("raises", "grammar 'trie' of plugin 'tests' failed"), ("empty", "allows no token")]
+)
 def test_a_grammar_without_a_mask_ends_its_own_request(engine: Engine, mask: str, reason: str) -> None:
     outcomes = generate(
         engine, [asked("a"), asked("bad", grammar=one_of("red", "blue", mask=mask)), asked("b")]
@@ -172,10 +178,7 @@ def test_a_grammar_that_breaks_where_it_could_end_does_not_pass_for_finished(eng
     # A broken one allows the end only, which is then what is sampled.
     broken = asked("bad", grammar=one_of("red", "redder", "blue", breaks_at=3), sampling=seeded(1))
     outcomes = generate(engine, [broken])
-    assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == (
-        "error",
-        "the grammar failed: the grammar broke",
-    )
+    assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == ("error", FAILED)
 
 
 def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -> None:
@@ -184,6 +187,31 @@ def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -
         outcome, other = generate(engine, [wrong, asked("b")])
         assert (outcome.end.error_kind, outcome.end.error) == ("RequestError", "the schema is wrong")
         assert other.end.finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize("method", ["compile", "copy", "forced", "hasten"])
+def test_a_backend_that_fails_at_all_ends_its_own_request(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: object, *args: object) -> None:
+        raise LookupError("lost")
+
+    monkeypatch.setattr(TrieBackend if method in ("compile", "hasten") else TrieGrammar, method, fail)
+    texts = (f"{method:-<14}a", f"{method:-<14}b")  # a choice where the end is near
+    wanted = asked("bad", *texts, sampling=seeded(1, max_tokens=16))
+    free = Request(id="b", prompt=PROMPT, sampling=GREEDY)
+    bad, other = generate(engine, [wanted, free])
+    assert (bad.end.error_kind, bad.end.error) == ("PartFailedError", FAILED)
+    assert other.end.finish_reason in ("stop", "length")
+    assert "LookupError: lost" in caplog.text
+
+
+def test_the_engine_tells_how_long_the_backend_took(engine: Engine) -> None:
+    before = {use.kind: use for use in engine.stats().part_uses}
+    generate(engine, [asked("a", "something new"), asked("b")])
+    after = {use.kind: use for use in engine.stats().part_uses}
+    assert after["grammar"].seconds > before["grammar"].seconds
+    assert after["policy"].calls > before["policy"].calls
 
 
 def test_a_slow_compile_delays_nobody_else_and_wakes_the_loop(engine: Engine) -> None:

@@ -190,4 +190,5 @@ def test_a_request_that_fails_in_one_loop_fails_in_the_other(llama: Path, overla
     )
     [outcome] = generate(engine, [request])
     assert outcome.end.finish_reason is FinishReason.ERROR
-    assert outcome.end.error == "the grammar failed: the grammar broke"
+    assert outcome.end.error is not None
+    assert outcome.end.error.startswith("grammar 'trie' of plugin 'tests' failed")

@@ -1,0 +1,75 @@
+"""Routes that plugins bring: imported, and put behind a layer that knows whose they are when they raise."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from litestar import Request, Response, Router
+from litestar.exceptions import HTTPException
+
+from llmfw.core.errors import LLMFWError, PartError
+from llmfw.core.isolation.calls import PartLedger
+from llmfw.core.plugins import package_of
+from llmfw.core.registry import Entry
+
+from .errors import error_response, handle
+
+logger = logging.getLogger(__name__)
+
+
+def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of some routes that can be imported; the others are logged, and missed by nobody who is served.
+
+    Raises:
+        PartError: one cannot, and LLMFW_STRICT_PLUGINS is set.
+    """
+    usable = []
+    for plugin, path in routes:
+        try:
+            _import(plugin, path)
+        except PartError as error:
+            if os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
+                raise
+            logger.warning("%s; it is not served", " ".join(str(error).split()))
+        else:
+            usable.append((plugin, path))
+    return usable
+
+
+def plugin_route(plugin: str, path: str, ledger: PartLedger) -> Router:
+    """Return a route handler, router or controller of a plugin, in a router of its own.
+
+    Args:
+        path: "package.module:name".
+        ledger: counts its failures.
+
+    Raises:
+        PartError: it cannot be imported.
+    """
+    found = _import(plugin, path)
+
+    def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        if isinstance(error, LLMFWError | HTTPException):
+            return handle(request, error)
+        where = f"{request.method} {request.url.path}"
+        return error_response(ledger.of(_entry(plugin, path)).failed(error, where))
+
+    return Router("/", route_handlers=[found], exception_handlers={HTTPException: handle, Exception: failed})
+
+
+def _import(plugin: str, path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+        raise PartError(
+            f"{_entry(plugin, path)} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _entry(plugin: str, path: str) -> Entry:
+    return Entry("route", path, path, plugin, *package_of(plugin))

@@ -1,0 +1,69 @@
+"""GET /metrics: what plugins' parts cost and how often they failed, in the text form of Prometheus.
+
+Knows nothing of what the parts do. The engine is asked for its own figures; where it has ended, only the API's are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from llmfw.core.client.client import EngineClient
+from llmfw.core.errors import EngineError
+from llmfw.core.isolation.calls import PartLedger
+from llmfw.core.request import PartUse
+
+from ..operation import describe
+
+PATH = "/metrics"
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PATIENCE_S = 5.0  # with an engine in the middle of a long step
+
+_HELP = {
+    "llmfw_plugin_seconds_total": "Seconds that the calls of a plugin's part have taken.",
+    "llmfw_plugin_calls_total": "Calls of a plugin's part.",
+    "llmfw_plugin_failures_total": "Calls in which a plugin's part raised what it should not.",
+}
+
+
+def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        ledger: of the parts in this process.
+    """
+
+    @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
+    async def metrics() -> ASGIApp:
+        uses = ledger.uses()
+        with contextlib.suppress(EngineError, TimeoutError):
+            uses += (await asyncio.wait_for(client.stats(), PATIENCE_S)).part_uses
+        return ASGIResponse(body=exposition(uses).encode(), media_type=MEDIA_TYPE)
+
+    return [metrics]
+
+
+def exposition(uses: Sequence[PartUse]) -> str:
+    """Return the figures of parts as text. Those of one part in two processes are added."""
+    samples: dict[str, dict[tuple[str, str, str], float]] = {name: {} for name in _HELP}
+    for use in uses:
+        part = (use.kind, use.name, use.plugin)
+        for name, figure in zip(_HELP, (use.seconds, use.calls, use.failures), strict=True):
+            samples[name][part] = samples[name].get(part, 0) + figure
+    return "".join(line for name, figures in samples.items() for line in _family(name, figures))
+
+
+def _family(name: str, figures: Mapping[tuple[str, str, str], float]) -> Iterable[str]:
+    yield f"# HELP {name} {_HELP[name]}\n# TYPE {name} counter\n"
+    for (kind, part, plugin), figure in sorted(figures.items()):
+        yield f'{name}{{kind="{kind}",name="{_escaped(part)}",plugin="{_escaped(plugin)}"}} {figure:.9g}\n'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,244 @@
+"""Twelve ways in which a plugin can be broken: real packages, the real command line. Each is one clear line.
+
+packages/          one folder, as pip lays packages out
+  NAME.py          the declaring module of plugin NAME, of the package ext-NAME 1.2
+  NAME_part.py     what it names
+  ext_NAME-1.2.dist-info/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .test_serve import LLMFW, READY, Process
+
+DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
+POLICY = "from llmfw.core.policy import Order, SchedulePolicy\n"
+TEMPLATE = "from llmfw.core.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
+RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
+
+AT_LOAD = {
+    "syntax": ("def register(:", r"SyntaxError: invalid syntax \(syntax\.py, line 1\)"),
+    "dependency": ("import no_such_kernels", "ModuleNotFoundError: No module named 'no_such_kernels'"),
+    "signature": (
+        "from llmfw.core import hookimpl\n@hookimpl\ndef register_models(register, engine): pass",
+        r"Argument\(s\) \{'engine'\} are declared in the hookimpl but can not be found in the hookspec",
+    ),
+    "misspelt": (
+        "from llmfw.core import hookimpl\n@hookimpl\ndef register_model(register): pass",
+        "there is no hook 'register_model'; did you mean 'register_models'",
+    ),
+    "newer": ("from llmfw.core import hookimpl", r"it needs llmfw>=9, and this is llmfw \d"),
+    "policies": (
+        "from llmfw.core import hookimpl",
+        "another package brings a plugin of this name .*: llmfw ",
+    ),
+}
+"""Plugin → its declaring module, and why it does not load."""
+
+PARTS = {
+    "same_a": ("schedule_policies", "same", POLICY),
+    "same_b": ("schedule_policies", "same", POLICY),
+    "optioned": (
+        "schedule_policies",
+        "optioned",
+        POLICY + "class Part(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
+        "        count: int = 1\n    def order(self, waiting, figures): return Order.by(waiting.arrival)\n",
+    ),
+    "lacking": ("chat_templates", "lacking", TEMPLATE + "    pass\n"),
+    "unbuilt": (
+        "chat_templates",
+        "unbuilt",
+        TEMPLATE + RENDER + "    def __init__(self, *args):\n        raise OSError('no such\\nfont')\n",
+    ),
+    "first_use": (
+        "chat_templates",
+        "first_use",
+        TEMPLATE + "    def render(self, messages, **kwargs):\n        return messages[7]\n",
+    ),
+    "in_engine": ("schedule_policies", "in_engine", "raise OSError('no such device')\n"),
+    "best_attention": ("attention_backends", "best", "raise OSError('no such device')\n"),
+}
+"""Plugin → its hook, the name of its part, and the part's module."""
+
+SLOW = "import time\ntime.sleep(1.2)\nfrom llmfw.core import hookimpl\n"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packages")
+    modules = {name: source for name, (source, _) in AT_LOAD.items()} | {"slow": SLOW}
+    for name, (hook, part, source) in PARTS.items():
+        declared = DECLARED.format(hook=hook, name=part, module=f"{name}_part")
+        modules[name] = (
+            declared.replace("Part')", "Part', rank=1000)") if name == "best_attention" else declared
+        )
+        (folder / f"{name}_part.py").write_text(source)
+    for name, source in modules.items():
+        module = "policies_too" if name == "policies" else name
+        (folder / f"{module}.py").write_text(source)
+        about = folder / f"ext_{name}-1.2.dist-info"
+        about.mkdir()
+        needs = "Requires-Dist: llmfw>=9\n" if name == "newer" else "Requires-Dist: llmfw\n"
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ext-{name}\nVersion: 1.2\n{needs}")
+        (about / "entry_points.txt").write_text(f"[llmfw]\n{name} = {module}\n")
+    return folder
+
+
+def command(packages: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LLMFW_")}
+    return subprocess.run(
+        [sys.executable, "-m", "llmfw.api", *args],
+        env=env | {"PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def errors_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what a command wrote of its own, without the warnings that each plugin gets."""
+    assert "Traceback" not in done.stderr
+    return [
+        line
+        for line in done.stderr.splitlines()
+        if line and not re.match(r"warning: |Usage: |Try |\[\d{4}-|llmfw: still importing", line)
+    ]
+
+
+def test_what_needs_no_plugin_is_not_stopped_by_any(packages: Path) -> None:
+    done = command(packages, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("llmfw")
+
+
+@pytest.fixture(scope="module")
+def listed(packages: Path) -> subprocess.CompletedProcess[str]:
+    return command(packages, "plugins", "--json")
+
+
+@pytest.mark.parametrize("plugin", AT_LOAD)
+def test_a_plugin_that_does_not_load_is_one_line_with_package_version_and_cause(
+    listed: subprocess.CompletedProcess[str], plugin: str
+) -> None:
+    assert listed.returncode == 0
+    [broken] = [broken for broken in json.loads(listed.stdout)["broken"] if broken["name"] == plugin]
+    assert (broken["package"], broken["version"]) == (f"ext-{plugin}", "1.2")
+    assert re.search(AT_LOAD[plugin][1], broken["reason"])
+    assert "\n" not in broken["reason"]
+
+
+def test_a_plugin_that_is_slow_to_import_is_one_line_that_says_how_to_leave_it_out(
+    listed: subprocess.CompletedProcess[str],
+) -> None:
+    [line] = listed.stderr.splitlines()
+    assert re.match(
+        r"warning: plugin 'slow' \(ext-slow 1\.2\) took 1\.\d s to load, .*--no-plugin slow", line
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "cause"),
+    [
+        (
+            "--policy same",
+            2,
+            "policy 'same' is brought by 2 plugins; choose one of: same_a/same, same_b/same",
+        ),
+        (
+            "--policy of_syntax",
+            2,
+            r"unknown policy .*plugin 'syntax' \(ext-syntax 1\.2\) did not load: SyntaxErr",
+        ),
+        ("--chat-template lacking", 1, r"'lacking' of plugin 'lacking' \(ext-lacking 1\.2, .* lacks render"),
+        (
+            "--chat-template unbuilt",
+            1,
+            r"'unbuilt' of plugin 'unbuilt' \(ext-unbuilt 1\.2, .* cannot be built: OSError: no such font",
+        ),
+        pytest.param(
+            "--policy optioned -o policy.count=many",
+            1,
+            r"policy 'optioned' of plugin 'optioned' \(ext-optioned 1\.2, .*: Expected `int`.*count",
+            marks=pytest.mark.slow,  # the engine process starts, and imports torch
+        ),
+        pytest.param(
+            "--policy in_engine",
+            1,
+            r"'in_engine' of plugin 'in_engine' \(ext-in_engine 1\.2, .* cannot be imported: OSError: no such device",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_server_that_needs_a_broken_part_ends_with_one_line(
+    packages: Path, args: str, code: int, cause: str
+) -> None:
+    done = command(packages, "serve", "--port", "0", "--no-plugin", "slow", *args.split())
+    assert done.returncode == code, done.stderr
+    lines = errors_of(done)
+    assert len(lines) == 1, done.stderr
+    [line] = lines
+    assert line.startswith("Error: ")
+    assert re.search(cause, line), line
+
+
+@pytest.fixture(scope="module")
+def server(packages: Path) -> Iterator[Process]:
+    """A server among all of these packages, whose chat template breaks at its first use."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LLMFW_")}
+    popen = subprocess.Popen(
+        [*LLMFW, "--port", "0", "--dtype", "float32", "--chat-template", "first_use", "--no-plugin", "slow"],
+        env=env | {"PYTHONPATH": str(packages)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process = Process(popen)
+    reader = threading.Thread(target=process.read)
+    reader.start()
+    try:
+        process.wait_for(READY)
+        yield process
+    finally:
+        popen.kill()
+        popen.wait(20)
+        reader.join(20)
+        assert popen.stderr is not None
+        popen.stderr.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(server: Process) -> None:
+    for name, (_, cause) in AT_LOAD.items():
+        [line] = [line for line in server.lines if f"warning: plugin {name!r}" in line]
+        assert re.match(rf"warning: plugin '{name}' \(ext-{name} 1\.2\) did not load: .*{cause}", line)
+    [line] = [line for line in server.lines if "Attention backend" in line]
+    assert re.search(
+        r"'best' of plugin 'best_attention' .* cannot be imported: OSError: no such device", line
+    )
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.slow
+def test_a_part_that_raises_at_its_first_use_fails_its_request_and_no_other(server: Process) -> None:
+    messages = {"messages": [{"role": "user", "content": "Hi"}]}
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")
+    assert "chat template 'first_use' of plugin 'first_use' failed" in reply.json()["error"]["message"]
+    server.wait_for("(ext-first_use 1.2, first_use_part:Part) failed in render(): IndexError")
+    reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
+    assert reply.status_code == 200
+    figures = httpx.get(f"{server.url}/metrics").text
+    part = 'kind="chat_template",name="first_use",plugin="first_use"'
+    assert f"llmfw_plugin_failures_total{{{part}}} 1\n" in figures
+    assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures

@@ -1,0 +1,46 @@
+"""A package that was made for another llmfw is told apart from one that was made for this one."""
+
+from __future__ import annotations
+
+from importlib.metadata import Distribution
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.isolation import requirement
+from llmfw.core.isolation.requirement import reason_against
+
+
+class Package(Distribution):
+    """A package with these lines in its metadata."""
+
+    def __init__(self, *lines: str) -> None:
+        self.text = (
+            "\n".join(["Metadata-Version: 2.1", "Name: ext", "Version: 1.2", *lines]) + "\n\nllmfw>=9\n"
+        )
+
+    def read_text(self, filename: str) -> str | None:
+        return self.text if filename == "METADATA" else None
+
+    def locate_file(self, path: object) -> Path:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirement, "version", lambda name: "0.4.0.dev2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["llmfw", "llmfw>=0.3,<0.5", "llmfw >=0.4", "llmfw-more>=9", "llmfw>=9; extra == 'new'", "llmfw =?"],
+)
+def test_what_this_llmfw_satisfies_is_loaded(line: str) -> None:
+    assert reason_against(Package(f"Requires-Dist: {line}")) is None
+
+
+@pytest.mark.parametrize("line", ["llmfw>=9", "LLMFW >= 0.5", "llmfw[triton]~=0.3.1", "llmfw<0.4"])
+def test_what_it_does_not_satisfy_is_said_with_both_versions(line: str) -> None:
+    reason = reason_against(Package("Requires-Dist: click", f"Requires-Dist: {line}"))
+    assert reason is not None
+    assert reason.endswith("and this is llmfw 0.4.0.dev2")
