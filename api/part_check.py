@@ -128,12 +128,12 @@ def run_check(
         arguments = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, "--basetemp", f"{folder}/tmp"]
         arguments += ["-p", "no:cacheprovider", "--capture=sys", "--import-mode=importlib", "-q", str(file)]
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            code = pytest.main(arguments, plugins=[listener])
+            ended = pytest.main(arguments, plugins=[listener])
     listener.close()
-    if listener.error is None and code == pytest.ExitCode.INTERRUPTED:
+    if listener.error is None and ended == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
-    if listener.error is None and code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        listener.error = RuntimeError(f"pytest ended with code {code}: {said.getvalue()[-2000:]}")
+    if listener.error is None and ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        listener.error = RuntimeError(f"pytest ended with code {ended}: {said.getvalue()[-2000:]}")
     return Verdict(listener.promises, listener.error, time.monotonic() - start)
 
 
