@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import tempfile
 import time
@@ -27,7 +28,8 @@ _FILE = """from llmfw.core.testing.installed import conformance_class
 
 TestInstalledPart = conformance_class({kind!r}, {name!r}, {options!r}, {fixtures!r})
 """
-_OURS = f"{os.sep}core{os.sep}testing{os.sep}"
+_NOISE = ("Use -v", "...Full output", "Drill down")
+_DRAWN = re.compile(r"^[E| ]*(Failing test case|Falsifying example): ", re.MULTILINE)
 MAX_GIST = 12  # lines
 
 
@@ -103,6 +105,7 @@ def run_check(
     options: Mapping[str, str],
     fixtures: Mapping[str, Any],
     *,
+    home: Path,
     timeout: float,
     show: Callable[[Promise], None],
 ) -> Verdict:
@@ -111,11 +114,12 @@ def run_check(
     Args:
         options: of the part, "kind.key" → value.
         fixtures: values of fixtures of its test class.
+        home: folder of the part's own code.
         timeout: seconds that one test may take.
         show: called with each promise when its tests have ended.
     """
     start = time.monotonic()
-    listener = _Listener(timeout, show)
+    listener = _Listener(home, timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
         file = Path(folder, f"test_part_{uuid.uuid4().hex}.py")  # a module's name is taken once in a process
         code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
@@ -123,9 +127,13 @@ def run_check(
         Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")
         arguments = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, "--basetemp", f"{folder}/tmp"]
         arguments += ["-p", "no:cacheprovider", "--capture=sys", "--import-mode=importlib", "-q", str(file)]
-        with contextlib.redirect_stdout(io.StringIO()):
-            pytest.main(arguments, plugins=[listener])
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            ended = pytest.main(arguments, plugins=[listener])
     listener.close()
+    if listener.error is None and ended == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    if listener.error is None and ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        listener.error = RuntimeError(f"pytest ended with code {ended}: {said.getvalue()[-2000:]}")
     return Verdict(listener.promises, listener.error, time.monotonic() - start)
 
 
@@ -147,9 +155,10 @@ def _apart(folder: str) -> Iterator[None]:
 class _Listener:
     """A plugin of pytest that puts the reports together."""
 
-    def __init__(self, timeout: float, show: Callable[[Promise], None]) -> None:
+    def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
         self.promises: list[Promise] = []
         self.error: BaseException | None = None
+        self._home = home
         self._timeout = timeout
         self._show = show
 
@@ -171,6 +180,8 @@ class _Listener:
     def pytest_exception_interact(self, node: pytest.Item | pytest.Collector, call: Any) -> None:
         if isinstance(node, pytest.Collector):
             self.error = call.excinfo.value
+        elif self.promises and self.promises[-1].where is None:
+            self.promises[-1].where = _where(call.excinfo, self._home)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" and report.passed:
@@ -187,7 +198,6 @@ class _Listener:
             if promise.broken == 1:
                 promise.traceback = report.longreprtext
                 promise.reason = _gist(report.longreprtext)
-                promise.where = _where(report.longrepr)
 
     def _promise(self, name: str) -> Promise:
         if not self.promises or self.promises[-1].name != name:
@@ -215,20 +225,21 @@ class _Listener:
 
 
 def _gist(traceback: str) -> str:
-    """Return what pytest says of an assertion, without the code around it."""
+    """Return what pytest says of an assertion, without the code around it and the arguments that hypothesis drew."""
+    traceback = _DRAWN.split(traceback)[0]
     lines = [
         line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
     ]
-    lines = [line for line in lines if line] or traceback.strip().splitlines()[-1:]
+    lines = [
+        line for line in lines if line and not line.startswith(_NOISE)
+    ] or traceback.strip().splitlines()[-1:]
     return "\n".join(lines if len(lines) <= MAX_GIST else [*lines[:MAX_GIST], "…"])
 
 
-def _where(longrepr: Any) -> str | None:
-    """Return file and line where it broke, None if that is in the tests."""
-    crash = getattr(longrepr, "reprcrash", None)
-    if crash is None or _OURS in crash.path:
-        return None
-    return f"{crash.path}:{crash.lineno}"
+def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | None:
+    """Return file and line of the innermost call in the part's own folder, None if there is none."""
+    inside = [entry for entry in excinfo.traceback if Path(entry.path).is_relative_to(home)]
+    return f"{inside[-1].path}:{inside[-1].lineno + 1}" if inside else None
 
 
 def explained(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,6 +116,7 @@ def check_command(
         entry.full_name,
         options,
         fixtures,
+        home=Path(inspect.getfile(entry.load())).parent,
         timeout=timeout,
         show=_Printer(verbose).show if not as_json else lambda promise: None,
     )

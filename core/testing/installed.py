@@ -10,6 +10,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -102,6 +103,8 @@ def _with_options(part: type[Any], options: Any) -> type[Any]:
 
 def _own_class(entry: Entry, path: str, kit: type[Any]) -> type[Any]:
     module, _, name = path.partition(":")
+    if module not in sys.modules:
+        pytest.register_assert_rewrite(module)
     try:
         found: type[Any] = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a foreign module raises is the cause to report

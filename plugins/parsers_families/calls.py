@@ -35,6 +35,8 @@ class CallParser(ToolParser):
     - White space around calls is dropped.
     """
 
+    conformance: ClassVar[Mapping[str, bool]] = {"streams_arguments": True}
+
     markers: ClassVar[tuple[str, ...]] = ()
     """Texts with which calls may begin, anywhere in the text."""
 

@@ -114,8 +114,15 @@ def test_a_part_that_cannot_be_built_is_told_once(install_plugin):
     install_plugin("ours", RAISES)
     done = check("reasoning_parser mine")
     assert done.exit_code == 1
-    assert done.stdout.count("no disk") < done.stdout.count("FAILED")
-    assert "(as above)" in done.stdout
+    assert done.stdout.count("OSError: no disk") == 1
+    assert done.stdout.count("(as above)") == done.stdout.count("FAILED") - 1
+    assert re.search(r"^ +at .*/plugin_\w+\.py:9$", done.stdout, re.MULTILINE)
+
+
+def test_tracebacks_are_printed_on_demand(install_plugin):
+    install_plugin("ours", RAISES)
+    assert "raise OSError('no disk')" not in check("reasoning_parser mine").stdout
+    assert "raise OSError('no disk')" in check("reasoning_parser mine --verbose").stdout
 
 
 def test_what_a_part_declares_is_what_its_tests_know(install_plugin):

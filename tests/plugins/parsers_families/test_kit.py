@@ -69,9 +69,8 @@ class TestBundledToolParsers(ToolParserTests):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return TOOLS
 
-    @pytest.fixture
-    def streams_arguments(self, parser: type[ToolParser]) -> bool:
-        return parser.call_format is not None
+    def test_each_says_that_it_streams(self, streams_arguments: bool) -> None:
+        assert streams_arguments
 
 
 class TestBundledReasoningParsers(ReasoningParserTests):
