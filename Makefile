@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test examples soak lint types docs size bench simulate-bench gpu gpu-wheels python
+.PHONY: help serve test examples soak lint types docs site size bench simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -38,6 +38,10 @@ types: $(VENV)/installed-dev  ## mypy
 
 docs: $(VENV)/installed-dev  ## write anew the parts of docs/ that are made from the code
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/installed-docs  ## the documentation as a site, in build/site; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site \
+		--doctree-dir build/doctrees docs build/site
 
 size: $(VENV)/installed-dev  ## the largest files and functions
 	$(BIN)/python tests/size.py
@@ -78,6 +82,10 @@ $(VENV)/installed-dev: $(VENV)/installed
 	@# torch for CUDA brings its own; beside torch for CPUs stands the one that the GPUs were to be measured with.
 	$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) install --no-deps triton==3.6.0
 	$(PIP) install --constraint constraints.txt --no-deps flashinfer-python apache-tvm-ffi nvidia-ml-py # its arguments alone
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) install --constraint constraints.txt --group docs
 	@touch $@
 
 # An environment of their own, in which that of llmfw can be seen: what is installed here, llmfw's own tests do not see.
