@@ -23,7 +23,8 @@ test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/cor
 
 examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside llmfw, and run their tests
 	@for folder in docs/examples/*/; do \
-		echo "$$folder" && (cd "$$folder" && "$(abspath $(EXAMPLES))/bin/python" -P -m pytest -q $(ARGS)) || exit; \
+		echo "$$folder"; (cd "$$folder" && \
+		LLMFW_STRICT_PLUGINS=1 "$(abspath $(EXAMPLES))/bin/python" -P -m pytest -q $(ARGS)) || exit; \
 	done
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
