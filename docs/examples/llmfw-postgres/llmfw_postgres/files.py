@@ -119,6 +119,8 @@ class PostgresFiles(FileStore):
         schema: Annotated[str, msgspec.Meta(min_length=1, max_length=63)] = "llmfw"
         connections: Annotated[int, msgspec.Meta(ge=1)] = 4
 
+    conformance = "llmfw_postgres.conformance:PostgresFilesTests"  # what `llmfw check` runs
+
     def __init__(self, folder: Path | None, options: Options) -> None:
         self._db = Database(options.url, options.schema, options.connections, "files", MIGRATIONS)
         self._sweeping: asyncio.Task[None] | None = None

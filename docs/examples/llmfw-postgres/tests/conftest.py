@@ -1,7 +1,6 @@
 """A PostgreSQL server of the tests' own: on a socket in a folder of its own, gone when they end."""
 
 import glob
-import hashlib
 import os
 import pwd
 import shutil
@@ -79,8 +78,3 @@ def _wait_for(server: subprocess.Popen, url: str, log: Path) -> None:
             if server.poll() is not None or time.monotonic() > until:
                 pytest.fail(f"PostgreSQL did not start: {log.read_text()}")
             time.sleep(0.1)
-
-
-def schema_of(folder: Path) -> str:
-    """Return the name of a schema for what a test keeps in a folder."""
-    return "test_" + hashlib.sha256(os.fsencode(folder)).hexdigest()[:20]

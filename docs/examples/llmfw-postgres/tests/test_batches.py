@@ -3,26 +3,21 @@
 import asyncio
 
 import pytest
-from conftest import schema_of
 from llmfw_postgres.batches import PostgresBatches
+from llmfw_postgres.conformance import PostgresBatchesTests, schemas
 
 from llmfw.core.batch_store import BatchRecord, LineResult
-from llmfw.core.testing import BatchStoreTests
 
 
 @pytest.fixture
 def open_batches(url):
-    return lambda folder: PostgresBatches(None, PostgresBatches.Options(url=url, schema=schema_of(folder)))
+    yield from schemas(PostgresBatches, PostgresBatches.Options(url=url))
 
 
-class TestPostgresBatches(BatchStoreTests):
+class TestPostgresBatches(PostgresBatchesTests):
     @pytest.fixture
-    def open_store(self, open_batches):
-        return open_batches
-
-    @pytest.fixture
-    def survives_reopening(self):
-        return True
+    def options(self, url):
+        return PostgresBatches.Options(url=url)
 
 
 JOB = BatchRecord(

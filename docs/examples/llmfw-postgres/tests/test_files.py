@@ -5,19 +5,18 @@ from functools import partial
 
 import psycopg
 import pytest
-from conftest import schema_of
 from llmfw_postgres import files
+from llmfw_postgres.conformance import PostgresFilesTests, schema_of, schemas
 from llmfw_postgres.files import CHUNK, PostgresFiles
 from llmfw_postgres.texts import restored, storable
 
 from llmfw.core.errors import ConfigError, StorageError
 from llmfw.core.file_store import FileRecord
-from llmfw.core.testing import FileStoreTests
 
 
 @pytest.fixture
 def open_files(url):
-    return lambda folder: PostgresFiles(None, PostgresFiles.Options(url=url, schema=schema_of(folder)))
+    yield from schemas(PostgresFiles, PostgresFiles.Options(url=url))
 
 
 @pytest.fixture
@@ -32,14 +31,10 @@ def rows(url, tmp_path):
     return run
 
 
-class TestPostgresFiles(FileStoreTests):
+class TestPostgresFiles(PostgresFilesTests):
     @pytest.fixture
-    def open_store(self, open_files):
-        return open_files
-
-    @pytest.fixture
-    def survives_reopening(self):
-        return True
+    def options(self, url):
+        return PostgresFiles.Options(url=url)
 
 
 def record_of(size, file_id="file-1"):

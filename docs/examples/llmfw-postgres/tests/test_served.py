@@ -11,7 +11,7 @@ import time
 
 import httpx
 import openai
-from conftest import schema_of
+from llmfw_postgres.conformance import schema_of
 
 NUM_LINES = 16
 
