@@ -38,10 +38,12 @@ def url() -> Iterator[str]:
 
 
 def _programs() -> Path | None:
-    """Return the folder with the server's programs, the newest if there are several."""
-    found = [shutil.which("initdb") or "", *glob.glob("/usr/lib/postgresql/*/bin/initdb")]
-    found = sorted((path for path in found if path), key=lambda path: [len(path), path])
-    return Path(found[-1]).parent if found else None
+    """Return the folder with the server's programs: those on the PATH, else the newest."""
+    installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: (len(path), path))
+    for path in (shutil.which("initdb"), *reversed(installed)):
+        if path and (folder := Path(path).resolve().parent).joinpath("postgres").exists():
+            return folder
+    return None
 
 
 def _serving(programs: Path, folder: Path) -> Iterator[str]:
