@@ -4,12 +4,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 PEER ?= .venv-bench
+EXAMPLES ?= $(VENV)-examples
 ARGS ?=
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test soak lint types docs surface size bench simulate-bench gpu gpu-wheels python
+.PHONY: help serve test examples soak lint types docs surface site size bench simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -19,6 +20,12 @@ serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS
 
 test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/core -x"
 	$(BIN)/pytest $(ARGS)
+
+examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside llmfw, and run their tests
+	@for folder in docs/examples/*/; do \
+		echo "$$folder"; (cd "$$folder" && \
+		LLMFW_STRICT_PLUGINS=1 "$(abspath $(EXAMPLES))/bin/python" -P -m pytest -q $(ARGS)) || exit; \
+	done
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest tests/core/scheduling/test_everything.py
@@ -35,6 +42,10 @@ docs: $(VENV)/installed-dev  ## write anew the parts of docs/ that are made from
 
 surface: $(VENV)/installed-dev  ## record what is public now (docs/compatibility.md); refuses to drop what was released
 	$(BIN)/python docs/generate.py --surface
+
+site: $(VENV)/installed-docs  ## the documentation as a site, in build/site; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site \
+		--doctree-dir build/doctrees docs build/site
 
 size: $(VENV)/installed-dev  ## the largest files and functions
 	$(BIN)/python tests/size.py
@@ -75,6 +86,20 @@ $(VENV)/installed-dev: $(VENV)/installed
 	@# torch for CUDA brings its own; beside torch for CPUs stands the one that the GPUs were to be measured with.
 	$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) install --no-deps triton==3.6.0
 	$(PIP) install --constraint constraints.txt --no-deps flashinfer-python apache-tvm-ffi nvidia-ml-py # its arguments alone
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) install --constraint constraints.txt --group docs
+	@touch $@
+
+# An environment of their own, in which that of llmfw can be seen: what is installed here, llmfw's own tests do not see.
+# The packages are installed as users would, with what they require.
+$(EXAMPLES)/installed: $(VENV)/installed-dev $(shell find docs/examples -name '*.py' -o -name pyproject.toml)
+	$(PYTHON) -m venv --without-pip $(EXAMPLES)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> $$($(EXAMPLES)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/llmfw.pth
+	$(EXAMPLES)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--no-build-isolation $(wildcard docs/examples/*/)
 	@touch $@
 
 $(PEER)/installed: docs/benchmarks/requirements.txt | python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,12 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
     """Return the stores that a user's settings stand for.
 
     Raises:
-        ConfigError: there is none of that name, or it cannot use the folder. None is open then.
+        ConfigError: there is none of that name, it cannot use the folder, or an option is wrong. None is open then.
     """
     folder = Path(config.storage).expanduser() if config.storage is not None else None
     args = {"response_store": (config.response_store_mb * 2**20,)}
-    opened: list[Any] = []
+    stores: list[Any] = []
+    names: list[str] = []
     try:
         for kind, interface in STORES.items():
             name = getattr(config, kind)
@@ -139,17 +141,27 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
                 name = "memory" if folder is None else "sqlite"
             entry = registry.find(kind, name)
             made = guarded(entry.load(), interface, registry.ledger.of(entry))
-            opened.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ())))
+            options = entry.build_options(config.options)
+            given = {"options": options} if options.__struct_fields__ else {}
+            stores.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ()), **given))
+            names.append(entry.name)
     except BaseException:
-        for store in opened:
+        for store in stores:
             await store.close()
         raise
-    files, batches, responses = opened
-    if folder is None:
-        logger.info("Files, batches and responses end with the server; --storage DIR keeps them in a folder")
-    else:
-        logger.info("Files, batches and responses are kept in the folder %s", folder)
+    logger.info("%s", _where(names, folder))
+    files, batches, responses = stores
     return Stores(files=files, batches=batches, responses=responses)
+
+
+def _where(names: Sequence[str], folder: Path | None) -> str:
+    """Return a line for the log: where files, batches and responses are, by the names of their stores."""
+    if set(names) == {"memory"}:
+        return "Files, batches and responses end with the server; --storage DIR keeps them in a folder"
+    if set(names) == {"sqlite"}:
+        return f"Files, batches and responses are kept in the folder {folder}"
+    files, batches, responses = names
+    return f"Files are kept by {files!r}, batches by {batches!r}, responses by {responses!r}"
 
 
 def _read_template(path: str, unknown: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import socket
 from collections.abc import Generator
@@ -19,6 +20,7 @@ from litestar.types import ASGIApp
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX, setup_logging
+from llmfw.core.part_options import option_text
 from llmfw.core.plugins import Plugins
 
 from .app import create_app
@@ -31,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
 GRACE_S = 3.0  # for streams that run when the server is told to stop
+_PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 
 
 def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
@@ -137,10 +140,11 @@ class _Serving:
 
 
 def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return all settings on one line, the API keys hidden."""
+    """Return all settings on one line; API keys, and passwords in the URLs of options, are hidden."""
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     for name in ("api_key", "admin_api_key"):
         values[name] = "***" if values[name] else None
+    values["options"] = {key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in server.options.items()}
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

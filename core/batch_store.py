@@ -121,6 +121,7 @@ class BatchStore(ABC):
 
     Args:
         folder: to keep them in; None where the user named none.
+        options: given by this name, and only to a store that has some: an instance of its `Options`.
 
     Raises:
         ConfigError: from the constructor: the folder cannot be used, with the reason.
@@ -128,6 +129,9 @@ class BatchStore(ABC):
         StorageError: from every method: the store cannot do it now; nothing has changed.
         StorageFullError: there is no room for it; nothing has changed.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o batch_store.key=value`. A store with options overrides this."""
 
     @abstractmethod
     def __init__(self, folder: Path | None) -> None: ...

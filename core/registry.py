@@ -127,7 +127,7 @@ class Entry:
             raise PartError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
         return found
 
-    def build(self, part: type[PartT], *args: Any) -> PartT:
+    def build(self, part: type[PartT], *args: Any, **kwargs: Any) -> PartT:
         """Return an object of the part's class, or of what was made of it.
 
         Raises:
@@ -135,7 +135,7 @@ class Entry:
             PartError: it raised anything else.
         """
         try:
-            return part(*args)
+            return part(*args, **kwargs)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report

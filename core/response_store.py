@@ -45,10 +45,14 @@ class ResponseStore(ABC):
     Args:
         folder: to keep them in; None where the user named none.
         max_bytes: past it, whole conversations go, the one that was continued longest ago first.
+        options: given by this name, and only to a store that has some: an instance of its `Options`.
 
     Raises:
         ConfigError: from the constructor: the folder cannot be used, with the reason.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o response_store.key=value`. A store with options overrides this."""
 
     @abstractmethod
     def __init__(self, folder: Path | None, max_bytes: int) -> None: ...

@@ -125,7 +125,10 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+OTHERS = [ROOT / "README.md", *sorted(DOCS.glob("examples/*/README.md"))]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_link_is_dead(page):
     for target, anchor in LINK.findall(page.read_text("utf-8")):
         if "://" in target:

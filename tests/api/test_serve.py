@@ -21,6 +21,9 @@ import httpx
 import openai
 import pytest
 
+from llmfw.api.serve import _arguments_line
+from llmfw.core.config import EngineConfig, ServerConfig
+
 from ..doubles import serve_echo
 from ..doubles.echo_engine import WAIT
 
@@ -133,6 +136,14 @@ def test_the_log_tells_the_facts_in_the_known_style(process: Process) -> None:
         r'INFO:     127\.0\.0\.1:\d+ - "POST /v1/completions HTTP/1\.1" 200 OK',
     ):
         assert re.search(stamp + line, process.log), line
+
+
+def test_a_password_in_the_url_of_an_option_is_not_logged() -> None:
+    options = {"file_store.url": "postgresql://me:s3/cr3t?@host/db", "policy.x": "a:b@c"}
+    config = ServerConfig(served_model_name="m", options=options)
+    line = _arguments_line(EngineConfig(model="m"), config)
+    assert "'file_store.url': 'postgresql://me:***@host/db', 'policy.x': 'a:b@c'" in line
+    assert "cr3t" not in line
 
 
 def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None:

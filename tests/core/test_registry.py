@@ -187,4 +187,4 @@ def test_an_option_key_that_no_kind_of_part_takes_is_refused(key):
 
 
 def test_option_keys_of_kinds_with_options_pass():
-    check_option_keys({"policy.x": "1", "attention.y": "2"})
+    check_option_keys({"policy.x": "1", "attention.y": "2", "file_store.z": "3"})

@@ -164,6 +164,10 @@ def test_a_setting_that_would_do_nothing_is_refused(tmp_path, setting, words):
         build(save_encoder(tmp_path), **setting)
 
 
+def test_options_of_stores_are_not_the_engines_business(tmp_path):
+    assert build(save_encoder(tmp_path), options={"file_store.url": "x"}).info.task == "embed"
+
+
 def dense(folder: Path) -> None:
     write(folder / "modules.json", [{"path": "", "type": "x.Transformer"}, {"path": "", "type": "x.Dense"}])
 
