@@ -28,6 +28,7 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[object]]]] = {
     "llmfw_sizes": (c_void_p,),
     "llmfw_begin": (c_void_p, c_void_p),
     "llmfw_continue": (c_void_p, c_void_p, c_int64),
+    "llmfw_run_stack": (c_void_p, c_void_p, c_void_p),
 }
 """Of what returns nothing, by the files of csrc/."""
 

@@ -1,4 +1,4 @@
-"""A stack of packed layers, and its steps: native calls with somebody's attention between them."""
+"""A stack of packed layers, and its steps: one native call, or several with somebody else's attention between them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from llmfw.core.engine.hf_attention import Step
+from llmfw.core.engine.hf_attention import AttentionStep, Step
 
+from .attention import CpuAttention
 from .library import DTYPES, load_library
 from .recognition import FEEDING, LayerParts, Norm, bias_of
-from .structs import LayerStruct, StackStruct, StepStruct
+from .structs import AttentionStruct, LayerStruct, StackStruct, StepStruct
 from .weights import Arena, NativeLinear, PackedWeights, round_up
 
 PADDING = 32
@@ -99,8 +100,11 @@ class Stack:
             "active": first.active_width,
         }
         self._widths = {name: self._stride(width) for name, width in widths.items()}
+        self._widths["attended"] = self._shapes[0] * head_dim
         self._buffers: dict[str, torch.Tensor] = {}
         self._capacity = 0
+        self._step = StepStruct()
+        self._attention: tuple[CpuAttention, ctypes.Array[AttentionStruct]] | None = None
         self._library = load_library()
 
     def run(
@@ -124,29 +128,47 @@ class Stack:
             return result
         self._reserve(rows)
         self._buffers["residual"][:rows, : embeddings.shape[1]] = embeddings
-        struct = StepStruct(
-            rows=rows,
-            positions=positions.data_ptr(),
-            cosines=tables[0].data_ptr(),
-            sines=tables[1].data_ptr(),
-            result=result.data_ptr(),
-            result_stride=result.stride(0),
-        )
-        for name, buffer in self._buffers.items():
-            setattr(struct, name, buffer.data_ptr())
-            setattr(struct, f"{name}_stride", buffer.stride(0))
-        stack_at, step_at = ctypes.byref(self._struct), ctypes.byref(struct)
+        struct = self._step
+        struct.rows = rows
+        struct.positions = positions.data_ptr()
+        struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
+        struct.result, struct.result_stride = result.data_ptr(), result.stride(0)
+        attentions = self._native_attention(step)
+        if attentions is None:
+            self._run_between(step, rows)
+        else:
+            self._point_at("attended")
+            self._library.llmfw_run_stack(ctypes.byref(self._struct), ctypes.byref(struct), attentions)
+        return result
+
+    def _run_between(self, step: Step, rows: int) -> None:
+        """Run the layers with the step's attention between native calls."""
+        stack, struct = ctypes.byref(self._struct), self._step
         given = self._heads(rows)
-        self._library.llmfw_begin(stack_at, step_at)
+        self._library.llmfw_begin(stack, ctypes.byref(struct))
         for i, layer in enumerate(self._layers):
             attended = step.attend(layer.parts.attention, *given, None, **layer.parts.keywords)
             attended = attended.reshape(rows, -1)
             if not attended.is_contiguous():
                 attended = attended.contiguous()
-            struct.attended = attended.data_ptr()
-            struct.attended_stride = attended.stride(0)
-            self._library.llmfw_continue(stack_at, step_at, i)
-        return result
+            struct.attended, struct.attended_stride = attended.data_ptr(), attended.stride(0)
+            self._library.llmfw_continue(stack, ctypes.byref(struct), i)
+
+    def _native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
+        """Return each layer's attention, if that is native, too."""
+        if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
+            return None
+        if self._attention is None or self._attention[0] is not step.backend:
+            found = (AttentionStruct * len(self._layers))()
+            for i, layer in enumerate(self._layers):
+                index = layer.parts.attention.layer_idx
+                assert isinstance(index, int)
+                call = step.backend.call(step.layers[index])
+                found[i] = AttentionStruct(
+                    call.plan, ctypes.addressof(call.shape), ctypes.addressof(call.tensors)
+                )
+            self._attention = (step.backend, found)
+        return self._attention[1]
 
     def _heads(self, rows: int) -> list[torch.Tensor]:
         """Return where queries, keys and values will be, each [1, heads, T, head_dim]."""
@@ -166,6 +188,14 @@ class Stack:
         self._buffers = {
             name: torch.zeros(self._capacity, width, dtype=self.dtype) for name, width in self._widths.items()
         }
+        for name in self._buffers:
+            self._point_at(name)
+
+    def _point_at(self, name: str) -> None:
+        """Have the native code use the buffer of a name."""
+        buffer = self._buffers[name]
+        setattr(self._step, name, buffer.data_ptr())
+        setattr(self._step, f"{name}_stride", buffer.stride(0))
 
     def _stride(self, width: int) -> int:
         stride = round_up(width, PADDING)

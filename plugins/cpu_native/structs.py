@@ -45,3 +45,9 @@ class StepStruct(ctypes.Structure):
         *((name, c_void_p) for name in ("positions", "cosines", "sines", *BUFFERS)),
         *((f"{name}_stride", c_int64) for name in BUFFERS),
     )
+
+
+class AttentionStruct(ctypes.Structure):
+    """`LlmfwAttention` of csrc/whole.cpp."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("plan", "shape", "tensors"))

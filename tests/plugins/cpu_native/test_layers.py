@@ -157,9 +157,11 @@ def test_the_engines_greedy_tokens_are_those_of_transformers(family: str, tmp_pa
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
     expected = generate_alone(folder, prompts, 24, eos=1)
-    engine = build_engine(folder, module_passes="cpu-native", chunked_prefill_size=16, max_total_tokens=260)
-    assert engine.info.module_passes == ("cpu-native",)
-    assert run(engine, prompts, seed=1) == expected
+    for attention in ("cpu", "torch"):
+        settings = {"attention": attention, "chunked_prefill_size": 16, "max_total_tokens": 260}
+        engine = build_engine(folder, module_passes="cpu-native", **settings)
+        assert engine.info.module_passes == ("cpu-native",)
+        assert run(engine, prompts, seed=1) == expected, attention
 
 
 def test_the_demo_is_served_by_it_unless_it_is_switched_off() -> None:
