@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from llmfw.core.errors import PartError
 from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library
 from .build import BuildError
 from .library import why_not
+
+NO_PAIRS, FAST_PAIRS = 0, 2
+"""What `llmfw_attention_pairs` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,28 @@ class LayerCall:
 class CpuAttention(AttentionBackend):
     """Attention over pages in place, on CPUs."""
 
-    def __init__(
-        self, layers: Sequence[LayerSpec], storage: KVStorage, options: AttentionBackend.Options
-    ) -> None:
+    class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
+        """Options of the backend.
+
+        Attributes:
+            products: as what numbers in bfloat16 are multiplied: in `pairs`, by AVX512_BF16, or each as `float32`;
+                `auto`: as is faster on CPUs of this make.
+        """
+
+        products: Literal["auto", "pairs", "float32"] = "auto"
+
+    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
         super().__init__(layers, storage, options)
         try:
             self._library = attention_library()
         except BuildError as error:
             raise PartError(str(error)) from error
+        pairs = self._library.llmfw_attention_pairs()
+        if options.products == "pairs" and pairs == NO_PAIRS:
+            raise PartError(
+                "attention.products is pairs, but this CPU has no AVX512_BF16; float32 would be right"
+            )
+        self._in_pairs = pairs == FAST_PAIRS if options.products == "auto" else options.products == "pairs"
         self._step = Step()
         self._held: tuple[object, ...] = ()
         self._plans: dict[tuple[int | None, ...], int] = {}
@@ -116,7 +134,7 @@ class CpuAttention(AttentionBackend):
 
     def _make_call(self, layer: LayerSpec) -> LayerCall:
         keys, values = self.storage.keys[layer.index], self.storage.values[layer.index]
-        shape = Shape.of(layer, keys.dtype)
+        shape = Shape.of(layer, keys.dtype, in_pairs=self._in_pairs)
         kind = (layer.num_heads, layer.num_kv_heads, layer.v_head_dim, layer.sliding_window)
         if kind not in self._plans:
             plan = self._plans[kind] = self._library.llmfw_attention_plan_new()

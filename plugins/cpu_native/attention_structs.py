@@ -26,14 +26,15 @@ class Shape(Structure):
         ("window", c_int32),
         ("scale", c_float),
         ("softcap", c_float),
+        ("in_pairs", c_int32),
     )
 
     @classmethod
-    def of(cls, layer: LayerSpec, dtype: torch.dtype) -> Shape:
-        """Return a layer's."""
+    def of(cls, layer: LayerSpec, dtype: torch.dtype, *, in_pairs: bool) -> Shape:
+        """Return a layer's; bfloat16 is multiplied in pairs, or as float32."""
         heads = (layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.v_head_dim)
         window = min(layer.sliding_window or 0, 2**31 - 1)
-        return cls(DTYPES[dtype], *heads, window, layer.scale, layer.softcap or 0.0)
+        return cls(DTYPES[dtype], *heads, window, layer.scale, layer.softcap or 0.0, in_pairs)
 
 
 class Step(Structure):
@@ -91,6 +92,8 @@ def with_signatures(library: ctypes.CDLL) -> ctypes.CDLL:
     library.llmfw_attention_plan.restype = None
     library.llmfw_attention.argtypes = (c_void_p, POINTER(Shape), POINTER(Tensors))
     library.llmfw_attention.restype = None
+    library.llmfw_attention_pairs.argtypes = ()
+    library.llmfw_attention_pairs.restype = c_int32
     library.llmfw_attention_num_pieces.argtypes = (c_void_p,)
     library.llmfw_attention_num_pieces.restype = c_int64
     return library

@@ -104,11 +104,11 @@ struct AttentionPlan {
     }
 
     // Do a piece of work for one head. Whoever finishes a tile's last chunk joins what all of them gave.
-    template <typename Stored>
+    template <typename Stored, typename Factor>
     void attend(const AttentionShape &shape, const AttentionTensors &tensors, const Piece &piece, int64_t head) {
         thread_local Scratch scratch;
         const Tile &tile = tiles[piece.tile];
-        TileWork<Stored> work(shape, step, tensors, tile, head, scratch);
+        TileWork<Stored, Factor> work(shape, step, tensors, tile, head, scratch);
         if (tile.parts < 0) return work.attend();
         const int64_t size = part_size(tile, shape), chunks = tile.last_chunk - tile.first_chunk;
         float *mine = parts.data() + tile.parts + head * chunks * size;
@@ -142,9 +142,13 @@ void attention_chunk(AttentionPlan &plan, const AttentionShape &shape, const Att
     const Piece &piece = plan.pieces[chunk / shape.num_kv_heads];
     const int64_t head = chunk % shape.num_kv_heads;
     switch (shape.dtype) {
-        case 0: return plan.attend<float>(shape, tensors, piece, head);
-        case 1: return plan.attend<bfloat16>(shape, tensors, piece, head);
-        default: return plan.attend<float16>(shape, tensors, piece, head);
+        case 0: return plan.attend<float, float>(shape, tensors, piece, head);
+        case 1:
+#if defined(__AVX512BF16__)
+            if (shape.in_pairs) return plan.attend<bfloat16, uint32_t>(shape, tensors, piece, head);
+#endif
+            return plan.attend<bfloat16, float>(shape, tensors, piece, head);
+        default: return plan.attend<float16, float>(shape, tensors, piece, head);
     }
 }
 
@@ -169,6 +173,15 @@ void llmfw_attention(AttentionPlan *plan, const AttentionShape *shape, const Att
     if (tensors->key != nullptr && chunks > 1) llmfw::parallel_for(chunks, write);
     if (tensors->key != nullptr && chunks == 1) write(0);  // sooner done than handed out
     llmfw::parallel_for(llmfw::attention_chunks(*plan, *shape), attend);
+}
+
+int32_t llmfw_attention_pairs() {
+#if defined(__AVX512BF16__)
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") ? 1 : 2;
+#else
+    return 0;
+#endif
 }
 
 int64_t llmfw_attention_num_pieces(const AttentionPlan *plan) { return static_cast<int64_t>(plan->pieces.size()); }

@@ -21,6 +21,7 @@ struct AttentionShape {
     int32_t window;  // 0: none
     float scale;
     float softcap;  // 0: none
+    int32_t in_pairs;  // 1: bfloat16 is multiplied in pairs, where `llmfw_attention_pairs` is not 0; 0: as float32
 };
 
 // The sequences of a step, in the words of ForwardBatch: T tokens of B sequences.
@@ -59,6 +60,11 @@ void llmfw_attention_plan(AttentionPlan *plan, const AttentionStep *step, const 
 
 // Write the new keys and values to their slots, and attend. The shape is of the kind that was planned.
 void llmfw_attention(AttentionPlan *plan, const AttentionShape *shape, const AttentionTensors *tensors);
+
+// 0: this CPU has no product of pairs of bfloat16; 1: it has, but is sooner done with products of float32, as Intel's
+// cores up to Emerald Rapids are (half as many products of pairs in a cycle as their numbers would need); 2: pairs are
+// faster, as on AMD's.
+int32_t llmfw_attention_pairs();
 
 // Into how many pieces the keys of all tiles were cut: the work for each key/value head. For tests.
 int64_t llmfw_attention_num_pieces(const AttentionPlan *plan);

@@ -2,7 +2,7 @@
 //
 // Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Values: [units of BLOCK keys][columns],
 // so that a vector holds many columns of one key, or of a pair of keys. Units are those of simd.h: float32 is multiplied
-// as it is, bfloat16 in pairs, float16 as float32. What stands beyond the block's last key is not written: whoever reads
+// as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written: whoever reads
 // it masks what comes of it.
 #pragma once
 
@@ -137,7 +137,7 @@ inline void unshuffle(bfloat16, float *, int64_t) {}
 
 inline void unshuffle(float, float *, int64_t) {}
 
-// Weights of keys, as units.
+// Weights of keys, as numbers or as pairs.
 inline void write_weights(const Floats (&weights)[BLOCK / LANES], float *to) {
     for (int64_t v = 0; v < BLOCK / LANES; ++v) store(to + v * LANES, weights[v]);
 }

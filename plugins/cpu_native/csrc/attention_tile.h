@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 
 #include "attention.h"
 #include "attention_pack.h"
@@ -84,24 +85,50 @@ inline __attribute__((always_inline)) void add_products(const U *a, int64_t a_st
         }
 }
 
-template <typename Stored>
+// The same of packed pairs of bfloat16, multiplied as float32: first of each pair's one half, then of its other one.
+template <int ROWS, int MANY>
+inline __attribute__((always_inline)) void add_products(const float *a, int64_t a_stride, const uint32_t *b,
+                                                        int64_t b_stride, int64_t units, Floats (&sums)[ROWS][MANY]) {
+    for (int64_t unit = 0; unit < units; ++unit, b += b_stride, a += 2) {
+        Floats half[MANY];
+        LLMFW_UNROLL
+        for (int v = 0; v < MANY; ++v) half[v] = (Floats)(load(b + v * LANES) << 16);
+        LLMFW_UNROLL
+        for (int row = 0; row < ROWS; ++row)
+            LLMFW_UNROLL
+            for (int v = 0; v < MANY; ++v) sums[row][v] = add_product(sums[row][v], half[v], broadcast(a[row * a_stride]));
+        LLMFW_UNROLL
+        for (int v = 0; v < MANY; ++v) half[v] = (Floats)(load(b + v * LANES) & 0xffff0000u);
+        LLMFW_UNROLL
+        for (int row = 0; row < ROWS; ++row)
+            LLMFW_UNROLL
+            for (int v = 0; v < MANY; ++v)
+                sums[row][v] = add_product(sums[row][v], half[v], broadcast(a[row * a_stride + 1]));
+    }
+}
+
+// Args: how keys and values are stored; and as what queries and weights are multiplied with them, which is float, or
+// uint32_t for pairs of bfloat16.
+template <typename Stored, typename Factor>
 class TileWork {
     typedef typename Multiplied<Stored>::type Number;
     typedef typename Unit<Number>::type U;
+    static constexpr bool IN_PAIRS = std::is_same_v<Factor, uint32_t>;
 
 public:
     TileWork(const AttentionShape &shape, const AttentionStep &step, const AttentionTensors &tensors, const Tile &tile,
              int64_t head, Scratch &scratch)
         : shape_(shape), step_(step), tensors_(tensors), tile_(tile), head_(head),
           group_(shape.num_heads / shape.num_kv_heads), rows_(tile.num_tokens * group_),
-          columns_(padded_columns(shape.v_head_dim)), query_units_(shape.head_dim / Unit<Number>::size),
+          columns_(padded_columns(shape.v_head_dim)), key_units_(shape.head_dim / Unit<Number>::size),
+          query_size_(IN_PAIRS ? key_units_ : shape.head_dim),
           end_(tile.position + tile.num_tokens), scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
         const int64_t part = Part::num_floats(rows_, columns_), head_floats = BLOCK * shape.head_dim;
-        scratch.reset(rows_ * (query_units_ + 4) + 2 * head_floats + BLOCK * (columns_ + MAX_ROWS) + 2 * part + columns_, 10);
-        queries_ = scratch.take<U>(rows_ * query_units_);
+        scratch.reset(rows_ * (query_size_ + 4) + 2 * head_floats + BLOCK * (columns_ + MAX_ROWS) + 2 * part + columns_, 10);
+        queries_ = scratch.take<Factor>(rows_ * query_size_);
         visible_from_ = scratch.take<int64_t>(rows_);
         visible_to_ = scratch.take<int64_t>(rows_);
-        keys_ = scratch.take<U>(BLOCK * query_units_);
+        keys_ = scratch.take<U>(BLOCK * key_units_);
         room_ = scratch.take(head_floats);
         values_ = scratch.take<U>(BLOCK * columns_);
         scores_ = scratch.take(BLOCK * MAX_ROWS);
@@ -144,10 +171,10 @@ private:
             const Stored *from = static_cast<const Stored *>(tensors_.query)
                                  + (tile_.first_token + token) * tensors_.query_token_stride
                                  + query_head(row) * tensors_.query_head_stride;
-            if constexpr (Unit<Number>::size == 2)
-                std::memcpy(queries_ + row * query_units_, from, query_units_ * sizeof(U));
+            if constexpr (IN_PAIRS)
+                std::memcpy(queries_ + row * query_size_, from, query_size_ * sizeof(Factor));
             else
-                to_floats(from, queries_ + row * query_units_, shape_.head_dim);
+                to_floats(from, queries_ + row * query_size_, shape_.head_dim);
             visible_to_[row] = tile_.position + token + 1;
             visible_from_[row] = shape_.window > 0 ? std::max<int64_t>(0, visible_to_[row] - shape_.window) : 0;
         }
@@ -206,7 +233,7 @@ private:
         static_assert(ROWS <= MAX_ROWS);
         for (int64_t key = 0; key < BLOCK; key += LANES * VECTORS) {
             Floats sums[ROWS][VECTORS] = {};
-            add_products(queries_ + first * query_units_, query_units_, keys_ + key, BLOCK, query_units_, sums);
+            add_products(queries_ + first * query_size_, query_size_, keys_ + key, BLOCK, key_units_, sums);
             for (int row = 0; row < ROWS; ++row)
                 for (int v = 0; v < VECTORS; ++v) store(scores_ + row * BLOCK + key + v * LANES, sums[row][v]);
         }
@@ -225,12 +252,12 @@ private:
         Floats sums[ROWS][MANY];
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) sums[row][v] = load(to + row * columns_ + v * LANES) * fading[row];
-        add_products(reinterpret_cast<const U *>(scores_), BLOCK, values_ + column, columns_, units, sums);
+        add_products(reinterpret_cast<const Factor *>(scores_), BLOCK, values_ + column, columns_, units, sums);
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) store(to + row * columns_ + v * LANES, sums[row][v]);
     }
 
-    // Make a row's scores into weights, as units, in place. Return by what its sums so far have to be multiplied.
+    // Make a row's scores into weights, in place. Return by what its sums so far have to be multiplied.
     float weigh(int64_t begin, int64_t row, float *scores, bool is_cut, const Part &part) {
         Floats found[BLOCK / LANES];
         for (int64_t v = 0; v < BLOCK / LANES; ++v) {
@@ -249,7 +276,7 @@ private:
         }
         part.top[row] = top;
         part.total[row] = part.total[row] * fading + sum_of(total);
-        write_weights(found, reinterpret_cast<U *>(scores));
+        write_weights(found, reinterpret_cast<Factor *>(scores));
         return fading;
     }
 
@@ -301,11 +328,12 @@ private:
     const AttentionStep &step_;
     const AttentionTensors &tensors_;
     const Tile &tile_;
-    const int64_t head_, group_, rows_, columns_, query_units_;
+    const int64_t head_, group_, rows_, columns_, key_units_, query_size_;
     const int64_t end_;              // the last token sees the keys before
     const float scale_;
     int64_t stop_ = 0;               // where the chunks end that are being computed
-    U *queries_, *keys_, *values_;
+    Factor *queries_;
+    U *keys_, *values_;
     float *room_, *scores_, *line_;
     int64_t *visible_from_, *visible_to_;
     Part whole_, chunk_;

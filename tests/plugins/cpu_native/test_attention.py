@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 from llmfw.core.attention import AttentionBackend
 from llmfw.core.testing.attention import TOLERANCES, AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
-from llmfw.plugins.cpu_native.attention import CpuAttention
+from llmfw.plugins.cpu_native.attention import NO_PAIRS, CpuAttention
 from llmfw.plugins.cpu_native.attention_structs import attention_library, with_signatures
 from llmfw.plugins.cpu_native.build import build_library
 from llmfw.plugins.cpu_native.library import open_library, why_not
@@ -37,22 +37,45 @@ def threads() -> Iterator[Any]:
     library.llmfw_set_threads(before)
 
 
-def outputs(case: AttentionCase) -> torch.Tensor:
-    return case.run(CpuAttention)
+def outputs(case: AttentionCase, backend: type[AttentionBackend] = CpuAttention) -> torch.Tensor:
+    return case.run(backend)
+
+
+class InPairs(CpuAttention):
+    """Multiplies bfloat16 in pairs, also where that is not faster."""
+
+    class Options(CpuAttention.Options, frozen=True):
+        products: Literal["auto", "pairs", "float32"] = "pairs"
+
+
+class AsFloat32(CpuAttention):
+    class Options(CpuAttention.Options, frozen=True):
+        products: Literal["auto", "pairs", "float32"] = "float32"
+
+
+HAS_PAIRS = why_not() is None and attention_library().llmfw_attention_pairs() != NO_PAIRS
+PRODUCTS = [
+    AsFloat32,
+    pytest.param(InPairs, marks=pytest.mark.skipif(not HAS_PAIRS, reason="no AVX512_BF16")),
+]
 
 
 class TestCpuAttention(AttentionBackendTests):
-    @pytest.fixture
-    def backend(self) -> type[AttentionBackend]:
-        return CpuAttention
+    @pytest.fixture(params=PRODUCTS)
+    def backend(self, request: pytest.FixtureRequest) -> type[AttentionBackend]:
+        chosen: type[AttentionBackend] = request.param
+        return chosen
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("page_size", [1, 5, 16])
 @pytest.mark.parametrize("head_dim", [2, 64, 80, 128])
-def test_lengths_on_both_sides_of_every_border(head_dim: int, page_size: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("backend", PRODUCTS)
+def test_lengths_on_both_sides_of_every_border(
+    backend: type[CpuAttention], head_dim: int, page_size: int, dtype: torch.dtype
+) -> None:
     layer = make_layer(num_heads=3, num_kv_heads=1, head_dim=head_dim, scale=head_dim**-0.5)
-    AttentionCase(layer, BORDERS, page_size, dtype).check(CpuAttention, TOLERANCES[dtype])
+    AttentionCase(layer, BORDERS, page_size, dtype).check(backend, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -77,13 +100,14 @@ def test_heads_and_values_of_other_sizes(head_dim: int, v_head_dim: int, dtype: 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [5, 64, 300])
+@pytest.mark.parametrize("backend", PRODUCTS)
 def test_a_token_is_the_same_to_the_last_bit_whatever_it_is_computed_with(
-    length: int, dtype: torch.dtype, threads: Any
+    backend: type[CpuAttention], length: int, dtype: torch.dtype, threads: Any
 ) -> None:
     layer = make_layer(num_heads=9, num_kv_heads=3, head_dim=64)
 
     def run(*lengths: tuple[int, int]) -> torch.Tensor:
-        return outputs(AttentionCase(layer, lengths, 1, dtype))
+        return outputs(AttentionCase(layer, lengths, 1, dtype), backend)
 
     threads(1)
     alone = run((length - 1, 1))
