@@ -11,6 +11,7 @@ import functools
 from collections.abc import Sequence
 from ctypes import c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from .build import NATIVE, BuildError, build_library
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 """What the native code computes in, and how it calls it."""
 
-SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[object]]]] = {
+SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_set_threads": (c_int32,),
     "llmfw_rms_norm": (c_int32, c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p),
     "llmfw_pack": (c_int32, c_void_p, c_int64, c_int64, c_int64, c_void_p),

@@ -129,7 +129,10 @@ def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
     if not all(map(_is_linear, linears.values())) or not _fit(linears, head_dim):
         return None
     recording = Recording()
-    attention(**attention_input(_width(linears), head_dim, known[0].weight), llmfw_step=recording)
+    attention(
+        **attention_input(_size(linears["q_proj"], "in_features"), head_dim, known[0].weight),
+        llmfw_step=recording,
+    )
     if any(isinstance(kept, torch.Tensor) for kept in recording.keywords.values()):
         return None
     return LayerParts(
@@ -140,15 +143,18 @@ def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
     )
 
 
-def _width(linears: dict[str, nn.Module]) -> int:
-    width = linears["q_proj"].in_features
-    assert isinstance(width, int)
-    return width
+def _size(linear: nn.Module, name: str) -> int:
+    size = getattr(linear, name)
+    assert isinstance(size, int)
+    return size
 
 
 def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
     """Return whether sizes are those of a layer, and even where the native code reads pairs."""
-    sizes = {name: (linear.in_features, linear.out_features) for name, linear in linears.items()}
+    sizes = {
+        name: (_size(linear, "in_features"), _size(linear, "out_features"))
+        for name, linear in linears.items()
+    }
     width, queries = sizes["q_proj"]
     fed = sizes["gate_proj"][1]
     keys = sizes["k_proj"][1]

@@ -144,10 +144,10 @@ class Stack:
     def _run_between(self, step: Step, rows: int) -> None:
         """Run the layers with the step's attention between native calls."""
         stack, struct = ctypes.byref(self._struct), self._step
-        given = self._heads(rows)
+        query, key, value = self._heads(rows)
         self._library.llmfw_begin(stack, ctypes.byref(struct))
         for i, layer in enumerate(self._layers):
-            attended = step.attend(layer.parts.attention, *given, None, **layer.parts.keywords)
+            attended = step.attend(layer.parts.attention, query, key, value, None, **layer.parts.keywords)
             attended = attended.reshape(rows, -1)
             if not attended.is_contiguous():
                 attended = attended.contiguous()

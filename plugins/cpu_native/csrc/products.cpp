@@ -68,17 +68,22 @@ template void multiply<bfloat16>(const bfloat16*, int64_t, int, const void*, con
 
 namespace {
 
-// Both directions of the one mapping: place(panel's element, weights' element) for what is in both.
 template <typename T>
 void pack(const T* weights, int64_t stride, int64_t out, int64_t in, T* panels) {
     constexpr int64_t SIZE = Unit<T>::size;
-    const int64_t length = num_units<T>(in) * SIZE * PANEL;
+    const int64_t units = num_units<T>(in), whole = in / SIZE;
     parallel_for((out + PANEL - 1) / PANEL, [=](int64_t panel) {
-        T* to = panels + panel * length;
-        for (int64_t i = 0; i < length; ++i) to[i] = T{};
-        for (int64_t column = 0; column < PANEL && panel * PANEL + column < out; ++column) {
-            const T* from = weights + (panel * PANEL + column) * stride;
-            for (int64_t k = 0; k < in; ++k) to[(k / SIZE * PANEL + column) * SIZE + k % SIZE] = from[k];
+        T* to = panels + panel * units * SIZE * PANEL;
+        const T* from = weights + panel * PANEL * stride;
+        const int64_t columns = out - panel * PANEL < PANEL ? out - panel * PANEL : PANEL;
+        for (int64_t unit = 0; unit < units; ++unit, to += SIZE * PANEL) {
+            if (columns < PANEL || unit == whole) std::memset(to, 0, SIZE * PANEL * sizeof(T));
+            if (unit == whole) {  // half a pair
+                for (int64_t column = 0; column < columns; ++column) to[column * SIZE] = from[column * stride + in - 1];
+            } else {
+                for (int64_t column = 0; column < columns; ++column)
+                    std::memcpy(to + column * SIZE, from + column * stride + unit * SIZE, SIZE * sizeof(T));
+            }
         }
     });
 }
