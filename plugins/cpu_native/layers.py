@@ -21,13 +21,14 @@ from .recognition import (
     Recording,
     agree,
     attention_input,
+    is_plain_embedding,
     is_plain_linear,
     read_decoder,
     read_norm,
 )
 from .rotary import RotaryTables
 from .stack import PackedLayer, Stack
-from .weights import Arena, NativeLinear, PackedWeights
+from .weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
 
 
 class NativePass(ModulePass):
@@ -57,8 +58,9 @@ class NativePass(ModulePass):
             count += replaced
             if len(layers) < len(parts):
                 continue
-            _set(model, name, NativeDecoder(decoder, layers))
-            count += 1 + _replace_head(model)
+            native = NativeDecoder(decoder, layers)
+            _set(model, name, native)
+            count += 1 + _replace_head(model, native)
         return count
 
 
@@ -141,17 +143,21 @@ def _computes_the_same(packed: PackedLayer) -> bool:
     return agree(scaled[0], result) and len(theirs.given) == 3 and all(map(agree, theirs.given, ours.given))
 
 
-def _replace_head(model: nn.Module) -> int:
-    """Put a packed head in place; return how many modules. One that is tied keeps the embeddings' weight beside it."""
-    head = getattr(model, "lm_head", None)
+def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
+    """Put a packed head in place, and embeddings that read it if they are tied to it; return how many modules."""
+    head, embedding = getattr(model, "lm_head", None), decoder.embed_tokens
     if not isinstance(head, nn.Module) or not is_plain_linear(head):
         return 0
     assert isinstance(head, nn.Linear)
     if head.weight.dtype not in DTYPES:
         return 0
     biases = None if head.bias is None else [head.bias]
-    model.lm_head = NativeLinear(PackedWeights([head.weight], biases, Arena()))
-    return 1
+    packed = PackedWeights([head.weight], biases, Arena())
+    is_tied = is_plain_embedding(embedding) and embedding.weight is head.weight
+    model.lm_head = NativeLinear(packed)
+    if is_tied:
+        decoder.embed_tokens = NativeEmbedding(packed)
+    return 2 if is_tied else 1
 
 
 def _norm_of(decoder: nn.Module) -> Norm:

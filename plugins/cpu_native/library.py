@@ -26,6 +26,7 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_pack": (c_int32, c_void_p, c_int64, c_int64, c_int64, c_void_p),
     "llmfw_unpack": (c_int32, c_void_p, c_int64, c_int64, c_void_p),
     "llmfw_product": (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64),
+    "llmfw_gather": (c_int32, c_void_p, c_void_p, c_int64, c_void_p),
     "llmfw_sizes": (c_void_p,),
     "llmfw_begin": (c_void_p, c_void_p),
     "llmfw_continue": (c_void_p, c_void_p, c_int64),

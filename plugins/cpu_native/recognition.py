@@ -100,6 +100,11 @@ def is_plain_linear(module: nn.Module) -> bool:
     return type(module) is nn.Linear and _is_untouched(module) and module.weight.device.type == "cpu"
 
 
+def is_plain_embedding(module: nn.Module) -> bool:
+    """Return whether a module looks up embeddings, and no more."""
+    return type(module) is nn.Embedding and _is_untouched(module) and module.max_norm is None
+
+
 def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
     if not _is(layer, f"{family}DecoderLayer", LAYER) or layer._parameters:
         return None

@@ -155,6 +155,48 @@ class NativeLinear(nn.Module):
         )
 
 
+class NativeEmbedding(nn.Module):
+    """Embeddings that are the weights of a head, too.
+
+    Args:
+        packed: the head's weights, alone.
+    """
+
+    def __init__(self, packed: PackedWeights) -> None:
+        super().__init__()
+        self.packed = packed
+        self.num_embeddings, self.embedding_dim = packed.sizes[0], packed.in_features
+        self._matrix = packed.matrix()
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as it was, [num_embeddings, embedding_dim]. A copy: what reads it in every step is slow."""
+        return self.packed.weight(0)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return [..., embedding_dim] for token ids [...].
+
+        Raises:
+            IndexError: there is no such token.
+        """
+        ids = ids.contiguous()
+        output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype)
+        if ids.numel() == 0:
+            return output
+        if ids.dtype != torch.int64 or int(ids.min()) < 0 or int(ids.max()) >= self.num_embeddings:
+            raise IndexError(f"token ids have to be of int64 and below {self.num_embeddings}")
+        load_library().llmfw_gather(
+            DTYPES[self.packed.dtype],
+            ctypes.byref(self._matrix),
+            *(ids.data_ptr(), ids.numel(), output.data_ptr()),
+        )
+        return output
+
+    def extra_repr(self) -> str:
+        """Return what is shown of it beside its class."""
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
 def round_up(number: int, multiple: int) -> int:
     """Return the next multiple."""
     return -(-number // multiple) * multiple

@@ -111,6 +111,18 @@ void product(const Matrix& matrix, const T* input, int64_t stride, int64_t rows,
     });
 }
 
+// Rows of the weights, back in their usual layout.
+template <typename T>
+void gather(const Matrix& matrix, const int64_t* rows, int64_t count, T* to) {
+    constexpr int64_t SIZE = Unit<T>::size, EACH = 8;
+    parallel_for((count + EACH - 1) / EACH, [&](int64_t chunk) {
+        for (int64_t i = chunk * EACH; i < count && i < (chunk + 1) * EACH; ++i) {
+            const T* from = static_cast<const T*>(panel_at<T>(matrix, rows[i] / PANEL)) + rows[i] % PANEL * SIZE;
+            for (int64_t k = 0; k < matrix.in; ++k) to[i * matrix.in + k] = from[k / SIZE * PANEL * SIZE + k % SIZE];
+        }
+    });
+}
+
 }  // namespace
 }  // namespace llmfw
 
@@ -133,6 +145,14 @@ void llmfw_unpack(int32_t dtype, const void* panels, int64_t out, int64_t in, vo
         llmfw::unpack(static_cast<const float*>(panels), out, in, static_cast<float*>(weights));
     else
         llmfw::unpack(static_cast<const bfloat16*>(panels), out, in, static_cast<bfloat16*>(weights));
+}
+
+// rows [count] of matrix's weights → output [count, in]. A row's number is less than the matrix has.
+void llmfw_gather(int32_t dtype, const Matrix* matrix, const int64_t* rows, int64_t count, void* output) {
+    if (dtype == 0)
+        llmfw::gather(*matrix, rows, count, static_cast<float*>(output));
+    else
+        llmfw::gather(*matrix, rows, count, static_cast<bfloat16*>(output));
 }
 
 // input [rows, in] → output [rows, matrix->out], both of rows so many elements apart.

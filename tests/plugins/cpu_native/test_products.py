@@ -14,7 +14,7 @@ from torch import nn
 
 from llmfw.plugins.cpu_native.build import build_library
 from llmfw.plugins.cpu_native.library import load_library, open_library, why_not
-from llmfw.plugins.cpu_native.weights import Arena, NativeLinear, PackedWeights
+from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -68,6 +68,18 @@ def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
         assert torch.equal(part.bias, layer.bias)
         rows = torch.randn(3, 13).to(dtype)
         assert torch.allclose(part(rows).float(), layer(rows).float(), rtol=2e-2, atol=1e-3)
+
+
+@DTYPES
+def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
+    layer = linear(13, 70, dtype)
+    embedding = NativeEmbedding(PackedWeights([layer.weight], None, Arena()))
+    ids = torch.randint(70, (2, 21))
+    assert torch.equal(embedding(ids), layer.weight[ids])
+    assert embedding(ids[:, :0]).shape == (2, 0, 13)
+    for wrong in (-1, 70):
+        with pytest.raises(IndexError, match="below 70"):
+            embedding(torch.tensor([0, wrong]))
 
 
 def test_inputs_of_any_shape_and_stride_are_taken() -> None:
