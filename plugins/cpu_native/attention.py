@@ -89,9 +89,18 @@ class CpuAttention(AttentionBackend):
     def plan(self, batch: ForwardBatch) -> None:
         """Have the step's work cut into pieces, for each kind of layer."""
         slots, rows, table = batch.slots.contiguous(), batch.rows.contiguous(), batch.page_table
+        if (slots.dtype, rows.dtype, table.dtype) != (torch.int64, torch.int64, torch.int32) or table.stride(
+            1
+        ) != 1:
+            raise ValueError(
+                f"slots, rows and page table are of {slots.dtype}, {rows.dtype} and {table.dtype}; "
+                "right are int64, int64 and int32, with a row's pages side by side"
+            )
         step = self._step
         step.slots, step.rows, step.page_table = slots.data_ptr(), rows.data_ptr(), table.data_ptr()
-        query_lens, kv_lens = np.ascontiguousarray(batch.query_lens), np.ascontiguousarray(batch.kv_lens)
+        query_lens, kv_lens = (
+            np.ascontiguousarray(x, dtype=np.int64) for x in (batch.query_lens, batch.kv_lens)
+        )
         step.query_lens, step.kv_lens = query_lens.ctypes.data, kv_lens.ctypes.data
         step.table_stride = table.stride(0)
         step.num_sequences, step.num_tokens = len(query_lens), len(slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,6 +186,13 @@ def test_tensors_that_do_not_fit_the_step_are_refused_by_name(name: str, change:
     case = AttentionCase(make_layer(), [(3, 1), (0, 4)], 1)
     setattr(case, name, change(getattr(case, name)))
     with pytest.raises(ValueError, match=f"^{name} is "):
+        outputs(case)
+
+
+def test_a_page_table_of_other_numbers_is_refused() -> None:
+    case = AttentionCase(make_layer(), [(3, 1)], 1)
+    case.batch = replace(case.batch, page_table=case.batch.page_table.long())
+    with pytest.raises(ValueError, match="right are int64, int64 and int32"):
         outputs(case)
 
 
