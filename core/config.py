@@ -24,6 +24,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         load_format: "auto" reads safetensors; "dummy" draws random weights from the config alone.
         dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
         device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
+        threads: of a CPU that compute; None: as many as torch takes, a thread for each core.
         attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
         module_passes: names of module passes, separated by commas; "auto": all that can work; "none": none.
         grammar: name of the grammar backend; "auto" takes the best installed one; "none": no structured output.
@@ -61,6 +62,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     load_format: str = "auto"
     dtype: str = "auto"
     device: str = "auto"
+    threads: int | None = None
     attention: str = "auto"
     module_passes: str = "auto"
     policy: str = "lpm"

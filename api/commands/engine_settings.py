@@ -55,6 +55,13 @@ ENGINE_SETTINGS = (
         help="auto, cpu, cuda, cuda:1; auto takes cuda if it is there.",
     ),
     setting(
+        "--threads",
+        field="threads",
+        type=positive(),
+        help="Threads of the CPU that compute.",
+        unset="one for each core, or what OMP_NUM_THREADS says",
+    ),
+    setting(
         "--load-format",
         field="load_format",
         type=click.Choice(("auto", "dummy")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from ..config import EngineConfig
 from ..registry import Registry
 from .any_engine import AnyEngine
@@ -14,6 +16,8 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     Raises:
         ConfigError: something cannot be found, loaded or served; the message says what and why.
     """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     if choose_task(config) == "embed":
         from ..embedding.embedding_engine import EmbeddingEngine
 

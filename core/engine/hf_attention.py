@@ -59,6 +59,21 @@ class AttentionStep:
         self._layers = layers
         self._batch = batch
 
+    @property
+    def backend(self) -> AttentionBackend:
+        """What computes attention, planned for this step. For a module pass that calls it in its own way."""
+        return self._backend
+
+    @property
+    def layers(self) -> Sequence[LayerSpec]:
+        """The attention layers by index."""
+        return self._layers
+
+    @property
+    def batch(self) -> ForwardBatch:
+        """The step's tensors."""
+        return self._batch
+
     def attend(
         self,
         module: nn.Module,

@@ -1,0 +1,30 @@
+"""Native code for CPUs: decoder layers and attention in C++, which the system's compiler builds at first use."""
+
+from llmfw.core import hookimpl
+from llmfw.core.hookspecs import Register
+
+_PACKAGE = "llmfw.plugins.cpu_native"
+
+
+@hookimpl
+def register_module_passes(register: Register) -> None:
+    """Bring the pass `cpu-native`."""
+    register(
+        "cpu-native",
+        f"{_PACKAGE}.layers:NativePass",
+        summary="the layers of Llama, Mistral, Qwen2 and Qwen3 in C++; CPUs, needs a C++ compiler",
+        needs=("torch",),
+        rank=50,
+    )
+
+
+@hookimpl
+def register_attention_backends(register: Register) -> None:
+    """Bring the backend `cpu`."""
+    register(
+        "cpu",
+        f"{_PACKAGE}.attention:CpuAttention",
+        summary="paged attention in C++, nothing gathered; CPUs, needs a C++ compiler",
+        needs=("torch",),
+        rank=5,
+    )

@@ -1,0 +1,99 @@
+"""The structs of csrc/attention.h, and the functions that take them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+
+import torch
+
+from llmfw.core.layers import LayerSpec
+
+from .library import load_library
+
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+class Shape(Structure):
+    """What a layer is."""
+
+    _fields_ = (
+        ("dtype", c_int32),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("v_head_dim", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("in_pairs", c_int32),
+    )
+
+    @classmethod
+    def of(cls, layer: LayerSpec, dtype: torch.dtype, *, in_pairs: bool) -> Shape:
+        """Return a layer's; bfloat16 is multiplied in pairs, or as float32."""
+        heads = (layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.v_head_dim)
+        window = min(layer.sliding_window or 0, 2**31 - 1)
+        return cls(DTYPES[dtype], *heads, window, layer.scale, layer.softcap or 0.0, in_pairs)
+
+
+class Step(Structure):
+    """The sequences of a step."""
+
+    _fields_ = (
+        ("slots", c_void_p),
+        ("query_lens", c_void_p),
+        ("kv_lens", c_void_p),
+        ("rows", c_void_p),
+        ("page_table", c_void_p),
+        ("table_stride", c_int64),
+        ("num_sequences", c_int64),
+        ("num_tokens", c_int64),
+        ("page_size", c_int64),
+    )
+
+
+class Tensors(Structure):
+    """What one layer reads and writes."""
+
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("query", c_void_p),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("output", c_void_p),
+        ("sinks", c_void_p),
+        ("query_token_stride", c_int64),
+        ("query_head_stride", c_int64),
+        ("key_token_stride", c_int64),
+        ("key_head_stride", c_int64),
+        ("value_token_stride", c_int64),
+        ("value_head_stride", c_int64),
+    )
+
+
+def attention_library() -> ctypes.CDLL:
+    """Return the library, with the signatures of attention's functions.
+
+    Raises:
+        BuildError: there is none.
+    """
+    return with_signatures(load_library())
+
+
+def with_signatures(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Return a library, with the signatures of attention's functions."""
+    library.llmfw_attention_plan_new.argtypes = ()
+    library.llmfw_attention_plan_new.restype = c_void_p
+    library.llmfw_attention_plan_free.argtypes = (c_void_p,)
+    library.llmfw_attention_plan_free.restype = None
+    library.llmfw_attention_plan.argtypes = (c_void_p, POINTER(Step), POINTER(Shape))
+    library.llmfw_attention_plan.restype = None
+    library.llmfw_attention.argtypes = (c_void_p, POINTER(Shape), POINTER(Tensors))
+    library.llmfw_attention.restype = None
+    library.llmfw_attention_pairs.argtypes = ()
+    library.llmfw_attention_pairs.restype = c_int32
+    library.llmfw_attention_num_pieces.argtypes = (c_void_p,)
+    library.llmfw_attention_num_pieces.restype = c_int64
+    return library

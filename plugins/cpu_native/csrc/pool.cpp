@@ -1,0 +1,172 @@
+#include "pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace llmfw {
+namespace {
+
+constexpr auto SPIN = std::chrono::microseconds(40);
+constexpr int CHUNK_BITS = 24;
+constexpr uint64_t CHUNK_MASK = (uint64_t(1) << CHUNK_BITS) - 1;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// The phase that is open is named by `ticket_`: its number (of all phases ever), and how many chunks are unclaimed. A
+// thread that claims one knows that the phase cannot end before it has finished that chunk; so only then does it read
+// `phase_`, and no thread that comes late ever reads what is gone.
+class Pool {
+public:
+    explicit Pool(int count) : wanted_(count) {}
+
+    void resize(int count) { wanted_.store(count); }
+
+    int size() const { return wanted_.load(std::memory_order_relaxed); }
+
+    void run(const std::vector<Phase>& phases) {
+        if (phases.empty()) return;
+        std::lock_guard lock(running_);
+        if (size() == 1) return run_alone(phases);
+        for (; started_ < size(); ++started_) start(started_);
+        phase_ = phases.data();
+        last_ = phase_ + phases.size() - 1;
+        is_busy_.store(true, std::memory_order_relaxed);
+        open(phase_->chunks);
+        while (true) {
+            uint64_t ticket = ticket_.load(std::memory_order_acquire);
+            if (ticket & CHUNK_MASK) {
+                claim(ticket);
+            } else if (!is_busy_.load(std::memory_order_acquire)) {
+                return;
+            } else {
+                wait(ticket);
+            }
+        }
+    }
+
+private:
+    static void run_alone(const std::vector<Phase>& phases) {
+        for (const Phase& phase : phases)
+            for (int64_t chunk = 0; chunk < phase.chunks; ++chunk) phase.body(phase.context, phase.index, chunk);
+    }
+
+    void start(int index) {
+        // Signals are for the threads of whoever loaded us.
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        std::thread([this, index] { work(index); }).detach();
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    [[noreturn]] void work(int index) {
+        while (true) {
+            uint64_t ticket = ticket_.load(std::memory_order_acquire);
+            if (!(ticket & CHUNK_MASK) || index >= size()) {
+                wait(ticket);
+            } else {
+                claim(ticket);
+            }
+        }
+    }
+
+    void claim(uint64_t ticket) {
+        if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) return;
+        const Phase& phase = *phase_;
+        const int64_t chunks = phase.chunks;
+        phase.body(phase.context, phase.index, chunks - static_cast<int64_t>(ticket & CHUNK_MASK));
+        if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) finish();
+    }
+
+    void finish() {
+        done_.store(0, std::memory_order_relaxed);
+        if (phase_ == last_) {
+            is_busy_.store(false, std::memory_order_release);
+            open(0);
+        } else {
+            ++phase_;
+            open(phase_->chunks);
+        }
+    }
+
+    void open(int64_t chunks) {
+        ticket_.store(++number_ << CHUNK_BITS | static_cast<uint64_t>(chunks));
+        if (num_asleep_.load() == 0) return;
+        wake_.fetch_add(1);
+        wake_.notify_all();
+    }
+
+    // Return when the ticket is another one, perhaps sooner.
+    void wait(uint64_t seen) {
+        const auto end = std::chrono::steady_clock::now() + SPIN;
+        do {
+            for (int i = 0; i < 16; ++i) {
+                if (ticket_.load(std::memory_order_relaxed) != seen) return;
+                pause();
+            }
+        } while (std::chrono::steady_clock::now() < end);
+        // Either `open` sees that we sleep, or we see what it wrote before it looked.
+        num_asleep_.fetch_add(1);
+        const uint32_t before = wake_.load();
+        if (ticket_.load() == seen) wake_.wait(before);
+        num_asleep_.fetch_sub(1);
+    }
+
+    alignas(64) std::atomic<uint64_t> ticket_{0};
+    alignas(64) std::atomic<int64_t> done_{0};
+    alignas(64) std::atomic<uint32_t> wake_{0};
+    std::atomic<int> num_asleep_{0};
+    std::atomic<int> wanted_;
+    std::atomic<bool> is_busy_{false};
+    // Of whoever opens the next phase:
+    alignas(64) const Phase* phase_ = nullptr;
+    const Phase* last_ = nullptr;
+    uint64_t number_ = 0;
+    // Of whoever calls:
+    std::mutex running_;
+    int started_ = 1;
+};
+
+// Never destroyed: its threads sleep until the process ends. In a forked process they are not there, and neither may
+// the lock be free: it gets a pool of its own.
+std::atomic<Pool*> current{nullptr};
+
+void forget() { current.store(new Pool(current.load()->size())); }
+
+Pool& pool() {
+    static std::once_flag made;
+    std::call_once(made, [] {
+        current.store(new Pool(1));
+        pthread_atfork(nullptr, nullptr, forget);
+    });
+    return *current.load();
+}
+
+}  // namespace
+
+void run(const Program& program) { pool().run(program.phases()); }
+
+int num_threads() { return pool().size(); }
+
+}  // namespace llmfw
+
+extern "C" {
+void llmfw_set_threads(int32_t count) { llmfw::pool().resize(count < 1 ? 1 : count); }
+int32_t llmfw_num_threads() { return llmfw::num_threads(); }
+}

@@ -1,0 +1,56 @@
+// Threads that work through a program of phases.
+//
+// A phase is a number of chunks. Threads claim them one by one; who finishes the last chunk of a phase opens the next
+// one. So a thread that the system pushed off its core holds up nobody, unless it has a chunk in its hands. A thread
+// that waits spins for a few tens of microseconds and then sleeps, within a program as after it.
+//
+// The thread that calls `run` is one of the threads. Nothing here knows what is computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace llmfw {
+
+// `body(context, index, chunk)` is called once for each chunk from 0 on, in any order, by any thread.
+struct Phase {
+    void (*body)(const void* context, int64_t index, int64_t chunk);
+    const void* context;
+    int64_t index;  // whatever tells this phase from others of the same body: a layer's number
+    int64_t chunks; // less than 2^24
+};
+
+// A list of phases. What the contexts point to has to live until `run` returns.
+class Program {
+public:
+    void add(void (*body)(const void*, int64_t, int64_t), const void* context, int64_t index, int64_t chunks) {
+        if (chunks > 0) phases_.push_back({body, context, index, chunks});
+    }
+    const std::vector<Phase>& phases() const { return phases_; }
+
+private:
+    std::vector<Phase> phases_;
+};
+
+// Work through a program; returns when all of it is done. Calls from several threads take turns.
+void run(const Program& program);
+
+// How many threads work, the caller among them.
+int num_threads();
+
+// One phase: body(chunk) for each chunk. For kernels that are a call of their own.
+template <typename Body>
+void parallel_for(int64_t chunks, const Body& body) {
+    Program program;
+    program.add([](const void* context, int64_t, int64_t chunk) { (*static_cast<const Body*>(context))(chunk); },
+                &body, 0, chunks);
+    run(program);
+}
+
+}  // namespace llmfw
+
+extern "C" {
+// Let so many threads work. Threads that are not needed any more sleep.
+void llmfw_set_threads(int32_t count);
+int32_t llmfw_num_threads();
+}

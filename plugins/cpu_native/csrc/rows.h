@@ -1,0 +1,50 @@
+// What happens to a row of numbers by itself: norms and rotary embeddings.
+//
+// They round where transformers' modules round, so that in bfloat16 results differ from theirs by the order of sums only.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "simd.h"
+
+namespace llmfw {
+
+template <typename T>
+inline float inverse_rms(const T* row, int64_t width, float epsilon) {
+    Floats squares = {};
+    for (int64_t i = 0; i < width; i += LANES) {
+        Floats x = load_part(row + i, width - i);
+        squares += x * x;
+    }
+    return 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
+}
+
+// to = weight · from / rms(from). `to` may be `from`.
+template <typename T>
+inline void rms_norm(const T* from, const T* weight, float epsilon, int64_t width, T* to) {
+    const float inverse = inverse_rms(from, width, epsilon);
+    for (int64_t i = 0; i < width; i += LANES) {
+        const int64_t left = width - i;
+        Floats x = rounded<T>(load_part(from + i, left) * inverse);
+        store_part(to + i, x * load_part(weight + i, left), left);
+    }
+}
+
+// Turn a head's first half against its second by the angles of one position: cos and sin are [width].
+template <typename T>
+inline void rotate(T* head, const T* cos, const T* sin, int64_t width) {
+    const int64_t half = width / 2;
+    T* other = head + half;
+    for (int64_t i = 0; i < half; i += LANES) {
+        const int64_t left = half - i;
+        Floats x = load_part(head + i, left), y = load_part(other + i, left);
+        Floats first = rounded<T>(x * load_part(cos + i, left)) - rounded<T>(y * load_part(sin + i, left));
+        Floats second =
+            rounded<T>(y * load_part(cos + half + i, left)) + rounded<T>(x * load_part(sin + half + i, left));
+        store_part(head + i, first, left);
+        store_part(other + i, second, left);
+    }
+}
+
+}  // namespace llmfw

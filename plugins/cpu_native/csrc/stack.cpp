@@ -1,0 +1,195 @@
+#include "stack.h"
+
+#include "rows.h"
+
+namespace llmfw {
+namespace {
+
+constexpr int64_t ROWS_EACH = 4;  // of a chunk of what is done row by row
+
+template <typename T>
+T* row_of(void* buffer, int64_t stride, int64_t row) {
+    return static_cast<T*>(buffer) + row * stride;
+}
+
+template <typename Work>
+void each_row(const LlmfwStep& step, int64_t chunk, const Work& work) {
+    const int64_t end = (chunk + 1) * ROWS_EACH < step.rows ? (chunk + 1) * ROWS_EACH : step.rows;
+    for (int64_t row = chunk * ROWS_EACH; row < end; ++row) work(row);
+}
+
+template <typename T>
+void norm_input(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const LlmfwLayer& layer = stack->layers[index];
+    each_row(*step, chunk, [&](int64_t row) {
+        rms_norm(row_of<T>(step->residual, step->residual_stride, row), static_cast<const T*>(layer.input_norm),
+                 layer.input_epsilon, stack->hidden, row_of<T>(step->normed, step->normed_stride, row));
+    });
+}
+
+template <typename T>
+void norm_after(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const LlmfwLayer& layer = stack->layers[index];
+    each_row(*step, chunk, [&](int64_t row) {
+        rms_norm(row_of<T>(step->residual, step->residual_stride, row), static_cast<const T*>(layer.after_norm),
+                 layer.after_epsilon, stack->hidden, row_of<T>(step->normed, step->normed_stride, row));
+    });
+}
+
+template <typename T>
+void norm_result(const void* context, int64_t, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    each_row(*step, chunk, [&](int64_t row) {
+        rms_norm(row_of<T>(step->residual, step->residual_stride, row), static_cast<const T*>(stack->final_norm),
+                 stack->final_epsilon, stack->hidden, row_of<T>(step->result, step->result_stride, row));
+    });
+}
+
+template <typename T>
+void project_qkv(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const Matrix& matrix = stack->layers[index].qkv;
+    product_chunk<T>(matrix, static_cast<const T*>(step->normed), step->normed_stride, step->rows, chunk,
+                     [&](int64_t row, int64_t panel, const float* sums) {
+                         T* to = row_of<T>(step->qkv, step->qkv_stride, row) + panel * PANEL;
+                         for (int64_t i = 0; i < PANEL; i += LANES) store(to + i, biased(sums, matrix, panel, i));
+                     });
+}
+
+template <typename T>
+void turn_heads(const LlmfwStack& stack, T* heads, int64_t count, const void* norm, float epsilon, const T* cos,
+                const T* sin) {
+    for (int64_t head = 0; head < count; ++head, heads += stack.head_dim) {
+        if (norm) rms_norm(heads, static_cast<const T*>(norm), epsilon, stack.head_dim, heads);
+        rotate(heads, cos, sin, stack.head_dim);
+    }
+}
+
+template <typename T>
+void turn(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const LlmfwLayer& layer = stack->layers[index];
+    each_row(*step, chunk, [&](int64_t row) {
+        const int64_t angle = step->positions[row] * stack->head_dim;
+        const T* cos = static_cast<const T*>(step->cosines) + angle;
+        const T* sin = static_cast<const T*>(step->sines) + angle;
+        T* queries = row_of<T>(step->qkv, step->qkv_stride, row);
+        turn_heads(*stack, queries, stack->heads, layer.query_norm, layer.query_epsilon, cos, sin);
+        turn_heads(*stack, queries + stack->key_column, stack->kv_heads, layer.key_norm, layer.key_epsilon, cos, sin);
+    });
+}
+
+// residual += product
+template <typename T>
+void add_to_residual(const LlmfwStep& step, const Matrix& matrix, const void* input, int64_t stride, int64_t chunk) {
+    product_chunk<T>(matrix, static_cast<const T*>(input), stride, step.rows, chunk,
+                     [&](int64_t row, int64_t panel, const float* sums) {
+                         T* to = row_of<T>(step.residual, step.residual_stride, row) + panel * PANEL;
+                         for (int64_t i = 0; i < PANEL; i += LANES)
+                             store(to + i, load(to + i) + rounded<T>(biased(sums, matrix, panel, i)));
+                     });
+}
+
+template <typename T>
+void add_attended(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    add_to_residual<T>(*step, stack->layers[index].output, step->attended, step->attended_stride, chunk);
+}
+
+template <typename T>
+void add_fed(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    add_to_residual<T>(*step, stack->layers[index].down, step->active, step->active_stride, chunk);
+}
+
+template <typename T>
+Floats silu(Floats x) {
+    return rounded<T>(x / (1.0f + exponential(-x)));
+}
+
+template <typename T>
+void activate(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const LlmfwLayer& layer = stack->layers[index];
+    const Cut cut(step->rows, 2 * layer.gate.out / PANEL, layer.gate.in);
+    const int64_t panels = layer.gate.out / PANEL, panel = chunk % panels, first = chunk / panels * cut.row_size;
+    const int64_t end = first + cut.row_size < step->rows ? first + cut.row_size : step->rows;
+    for_rows<T>(static_cast<const T*>(step->normed), step->normed_stride, first, end, layer.gate, panel, layer.up,
+                panel, true, [&](int64_t row, const float* gates, const float* ups) {
+                    T* to = row_of<T>(step->active, step->active_stride, row) + panel * PANEL;
+                    for (int64_t i = 0; i < PANEL; i += LANES) {
+                        Floats gate = rounded<T>(biased(gates, layer.gate, panel, i));
+                        Floats up = rounded<T>(biased(ups, layer.up, panel, i));
+                        store(to + i, silu<T>(gate) * up);
+                    }
+                });
+}
+
+int64_t activate_chunks(const LlmfwLayer& layer, int64_t rows) {
+    const Cut cut(rows, 2 * layer.gate.out / PANEL, layer.gate.in);
+    return (rows + cut.row_size - 1) / cut.row_size * (layer.gate.out / PANEL);
+}
+
+int64_t row_chunks(const Run& run) { return (run.step->rows + ROWS_EACH - 1) / ROWS_EACH; }
+
+template <typename T>
+void add_before(Program& program, const Run& run, int64_t index) {
+    program.add(norm_input<T>, &run, index, row_chunks(run));
+    program.add(project_qkv<T>, &run, index, product_chunks(run.stack->layers[index].qkv, run.step->rows));
+    program.add(turn<T>, &run, index, row_chunks(run));
+}
+
+template <typename T>
+void add_after(Program& program, const Run& run, int64_t index) {
+    const LlmfwLayer& layer = run.stack->layers[index];
+    program.add(add_attended<T>, &run, index, product_chunks(layer.output, run.step->rows));
+    program.add(norm_after<T>, &run, index, row_chunks(run));
+    program.add(activate<T>, &run, index, activate_chunks(layer, run.step->rows));
+    program.add(add_fed<T>, &run, index, product_chunks(layer.down, run.step->rows));
+}
+
+}  // namespace
+
+void add_before_attention(Program& program, const Run& run, int64_t layer) {
+    run.stack->dtype == 0 ? add_before<float>(program, run, layer) : add_before<bfloat16>(program, run, layer);
+}
+
+void add_after_attention(Program& program, const Run& run, int64_t layer) {
+    run.stack->dtype == 0 ? add_after<float>(program, run, layer) : add_after<bfloat16>(program, run, layer);
+}
+
+void add_final_norm(Program& program, const Run& run) {
+    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, row_chunks(run));
+}
+
+}  // namespace llmfw
+
+extern "C" {
+
+// Bytes of the structs, for whoever has the same in another language.
+void llmfw_sizes(int64_t* sizes) {
+    sizes[0] = sizeof(LlmfwLayer);
+    sizes[1] = sizeof(LlmfwStack);
+    sizes[2] = sizeof(LlmfwStep);
+}
+
+void llmfw_begin(const LlmfwStack* stack, const LlmfwStep* step) {
+    llmfw::Program program;
+    const llmfw::Run run{stack, step};
+    llmfw::add_before_attention(program, run, 0);
+    llmfw::run(program);
+}
+
+void llmfw_continue(const LlmfwStack* stack, const LlmfwStep* step, int64_t layer) {
+    llmfw::Program program;
+    const llmfw::Run run{stack, step};
+    llmfw::add_after_attention(program, run, layer);
+    if (layer + 1 < stack->num_layers)
+        llmfw::add_before_attention(program, run, layer + 1);
+    else
+        llmfw::add_final_norm(program, run);
+    llmfw::run(program);
+}
+}

@@ -1,0 +1,171 @@
+"""The pass: a decoder of a known family becomes one whose layers are native code.
+
+A decoder is replaced as a whole or not at all. Its modules stay in the tree under their names, with the same weights;
+the linear layers among them hold theirs in the native layout, so nothing is held twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from llmfw.core.module_pass import ModulePass
+
+from .library import DTYPES, why_not
+from .recognition import (
+    LayerParts,
+    Norm,
+    Recording,
+    agree,
+    attention_input,
+    is_plain_embedding,
+    is_plain_linear,
+    read_decoder,
+    read_norm,
+)
+from .rotary import RotaryTables
+from .stack import PackedLayer, Stack
+from .weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
+
+
+class NativePass(ModulePass):
+    """Puts a `NativeDecoder` in the place of a decoder, and a `NativeLinear` in that of the head after it."""
+
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        """Return why there is no native code for such models: another device or dtype, or no compiler."""
+        if torch.device(device).type != "cpu":
+            return "it is for cpu"
+        if dtype not in DTYPES:
+            return f"it computes in bfloat16 and float32, not in {str(dtype).removeprefix('torch.')}"
+        return why_not()
+
+    @torch.inference_mode()
+    def apply(self, model: nn.Module) -> int:
+        """Replace what can be; return how many modules."""
+        count = 0
+        for name, decoder in list(model.named_modules()):
+            parts = read_decoder(decoder) if name else None
+            if not parts or parts[0].input_norm.weight.device.type != "cpu":
+                continue
+            arena = Arena(
+                sum(p.numel() * p.element_size() for layer in decoder.layers for p in layer.parameters())
+            )
+            layers, replaced = _pack_layers(parts, arena)
+            count += replaced
+            if len(layers) < len(parts):
+                continue
+            native = NativeDecoder(decoder, layers)
+            _set(model, name, native)
+            count += 1 + _replace_head(model, native)
+        return count
+
+
+class NativeDecoder(nn.Module):
+    """Embeddings, layers and final norm.
+
+    Args:
+        decoder: of which it takes the parts.
+        layers: the same layers, packed.
+    """
+
+    embed_tokens: nn.Module
+    norm: nn.Module
+    rotary_emb: nn.Module
+
+    def __init__(self, decoder: nn.Module, layers: list[PackedLayer]) -> None:
+        super().__init__()
+        for name, child in decoder._modules.items():
+            self.add_module(name, child)
+        self.config = decoder.config
+        norm = _norm_of(decoder)
+        self._stack = Stack(layers, norm)
+        self._tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: object = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        *,
+        llmfw_step: Any,
+        **kwargs: object,
+    ) -> BaseModelOutputWithPast:
+        """Return the last hidden states, [1, T, width], of one packed row. The arguments are transformers'.
+
+        There is no cache of transformers' and no mask: keys, values and lengths are the step's.
+        """
+        if past_key_values is not None or use_cache:
+            raise ValueError("a native decoder keeps no cache; keys and values are the attention backend's")
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if len(hidden) != 1 or position_ids is None:
+            raise ValueError("a native decoder takes one packed row of tokens, with their positions")
+        positions, cosines, sines = self._tables.of(position_ids[0])
+        result = self._stack.run(hidden[0], positions, (cosines, sines), llmfw_step)
+        return BaseModelOutputWithPast(last_hidden_state=result[None])
+
+
+def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
+    """Pack layers, each of which takes its place as soon as it is seen to be right; return them, and how many modules.
+
+    At the first that is not right it ends: those before it have products that are native, and are else as they were.
+    """
+    layers, count = [], 0
+    for each in parts:
+        packed = PackedLayer(each, arena)
+        if not _computes_the_same(packed):
+            break
+        count += packed.take_place()
+        layers.append(packed)
+    return layers, count
+
+
+def _computes_the_same(packed: PackedLayer) -> bool:
+    """Run a layer and its native form, without a final norm, on a few random tokens."""
+    parts = packed.parts
+    given = attention_input(packed.width, parts.head_dim, parts.input_norm.weight)
+    theirs, ours = Recording(), Recording()
+    expected = parts.layer(**given, position_ids=None, use_cache=False, llmfw_step=theirs)
+    hidden, (cosines, sines) = given["hidden_states"], given["position_embeddings"]
+    positions = torch.arange(hidden.shape[1])
+    norm = Norm(torch.ones_like(parts.input_norm.weight), parts.input_norm.epsilon)
+    stack = Stack([packed], norm)
+    result = stack.run(hidden[0], positions, (cosines[0], sines[0]), ours)
+    scaled = expected * torch.rsqrt(expected.float().pow(2).mean(-1, keepdim=True) + norm.epsilon).to(
+        expected.dtype
+    )
+    return agree(scaled[0], result) and len(theirs.given) == 3 and all(map(agree, theirs.given, ours.given))
+
+
+def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
+    """Put a packed head in place, and embeddings that read it if they are tied to it; return how many modules."""
+    head, embedding = getattr(model, "lm_head", None), decoder.embed_tokens
+    if not isinstance(head, nn.Module) or not is_plain_linear(head):
+        return 0
+    assert isinstance(head, nn.Linear)
+    if head.weight.dtype not in DTYPES:
+        return 0
+    biases = None if head.bias is None else [head.bias]
+    packed = PackedWeights([head.weight], biases, Arena())
+    is_tied = is_plain_embedding(embedding) and embedding.weight is head.weight
+    model.lm_head = NativeLinear(packed)
+    if is_tied:
+        decoder.embed_tokens = NativeEmbedding(packed)
+    return 2 if is_tied else 1
+
+
+def _norm_of(decoder: nn.Module) -> Norm:
+    norm = read_norm(decoder.get_submodule("norm"), type(decoder).__name__.removesuffix("Model"))
+    assert norm is not None
+    return norm
+
+
+def _set(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)

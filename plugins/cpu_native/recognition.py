@@ -1,0 +1,252 @@
+"""What tells an ordinary decoder from one that only looks like it: where its modules come from, and what they compute.
+
+Every module of the stack has to be transformers' own, of the expected class and parts, without hooks. That a layer
+computes what the native code computes in its place is then tried on random input (layers.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.activations import SiLUActivation
+
+from llmfw.core.engine.fuse import MergedPart
+from llmfw.core.engine.hf_attention import IMPLEMENTATION
+
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+DECODER = {"embed_tokens", "layers", "norm", "rotary_emb"}
+LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+FEEDING = ("gate_proj", "up_proj", "down_proj")
+HEAD_NORMS = {"q_norm", "k_norm"}
+NUM_TOKENS = 2
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+"""Of the distance of two results, relative to their norm: roundings in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """An RMS norm: its weight and eps."""
+
+    weight: torch.Tensor
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """What a decoder layer consists of.
+
+    Attributes:
+        layer: itself.
+        attention, feeding: its two blocks.
+        linears: its seven linear layers by name, plain or merged.
+        input_norm, after_norm: before the blocks.
+        head_norms: of queries and keys, if there are any.
+        head_dim: of queries, keys and values.
+        keywords: what its attention hands on beside tensors and what it is called with.
+    """
+
+    layer: nn.Module
+    attention: nn.Module
+    feeding: nn.Module
+    linears: dict[str, nn.Module]
+    input_norm: Norm
+    after_norm: Norm
+    head_norms: tuple[Norm, Norm] | None
+    head_dim: int
+    keywords: dict[str, Any]
+
+    def out_features(self, name: str) -> int:
+        """Return the width of one of the linear layers' outputs."""
+        size = self.linears[name].out_features
+        assert isinstance(size, int)
+        return size
+
+
+def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
+    """Return a decoder's layers, or None if anything in it is not ordinary."""
+    family = type(decoder).__name__.removesuffix("Model")
+    if family not in FAMILIES or not _is(decoder, f"{family}Model", DECODER) or decoder._parameters:
+        return None
+    embedding, rotary = decoder.get_submodule("embed_tokens"), decoder.get_submodule("rotary_emb")
+    if type(embedding) is not nn.Embedding or not _is(rotary, f"{family}RotaryEmbedding", set()):
+        return None
+    if read_norm(decoder.get_submodule("norm"), family) is None:
+        return None
+    layers = decoder.layers
+    if type(layers) is not nn.ModuleList or len(layers) != getattr(decoder.config, "num_hidden_layers", None):
+        return None
+    found = [_read_layer(layer, family) for layer in layers]
+    parts = [each for each in found if each is not None]
+    shapes = {(each.head_dim, *(each.out_features(name) for name in each.linears)) for each in parts}
+    return parts if len(parts) == len(layers) and len(shapes) == 1 else None
+
+
+def read_norm(module: nn.Module, family: str) -> Norm | None:
+    """Return what an RMS norm consists of, None for any other module."""
+    epsilon, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
+    if not _is(module, f"{family}RMSNorm", set()) or set(module._parameters) != {"weight"}:
+        return None
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 1 or not isinstance(epsilon, float):
+        return None
+    return Norm(weight.detach(), epsilon)
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Return whether a module is a linear layer as torch has it, with a weight of its own on the CPU."""
+    return type(module) is nn.Linear and _is_untouched(module) and module.weight.device.type == "cpu"
+
+
+def is_plain_embedding(module: nn.Module) -> bool:
+    """Return whether a module looks up embeddings, and no more."""
+    return type(module) is nn.Embedding and _is_untouched(module) and module.max_norm is None
+
+
+def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
+    if not _is(layer, f"{family}DecoderLayer", LAYER) or layer._parameters:
+        return None
+    attention, feeding = layer.get_submodule("self_attn"), layer.get_submodule("mlp")
+    parts = set(attention._modules)
+    if not _is(attention, f"{family}Attention", parts) or parts - HEAD_NORMS != set(PROJECTIONS):
+        return None
+    if not _is(feeding, f"{family}MLP", {*FEEDING, "act_fn"}) or not _is_silu(
+        feeding.get_submodule("act_fn")
+    ):
+        return None
+    if getattr(getattr(attention, "config", None), "_attn_implementation", None) != IMPLEMENTATION:
+        return None
+    linears = {name: attention.get_submodule(name) for name in PROJECTIONS}
+    linears |= {name: feeding.get_submodule(name) for name in FEEDING}
+    norms = [
+        read_norm(layer.get_submodule(name), family)
+        for name in ("input_layernorm", "post_attention_layernorm")
+    ]
+    norms += [
+        read_norm(attention.get_submodule(name), family) for name in ("q_norm", "k_norm") if name in parts
+    ]
+    known = [norm for norm in norms if norm is not None]
+    head_dim = getattr(attention, "head_dim", None)
+    if len(known) < len(norms) or len(norms) not in (2, 4) or not isinstance(head_dim, int):
+        return None
+    if not all(map(_is_linear, linears.values())) or not _fit(linears, head_dim):
+        return None
+    recording = Recording()
+    attention(
+        **attention_input(_size(linears["q_proj"], "in_features"), head_dim, known[0].weight),
+        llmfw_step=recording,
+    )
+    if any(isinstance(kept, torch.Tensor) for kept in recording.keywords.values()):
+        return None
+    return LayerParts(
+        *(layer, attention, feeding, linears, known[0], known[1]),
+        head_norms=(known[2], known[3]) if len(known) == 4 else None,
+        head_dim=head_dim,
+        keywords=recording.keywords,
+    )
+
+
+def _size(linear: nn.Module, name: str) -> int:
+    size = getattr(linear, name)
+    assert isinstance(size, int)
+    return size
+
+
+def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
+    """Return whether sizes are those of a layer, and even where the native code reads pairs."""
+    sizes = {
+        name: (_size(linear, "in_features"), _size(linear, "out_features"))
+        for name, linear in linears.items()
+    }
+    width, queries = sizes["q_proj"]
+    fed = sizes["gate_proj"][1]
+    keys = sizes["k_proj"][1]
+    expected = {
+        "q_proj": (width, queries),
+        "k_proj": (width, keys),
+        "v_proj": (width, keys),
+        "o_proj": (queries, width),
+        "gate_proj": (width, fed),
+        "up_proj": (width, fed),
+        "down_proj": (fed, width),
+    }
+    return sizes == expected and not (width % 2 or head_dim % 2 or queries % head_dim or keys % head_dim)
+
+
+def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
+    """Return whether a module is transformers' own of this class and with these parts, and not changed."""
+    kind = type(module)
+    own = kind.__module__.startswith("transformers.models.") and kind.__name__ == name
+    return own and set(module._modules) == parts and _is_untouched(module)
+
+
+def _is_untouched(module: nn.Module) -> bool:
+    """Return whether calling a module does what its class says, and no more."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+    return "forward" not in vars(module) and not any(hooks)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    if type(module) is MergedPart:
+        return _is_untouched(module) and is_plain_linear(module.merged.product)
+    return is_plain_linear(module)
+
+
+def _is_silu(module: nn.Module) -> bool:
+    return type(module) in (SiLUActivation, nn.SiLU) and _is_untouched(module)
+
+
+def bias_of(linear: nn.Module) -> torch.Tensor | None:
+    """Return what a plain or merged linear layer adds to its product."""
+    if isinstance(linear, MergedPart):
+        whole = linear.merged.product.bias
+        return None if whole is None else whole.split(linear.merged.sizes)[linear.index]
+    assert isinstance(linear, nn.Linear)
+    return linear.bias
+
+
+def agree(theirs: Any, ours: torch.Tensor) -> bool:
+    """Return whether two results are the same tensor but for roundings."""
+    if not isinstance(theirs, torch.Tensor) or theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+        return False
+    distance = (theirs.double() - ours.double()).norm()
+    return bool(distance <= TOLERANCES[ours.dtype] * theirs.double().norm())
+
+
+class Recording:
+    """A step in which each token sees its own value only, and that keeps what attention was handed."""
+
+    def __init__(self) -> None:
+        self.given: list[torch.Tensor] = []
+        self.keywords: dict[str, Any] = {}
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Return [1, T, heads, v_head_dim]."""
+        self.given = [query.clone(), key.clone(), value.clone()]
+        self.keywords = kwargs
+        return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2)
+
+
+def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
+    """Return what an attention module or a layer is called with, but for the step: a few random tokens.
+
+    They are small, so that what a layer adds to them is not lost in them.
+    """
+    generator = torch.Generator().manual_seed(width)
+    hidden = torch.randn(1, NUM_TOKENS, width, generator=generator) * 0.05
+    angles = torch.randn(1, NUM_TOKENS, head_dim, generator=generator)
+    return {
+        "hidden_states": hidden.to(like.dtype),
+        "position_embeddings": (angles.cos().to(like.dtype), angles.sin().to(like.dtype)),
+        "attention_mask": None,
+    }

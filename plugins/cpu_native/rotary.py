@@ -1,0 +1,40 @@
+"""Cosines and sines by position, as a model's own rotary embedding has them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+STEP = 1024
+
+
+class RotaryTables:
+    """Asks a rotary embedding for ranges of positions, and keeps what it says.
+
+    One whose frequencies change with the longest position that it is asked for is asked at each step instead.
+
+    Args:
+        rotary: transformers' module.
+        dtype: of the tables.
+    """
+
+    def __init__(self, rotary: nn.Module, dtype: torch.dtype) -> None:
+        self._rotary = rotary
+        self._like = torch.empty(0, dtype=dtype)
+        self._changes = getattr(rotary, "rope_type", None) in ("dynamic", "longrope")
+        self._cosines = self._sines = self._like
+        self._count = 0
+
+    def of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return rows of two tables for positions [T], and the tables, [rows, head_dim]."""
+        if self._changes:
+            return torch.arange(len(positions)), *self._ask(positions)
+        needed = int(positions.max()) + 1 if len(positions) else 0
+        if needed > self._count:
+            self._count = max(-(-needed // STEP) * STEP, 2 * self._count)
+            self._cosines, self._sines = self._ask(torch.arange(self._count))
+        return positions.contiguous(), self._cosines, self._sines
+
+    def _ask(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosines, sines = self._rotary(self._like, position_ids=positions[None])
+        return cosines[0].contiguous(), sines[0].contiguous()

@@ -1,0 +1,229 @@
+"""A stack of packed layers, and its steps: one native call, or several with somebody else's attention between them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from llmfw.core.engine.hf_attention import AttentionStep, Step
+
+from .attention import CpuAttention
+from .library import DTYPES, load_library
+from .recognition import FEEDING, LayerParts, Norm, bias_of
+from .structs import AttentionStruct, LayerStruct, StackStruct, StepStruct
+from .weights import Arena, NativeLinear, PackedWeights, round_up
+
+PADDING = 32
+CACHE_SETS = 1024
+"""Rows so many bytes apart fall on each other in a core's nearest cache: buffers get a little wider then."""
+
+
+class PackedLayer:
+    """One layer's weights in the native code's layout. They are copied; see `take_place`.
+
+    Args:
+        parts: what the layer consists of.
+        arena: where the weights go.
+    """
+
+    def __init__(self, parts: LayerParts, arena: Arena) -> None:
+        self.parts = parts
+        self._packed = {"q_proj": _pack(parts, ("q_proj", "k_proj", "v_proj"), arena)}
+        for name in ("o_proj", *FEEDING):
+            self._packed[name] = _pack(parts, (name,), arena)
+
+    @property
+    def qkv(self) -> PackedWeights:
+        """Queries, keys and values."""
+        return self._packed["q_proj"]
+
+    @property
+    def width(self) -> int:
+        """Numbers of a token between layers."""
+        return self.qkv.in_features
+
+    @property
+    def active_width(self) -> int:
+        """Numbers of a token between gate, up and down, whole panels."""
+        return self._packed["gate_proj"].widths[0]
+
+    def take_place(self) -> int:
+        """Put the packed weights in the place of the layer's own, which are freed; return how many modules."""
+        for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
+            setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
+        self.parts.attention.o_proj = NativeLinear(self._packed["o_proj"])
+        for name in FEEDING:
+            setattr(self.parts.feeding, name, NativeLinear(self._packed[name]))
+        return len(self.parts.linears)
+
+    def struct(self) -> LayerStruct:
+        """Return what the native code reads. Valid as long as this object lives."""
+        parts = self.parts
+        query_norm, key_norm = parts.head_norms or (None, None)
+        return LayerStruct(
+            *(self._packed[name].matrix() for name in ("q_proj", "o_proj", *FEEDING)),
+            *(_address(norm) for norm in (parts.input_norm, parts.after_norm, query_norm, key_norm)),
+            *(_epsilon(norm) for norm in (parts.input_norm, parts.after_norm, query_norm, key_norm)),
+        )
+
+
+class Stack:
+    """Layers of one shape, then a norm.
+
+    Args:
+        layers: in their order; at least one.
+        norm: after the last one.
+    """
+
+    def __init__(self, layers: Sequence[PackedLayer], norm: Norm) -> None:
+        self._layers = layers
+        self._norm = norm  # the structs have its address
+        first = layers[0]
+        head_dim = first.parts.head_dim
+        self._shapes = [size // head_dim for size in first.qkv.sizes]
+        self._head_dim = head_dim
+        self.dtype = first.qkv.dtype
+        self._structs = (LayerStruct * len(layers))(*(layer.struct() for layer in layers))
+        self._struct = StackStruct(
+            *(DTYPES[self.dtype], len(layers), first.width, *self._shapes[:2], head_dim),
+            *(first.qkv.first_column(1), first.qkv.first_column(2)),
+            self._structs,
+            *(_address(norm), norm.epsilon),
+        )
+        widths = {
+            "residual": round_up(first.width, PADDING),
+            "normed": first.width,
+            "qkv": sum(first.qkv.widths),
+            "active": first.active_width,
+        }
+        self._widths = {name: self._stride(width) for name, width in widths.items()}
+        self._widths["attended"] = self._shapes[0] * head_dim
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._capacity = 0
+        self._step = StepStruct()
+        self._attention: tuple[CpuAttention, ctypes.Array[AttentionStruct]] | None = None
+        self._library = load_library()
+
+    def run(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor,
+        tables: tuple[torch.Tensor, torch.Tensor],
+        step: Step,
+    ) -> torch.Tensor:
+        """Return the final norm of what the layers make of tokens, [T, width].
+
+        Args:
+            embeddings: [T, width]. Not changed.
+            positions: rows of the tables, [T].
+            tables: cosines and sines, [positions, head_dim], contiguous.
+            step: whose attention is between the calls. What it is given changes after the layer.
+        """
+        rows = len(embeddings)
+        result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
+        if rows == 0:
+            return result
+        self._reserve(rows)
+        self._buffers["residual"][:rows, : embeddings.shape[1]] = embeddings
+        struct = self._step
+        struct.rows = rows
+        struct.positions = positions.data_ptr()
+        struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
+        struct.result, struct.result_stride = result.data_ptr(), result.stride(0)
+        attentions = self._native_attention(step)
+        if attentions is None:
+            self._run_between(step, rows)
+        else:
+            self._point_at("attended")
+            self._library.llmfw_run_stack(ctypes.byref(self._struct), ctypes.byref(struct), attentions)
+        return result
+
+    def _run_between(self, step: Step, rows: int) -> None:
+        """Run the layers with the step's attention between native calls."""
+        stack, struct = ctypes.byref(self._struct), self._step
+        query, key, value = self._heads(rows)
+        self._library.llmfw_begin(stack, ctypes.byref(struct))
+        for i, layer in enumerate(self._layers):
+            attended = step.attend(layer.parts.attention, query, key, value, None, **layer.parts.keywords)
+            attended = attended.reshape(rows, -1)
+            if not attended.is_contiguous():
+                attended = attended.contiguous()
+            struct.attended, struct.attended_stride = attended.data_ptr(), attended.stride(0)
+            self._library.llmfw_continue(stack, ctypes.byref(struct), i)
+
+    def _native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
+        """Return each layer's attention, if that is native, too."""
+        if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
+            return None
+        if self._attention is None or self._attention[0] is not step.backend:
+            found = (AttentionStruct * len(self._layers))()
+            for i, layer in enumerate(self._layers):
+                index = layer.parts.attention.layer_idx
+                assert isinstance(index, int)
+                call = step.backend.call(step.layers[index])
+                found[i] = AttentionStruct(
+                    call.plan, ctypes.addressof(call.shape), ctypes.addressof(call.tensors)
+                )
+            self._attention = (step.backend, found)
+        return self._attention[1]
+
+    def _heads(self, rows: int) -> list[torch.Tensor]:
+        """Return where queries, keys and values will be, each [1, heads, T, head_dim]."""
+        qkv = self._buffers["qkv"][:rows]
+        found = []
+        for i, count in enumerate(self._shapes):
+            first = self._layers[0].qkv.first_column(i)
+            heads = qkv[:, first : first + count * self._head_dim].unflatten(1, (count, self._head_dim))
+            found.append(heads.transpose(0, 1)[None])
+        return found
+
+    def _reserve(self, rows: int) -> None:
+        """Have buffers for so many rows; past each row's width they are zero."""
+        if rows <= self._capacity:
+            return
+        self._capacity = 1 << (rows - 1).bit_length()
+        self._buffers = {
+            name: torch.zeros(self._capacity, width, dtype=self.dtype) for name, width in self._widths.items()
+        }
+        for name in self._buffers:
+            self._point_at(name)
+
+    def _point_at(self, name: str) -> None:
+        """Have the native code use the buffer of a name."""
+        buffer = self._buffers[name]
+        setattr(self._step, name, buffer.data_ptr())
+        setattr(self._step, f"{name}_stride", buffer.stride(0))
+
+    def _stride(self, width: int) -> int:
+        stride = round_up(width, PADDING)
+        return stride + PADDING if stride * self.dtype.itemsize % CACHE_SETS == 0 else stride
+
+
+def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> PackedWeights:
+    linears = [parts.linears[name] for name in names]
+    biases = [bias_of(linear) for linear in linears]
+    if all(bias is None for bias in biases):
+        return PackedWeights(_weights(linears), None, arena)
+    zeros = [torch.zeros(weight.shape[0], dtype=weight.dtype) for weight in _weights(linears)]
+    return PackedWeights(
+        _weights(linears),
+        [zero if bias is None else bias for zero, bias in zip(zeros, biases, strict=True)],
+        arena,
+    )
+
+
+def _weights(linears: Sequence[nn.Module]) -> list[torch.Tensor]:
+    weights = [linear.weight for linear in linears]
+    assert all(isinstance(weight, torch.Tensor) for weight in weights)
+    return weights  # type: ignore[return-value]
+
+
+def _address(norm: Norm | None) -> int | None:
+    return None if norm is None else norm.weight.data_ptr()
+
+
+def _epsilon(norm: Norm | None) -> float:
+    return 0.0 if norm is None else norm.epsilon

@@ -1,0 +1,53 @@
+"""The structs that the native code is called with: those of csrc/stack.h, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64, c_void_p
+
+from .weights import Matrix
+
+
+class LayerStruct(ctypes.Structure):
+    """`LlmfwLayer`."""
+
+    _fields_ = (
+        *((name, Matrix) for name in ("qkv", "output", "gate", "up", "down")),
+        *((name, c_void_p) for name in ("input_norm", "after_norm", "query_norm", "key_norm")),
+        *((name, c_float) for name in ("input_epsilon", "after_epsilon", "query_epsilon", "key_epsilon")),
+    )
+
+
+class StackStruct(ctypes.Structure):
+    """`LlmfwStack`."""
+
+    _fields_ = (
+        ("dtype", c_int32),
+        ("num_layers", c_int32),
+        *(
+            (name, c_int64)
+            for name in ("hidden", "heads", "kv_heads", "head_dim", "key_column", "value_column")
+        ),
+        ("layers", ctypes.POINTER(LayerStruct)),
+        ("final_norm", c_void_p),
+        ("final_epsilon", c_float),
+    )
+
+
+BUFFERS = ("residual", "normed", "qkv", "attended", "active", "result")
+
+
+class StepStruct(ctypes.Structure):
+    """`LlmfwStep`."""
+
+    _fields_ = (
+        ("rows", c_int64),
+        *((name, c_void_p) for name in ("positions", "cosines", "sines", *BUFFERS)),
+        *((f"{name}_stride", c_int64) for name in BUFFERS),
+    )
+
+
+class AttentionStruct(ctypes.Structure):
+    """`LlmfwAttention` of csrc/whole.cpp."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("plan", "shape", "tensors"))

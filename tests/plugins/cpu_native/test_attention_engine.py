@@ -1,0 +1,38 @@
+"""Models served with the backend `cpu`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.plugins import load_plugins
+from llmfw.plugins.cpu_native.library import why_not
+
+from ...core.engine.running import build_engine, generate_alone, random_prompts, run
+from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])
+def test_greedy_tokens_are_those_of_transformers_with_prefix_hits_and_retractions(
+    family: str, tmp_path: Path
+) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE[family])
+    prompts = random_prompts(10, VOCAB_SIZE)
+    expected = generate_alone(folder, prompts, 24, eos=1)
+    engine = build_engine(
+        folder,
+        attention="cpu",
+        chunked_prefill_size=16,
+        max_total_tokens=150,
+        schedule_conservativeness=0.01,
+    )
+    assert run(engine, prompts) == expected
+    assert engine.stats().num_retractions > 0
+
+
+def test_on_a_cpu_it_is_taken_before_the_reference() -> None:
+    names = [entry.name for entry in load_plugins().registry.entries("attention")]
+    assert names.index("cpu") < names.index("torch")

@@ -1,0 +1,179 @@
+"""Products, norms and threads of the native code, against float64."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from llmfw.plugins.cpu_native.build import build_library
+from llmfw.plugins.cpu_native.library import load_library, open_library, why_not
+from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 5e-3}
+"""How far a result may be, relative to the largest: float32 sums, and one rounding to bfloat16."""
+
+
+def linear(in_features: int, out_features: int, dtype: torch.dtype, *, bias: bool = False) -> nn.Linear:
+    torch.manual_seed(in_features * out_features)
+    return nn.Linear(in_features, out_features, bias, dtype=dtype).requires_grad_(False)
+
+
+def native(layer: nn.Linear) -> NativeLinear:
+    return NativeLinear(PackedWeights([layer.weight], None if layer.bias is None else [layer.bias], Arena()))
+
+
+def check_products(layer: nn.Linear, counts: range) -> None:
+    packed = native(layer)
+    bias = 0 if layer.bias is None else layer.bias.double()
+    rows = torch.randn(max(counts), layer.in_features).to(layer.weight.dtype)
+    expected = rows.double() @ layer.weight.double().T + bias
+    whole = packed(rows)
+    assert (whole.double() - expected).abs().max() <= BOUNDS[rows.dtype] * expected.abs().max()
+    for count in counts:
+        assert torch.equal(packed(rows[:count]), whole[:count]), count
+
+
+@DTYPES
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1), (48, 80), (64, 32), (7, 33), (130, 200), (577, 65)])
+def test_products_are_right_and_a_row_gives_the_same_among_any_number(
+    shape: tuple[int, int], dtype: torch.dtype, bias: bool
+) -> None:
+    check_products(linear(*shape, dtype, bias=bias), range(1, 41))
+
+
+@DTYPES
+def test_many_rows_are_cut_into_blocks(dtype: torch.dtype) -> None:
+    check_products(linear(96, 70, dtype), range(95, 301, 41))
+
+
+@DTYPES
+def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
+    first, second = linear(13, 40, dtype, bias=True), linear(13, 7, dtype, bias=True)
+    packed = PackedWeights([first.weight, second.weight], [first.bias, second.bias], Arena())
+    for i, layer in enumerate((first, second)):
+        part = NativeLinear(packed, i)
+        assert torch.equal(part.weight, layer.weight)
+        assert part.bias is not None
+        assert torch.equal(part.bias, layer.bias)
+        rows = torch.randn(3, 13).to(dtype)
+        assert torch.allclose(part(rows).float(), layer(rows).float(), rtol=2e-2, atol=1e-3)
+
+
+@DTYPES
+def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
+    layer = linear(13, 70, dtype)
+    embedding = NativeEmbedding(PackedWeights([layer.weight], None, Arena()))
+    ids = torch.randint(70, (2, 21))
+    assert torch.equal(embedding(ids), layer.weight[ids])
+    assert embedding(ids[:, :0]).shape == (2, 0, 13)
+    for wrong in (-1, 70):
+        with pytest.raises(IndexError, match="below 70"):
+            embedding(torch.tensor([0, wrong]))
+
+
+def test_inputs_of_any_shape_and_stride_are_taken() -> None:
+    layer = linear(48, 40, torch.bfloat16)
+    packed = native(layer)
+    rows = torch.randn(2, 3, 96).bfloat16()[..., ::2]
+    assert torch.equal(packed(rows), packed(rows.contiguous()))
+    assert packed(rows).shape == (2, 3, 40)
+    assert packed(rows[:, :0]).shape == (2, 0, 40)
+    with pytest.raises(TypeError, match=r"torch.bfloat16 is given torch.float32"):
+        packed(rows.float())
+
+
+def test_what_is_no_number_stays_in_its_row() -> None:
+    packed = native(linear(48, 40, torch.bfloat16))
+    rows = torch.zeros(3, 48, dtype=torch.bfloat16)
+    rows[1, 5] = float("nan")
+    output = packed(rows)
+    assert output[1].isnan().all()
+    assert (output[[0, 2]] == 0).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("width", [1, 12, 48, 65, 576])
+def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
+    rows, weight = (3 * torch.randn(9, width)).to(dtype), torch.randn(width).to(dtype)
+    given = torch.empty_like(rows)
+    load_library().llmfw_rms_norm(
+        int(dtype == torch.bfloat16), rows.data_ptr(), weight.data_ptr(), 0.01, 9, width, given.data_ptr()
+    )
+    exact = rows.double() * torch.rsqrt(rows.double().pow(2).mean(-1, keepdim=True) + 0.01) * weight.double()
+    assert (given.double() - exact).abs().max() <= 2 * BOUNDS[dtype] * exact.abs().max()
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    load_library().llmfw_set_threads(2)
+    yield
+    load_library().llmfw_set_threads(torch.get_num_threads())
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_two_threads_give_what_one_gives() -> None:
+    check_products(linear(64, 2000, torch.bfloat16), range(1, 20))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_sleep_between_calls() -> None:
+    packed, row = native(linear(64, 2000, torch.bfloat16)), torch.randn(1, 64).bfloat16()
+    packed(row)
+    time.sleep(0.01)
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.1
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    packed, row = native(linear(64, 2000, torch.bfloat16)), torch.randn(1, 64).bfloat16()
+    expected = packed(row)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(packed(row), expected) else 1)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
+@pytest.mark.parametrize("march", ["x86-64", "x86-64-v3", "x86-64-v4"])
+def test_code_for_other_cpus_is_right_too(march: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if march not in supported_by_this_cpu():
+        pytest.skip(f"this CPU cannot run {march}")
+    library = open_library(build_library((f"-march={march}",)))
+    library.llmfw_set_threads(2)
+    monkeypatch.setattr("llmfw.plugins.cpu_native.weights.load_library", lambda: library)
+    for dtype in (torch.float32, torch.bfloat16):
+        check_products(linear(130, 200, dtype, bias=True), range(1, 41))
+
+
+def supported_by_this_cpu() -> list[str]:
+    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    needed = {"x86-64": "sse2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
+    return [march for march, flag in needed.items() if flag in flags]
+
+
+def test_structs_are_as_long_as_the_codes() -> None:
+    from llmfw.plugins.cpu_native.structs import LayerStruct, StackStruct, StepStruct
+
+    sizes = (ctypes.c_int64 * 3)()
+    load_library().llmfw_sizes(sizes)
+    assert list(sizes) == [ctypes.sizeof(struct) for struct in (LayerStruct, StackStruct, StepStruct)]
