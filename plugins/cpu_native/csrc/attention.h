@@ -26,11 +26,11 @@ struct AttentionShape {
 
 // The sequences of a step, in the words of ForwardBatch: T tokens of B sequences.
 struct AttentionStep {
-    const int64_t *slots;       // [T]
-    const int64_t *query_lens;  // [B]
-    const int64_t *kv_lens;     // [B]
-    const int64_t *rows;        // [B]
-    const int32_t *page_table;  // [rows][table_stride]
+    const int64_t* slots;       // [T]
+    const int64_t* query_lens;  // [B]
+    const int64_t* kv_lens;     // [B]
+    const int64_t* rows;        // [B]
+    const int32_t* page_table;  // [rows][table_stride]
     int64_t table_stride;
     int64_t num_sequences;
     int64_t num_tokens;
@@ -39,43 +39,44 @@ struct AttentionStep {
 
 // What one layer reads and writes. Strides count elements; a head's numbers are neighbours.
 struct AttentionTensors {
-    void *keys;         // [slots][num_kv_heads][head_dim]
-    void *values;       // [slots][num_kv_heads][v_head_dim]
-    const void *query;  // [T][num_heads][head_dim]
-    const void *key;    // [T][num_kv_heads][head_dim]; null: new keys and values are in their slots already
-    const void *value;  // [T][num_kv_heads][v_head_dim]
-    void *output;       // [T][num_heads][v_head_dim], without gaps
-    const void *sinks;  // [num_heads], or null
+    void* keys;         // [slots][num_kv_heads][head_dim]
+    void* values;       // [slots][num_kv_heads][v_head_dim]
+    const void* query;  // [T][num_heads][head_dim]
+    const void* key;    // [T][num_kv_heads][head_dim]; null: new keys and values are in their slots already
+    const void* value;  // [T][num_kv_heads][v_head_dim]
+    void* output;       // [T][num_heads][v_head_dim], without gaps
+    const void* sinks;  // [num_heads], or null
     int64_t query_token_stride, query_head_stride;
     int64_t key_token_stride, key_head_stride;
     int64_t value_token_stride, value_head_stride;
 };
 
-AttentionPlan *llmfw_attention_plan_new();
-void llmfw_attention_plan_free(AttentionPlan *plan);
+AttentionPlan* llmfw_attention_plan_new();
+void llmfw_attention_plan_free(AttentionPlan* plan);
 
-// Cut a step's work into pieces for the threads that there are. What `step` points to has to live as long as the plan is
-// used; the struct itself is copied.
-void llmfw_attention_plan(AttentionPlan *plan, const AttentionStep *step, const AttentionShape *shape);
+// Cut a step's work into pieces for the threads that there are. What `step` points to has to live as long as the plan
+// is used; the struct itself is copied.
+void llmfw_attention_plan(AttentionPlan* plan, const AttentionStep* step, const AttentionShape* shape);
 
 // Write the new keys and values to their slots, and attend. The shape is of the kind that was planned.
-void llmfw_attention(AttentionPlan *plan, const AttentionShape *shape, const AttentionTensors *tensors);
+void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const AttentionTensors* tensors);
 
 // 0: this CPU has no product of pairs of bfloat16. 1: it has, but float32 is faster, as on Intel's: measured on Emerald
 // Rapids, 88 GFLOP/s a core in pairs and 176 in float32. 2: pairs are faster, as on AMD's.
 int32_t llmfw_attention_pairs();
 
 // Into how many pieces the keys of all tiles were cut: the work for each key/value head. For tests.
-int64_t llmfw_attention_num_pieces(const AttentionPlan *plan);
+int64_t llmfw_attention_num_pieces(const AttentionPlan* plan);
 }
 
 namespace llmfw {
 
 // A layer's attention as two phases of a program: all of the first, then all of the second. For whoever writes new
 // keys and values to their slots himself, the second is enough.
-int64_t attention_write_chunks(const AttentionPlan &plan);
-void attention_write_chunk(const AttentionPlan &plan, const AttentionShape &shape, const AttentionTensors &tensors, int64_t chunk);
-int64_t attention_chunks(const AttentionPlan &plan, const AttentionShape &shape);
-void attention_chunk(AttentionPlan &plan, const AttentionShape &shape, const AttentionTensors &tensors, int64_t chunk);
+int64_t attention_write_chunks(const AttentionPlan& plan);
+void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
+                           int64_t chunk);
+int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape);
+void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk);
 
 }  // namespace llmfw

@@ -84,13 +84,13 @@ inline float to_float(float16 x) {
 }
 
 // Rounded to the nearest, ties to even.
-inline void round_to(float x, float *to) { *to = x; }
-inline void round_to(float x, bfloat16 *to) {
+inline void round_to(float x, float* to) { *to = x; }
+inline void round_to(float x, bfloat16* to) {
     const uint32_t bits = bits_as<uint32_t>(x);
     const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
     to->bits = uint16_t(is_nan ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-inline void round_to(float x, float16 *to) {
+inline void round_to(float x, float16* to) {
     const uint32_t bits = bits_as<uint32_t>(x), magnitude = bits & 0x7fffffff;
     const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - bits_as<uint32_t>(0.5f);
@@ -101,7 +101,7 @@ inline void round_to(float x, float16 *to) {
 }
 
 template <typename Stored>
-inline void to_floats(const Stored *from, float *to, int64_t count) {
+inline void to_floats(const Stored* from, float* to, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 

@@ -1,9 +1,9 @@
 // Brings a block of keys and values, which stand in pages, into the order in which products read them.
 //
 // Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Values: [units of BLOCK keys][columns],
-// so that a vector holds many columns of one key, or of a pair of keys. Units are those of simd.h: float32 is multiplied
-// as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written: whoever reads
-// it masks what comes of it.
+// so that a vector holds many columns of one key, or of a pair of keys. Units are those of simd.h: float32 stays as it
+// is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written: whoever
+// reads it masks what comes of it.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +32,14 @@ inline int64_t padded_columns(int64_t v_head_dim) { return round_up(v_head_dim, 
 #if defined(LLMFW_AVX512)
 // Four units of a row, or the first `count` of them.
 template <bool WHOLE>
-inline __m128i piece(const uint32_t *row, int64_t count) {
-    if constexpr (WHOLE) return _mm_loadu_si128(reinterpret_cast<const __m128i *>(row));
+inline __m128i piece(const uint32_t* row, int64_t count) {
+    if constexpr (WHOLE) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row));
     return _mm_maskz_loadu_epi32(__mmask8((1 << count) - 1), row);
 }
 
 // to[unit][key] = rows[key][unit], of 16 keys and four units, or the first `count` of them.
 template <bool WHOLE>
-inline void transpose(const uint32_t *const *rows, int64_t first, int64_t count, uint32_t *to) {
+inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count, uint32_t* to) {
     __m512i four[4];  // of rows i, i + 4, i + 8 and i + 12
     for (int i = 0; i < 4; ++i) {
         four[i] = _mm512_castsi128_si512(piece<WHOLE>(rows[i] + first, count));
@@ -55,16 +55,16 @@ inline void transpose(const uint32_t *const *rows, int64_t first, int64_t count,
 }
 #else
 template <bool WHOLE>
-inline void transpose(const uint32_t *const *rows, int64_t first, int64_t count, uint32_t *to) {
+inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count, uint32_t* to) {
     for (int64_t unit = first; unit < first + (WHOLE ? 4 : count); ++unit)
         for (int key = 0; key < 16; ++key) std::memcpy(to + unit * BLOCK + key, rows[key] + unit, sizeof *to);
 }
 #endif
 
 // to[unit][key] = rows[key][unit] of the first `count` keys.
-inline void transpose_block(const uint32_t *const *rows, int64_t count, int64_t units, uint32_t *to) {
+inline void transpose_block(const uint32_t* const* rows, int64_t count, int64_t units, uint32_t* to) {
     for (int64_t key = 0; key < count; key += 16) {
-        const uint32_t *some[16];
+        const uint32_t* some[16];
         for (int64_t i = 0; i < 16; ++i) some[i] = rows[std::min(key + i, count - 1)];
         int64_t unit = 0;
         for (; unit + 4 <= units; unit += 4) transpose<true>(some, unit, 4, to + key);
@@ -73,22 +73,22 @@ inline void transpose_block(const uint32_t *const *rows, int64_t count, int64_t 
 }
 
 // `room` has space for BLOCK heads in float32.
-inline void pack_keys(const bfloat16 *const *rows, int64_t count, int64_t head_dim, uint32_t *to, float *) {
-    transpose_block(reinterpret_cast<const uint32_t *const *>(rows), count, head_dim / 2, to);
+inline void pack_keys(const bfloat16* const* rows, int64_t count, int64_t head_dim, uint32_t* to, float*) {
+    transpose_block(reinterpret_cast<const uint32_t* const*>(rows), count, head_dim / 2, to);
 }
 
 template <typename Stored>
-inline void pack_keys(const Stored *const *rows, int64_t count, int64_t head_dim, float *to, float *room) {
-    const uint32_t *decoded[BLOCK];
+inline void pack_keys(const Stored* const* rows, int64_t count, int64_t head_dim, float* to, float* room) {
+    const uint32_t* decoded[BLOCK];
     for (int64_t key = 0; key < count; ++key) {
         to_floats(rows[key], room + key * head_dim, head_dim);
-        decoded[key] = reinterpret_cast<const uint32_t *>(room + key * head_dim);
+        decoded[key] = reinterpret_cast<const uint32_t*>(room + key * head_dim);
     }
-    transpose_block(decoded, count, head_dim, reinterpret_cast<uint32_t *>(to));
+    transpose_block(decoded, count, head_dim, reinterpret_cast<uint32_t*>(to));
 }
 
 template <typename Stored>
-inline void pack_values(const Stored *const *rows, int64_t count, int64_t v_head_dim, float *to) {
+inline void pack_values(const Stored* const* rows, int64_t count, int64_t v_head_dim, float* to) {
     const int64_t columns = padded_columns(v_head_dim);
     for (int64_t key = 0; key < count; ++key, to += columns) {
         to_floats(rows[key], to, v_head_dim);
@@ -98,20 +98,21 @@ inline void pack_values(const Stored *const *rows, int64_t count, int64_t v_head
 
 #if defined(LLMFW_AVX512)
 // Of 32 columns the first vector has 0-3, 8-11, 16-19 and 24-27, as one instruction gives them: see `unshuffle`.
-inline void pack_values(const bfloat16 *const *rows, int64_t count, int64_t v_head_dim, uint32_t *to) {
+inline void pack_values(const bfloat16* const* rows, int64_t count, int64_t v_head_dim, uint32_t* to) {
     const int64_t columns = padded_columns(v_head_dim);
     for (int64_t key = 0; key < count; key += 2, to += columns)
         for (int64_t c = 0; c < columns; c += 32) {
             const __mmask32 inside = v_head_dim - c >= 32 ? ~0u : (1u << (v_head_dim - c)) - 1;
             const __m512i even = _mm512_maskz_loadu_epi16(inside, rows[key] + c);
-            const __m512i odd = _mm512_maskz_loadu_epi16(key + 1 < count ? inside : 0, rows[key + (key + 1 < count)] + c);
+            const bool is_pair = key + 1 < count;
+            const __m512i odd = _mm512_maskz_loadu_epi16(is_pair ? inside : 0, rows[key + is_pair] + c);
             _mm512_storeu_si512(to + c, _mm512_unpacklo_epi16(even, odd));
             _mm512_storeu_si512(to + c + 16, _mm512_unpackhi_epi16(even, odd));
         }
 }
 
 // Brings the columns of a result into their order.
-inline void unshuffle(bfloat16, float *row, int64_t columns) {
+inline void unshuffle(bfloat16, float* row, int64_t columns) {
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
     for (int64_t c = 0; c < columns; c += 32) {
@@ -121,7 +122,7 @@ inline void unshuffle(bfloat16, float *row, int64_t columns) {
     }
 }
 #else
-inline void pack_values(const bfloat16 *const *rows, int64_t count, int64_t v_head_dim, uint32_t *to) {
+inline void pack_values(const bfloat16* const* rows, int64_t count, int64_t v_head_dim, uint32_t* to) {
     const int64_t columns = padded_columns(v_head_dim);
     for (int64_t key = 0; key < count; key += 2, to += columns) {
         for (int64_t c = 0; c < v_head_dim; ++c) {
@@ -132,27 +133,28 @@ inline void pack_values(const bfloat16 *const *rows, int64_t count, int64_t v_he
     }
 }
 
-inline void unshuffle(bfloat16, float *, int64_t) {}
+inline void unshuffle(bfloat16, float*, int64_t) {}
 #endif
 
-inline void unshuffle(float, float *, int64_t) {}
+inline void unshuffle(float, float*, int64_t) {}
 
 // Weights of keys, as numbers or as pairs.
-inline void write_weights(const Floats (&weights)[BLOCK / LANES], float *to) {
+inline void write_weights(const Floats (&weights)[BLOCK / LANES], float* to) {
     for (int64_t v = 0; v < BLOCK / LANES; ++v) store(to + v * LANES, weights[v]);
 }
-inline void write_weights(const Floats (&weights)[BLOCK / LANES], uint32_t *to) {
+inline void write_weights(const Floats (&weights)[BLOCK / LANES], uint32_t* to) {
 #if defined(__AVX512BF16__)
     for (int64_t v = 0; v < BLOCK / LANES; v += 2)
-        _mm512_storeu_si512(to + v / 2 * LANES, (__m512i)_mm512_cvtne2ps_pbh((__m512)weights[v + 1], (__m512)weights[v]));
+        _mm512_storeu_si512(to + v / 2 * LANES,
+                            (__m512i)_mm512_cvtne2ps_pbh((__m512)weights[v + 1], (__m512)weights[v]));
 #else
-    for (int64_t v = 0; v < BLOCK / LANES; ++v) store(reinterpret_cast<bfloat16 *>(to) + v * LANES, weights[v]);
+    for (int64_t v = 0; v < BLOCK / LANES; ++v) store(reinterpret_cast<bfloat16*>(to) + v * LANES, weights[v]);
 #endif
 }
 
 // Asks for memory that will be read soon.
-inline void prefetch(const void *from, int64_t bytes) {
-    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(static_cast<const char *>(from) + offset);
+inline void prefetch(const void* from, int64_t bytes) {
+    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(static_cast<const char*>(from) + offset);
 }
 
 }  // namespace llmfw::attention

@@ -31,10 +31,10 @@ struct Tile {
 
 // The running softmax of some rows: the largest score, the sum of weights, and the weighted sum of values.
 struct Part {
-    float *top, *total, *values;
+    float* top, *total, *values;
 
     static int64_t num_floats(int64_t rows, int64_t columns) { return round_up(rows, 16) * (2 + columns); }
-    static Part at(float *memory, int64_t rows) {
+    static Part at(float* memory, int64_t rows) {
         const int64_t padded = round_up(rows, 16);
         return {memory, memory + padded, memory + 2 * padded};
     }
@@ -43,7 +43,7 @@ struct Part {
         std::fill_n(total, rows, 0.0f);
         std::fill_n(values, rows * columns, 0.0f);
     }
-    void copy(const Part &other, int64_t rows, int64_t columns) const {
+    void copy(const Part& other, int64_t rows, int64_t columns) const {
         std::copy_n(other.top, rows, top);
         std::copy_n(other.total, rows, total);
         std::copy_n(other.values, rows * columns, values);
@@ -60,10 +60,10 @@ public:
         used_ = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(memory_.get()) % 64 / sizeof(float));
     }
     template <typename T = float>
-    T *take(int64_t count) {
-        float *taken = memory_.get() + used_;
+    T* take(int64_t count) {
+        float* taken = memory_.get() + used_;
         used_ += round_up(count * static_cast<int64_t>(sizeof(T) / sizeof(float)), 16);
-        return reinterpret_cast<T *>(taken);
+        return reinterpret_cast<T*>(taken);
     }
 
 private:
@@ -73,7 +73,7 @@ private:
 
 // sums[row] += a[row] · b, over units.
 template <int ROWS, int MANY, typename U>
-inline __attribute__((always_inline)) void add_products(const U *a, int64_t a_stride, const U *b, int64_t b_stride,
+inline __attribute__((always_inline)) void add_products(const U* a, int64_t a_stride, const U* b, int64_t b_stride,
                                                         int64_t units, Floats (&sums)[ROWS][MANY]) {
     for (int64_t unit = 0; unit < units; ++unit, b += b_stride)
         LLMFW_UNROLL
@@ -87,7 +87,7 @@ inline __attribute__((always_inline)) void add_products(const U *a, int64_t a_st
 
 // The same of packed pairs of bfloat16, multiplied as float32: first of each pair's one half, then of its other one.
 template <int ROWS, int MANY>
-inline __attribute__((always_inline)) void add_products(const float *a, int64_t a_stride, const uint32_t *b,
+inline __attribute__((always_inline)) void add_products(const float* a, int64_t a_stride, const uint32_t* b,
                                                         int64_t b_stride, int64_t units, Floats (&sums)[ROWS][MANY]) {
     for (int64_t unit = 0; unit < units; ++unit, b += b_stride, a += 2) {
         Floats half[MANY];
@@ -96,7 +96,8 @@ inline __attribute__((always_inline)) void add_products(const float *a, int64_t 
         LLMFW_UNROLL
         for (int row = 0; row < ROWS; ++row)
             LLMFW_UNROLL
-            for (int v = 0; v < MANY; ++v) sums[row][v] = add_product(sums[row][v], half[v], broadcast(a[row * a_stride]));
+            for (int v = 0; v < MANY; ++v)
+                sums[row][v] = add_product(sums[row][v], half[v], broadcast(a[row * a_stride]));
         LLMFW_UNROLL
         for (int v = 0; v < MANY; ++v) half[v] = (Floats)(load(b + v * LANES) & 0xffff0000u);
         LLMFW_UNROLL
@@ -116,15 +117,17 @@ class TileWork {
     static constexpr bool IN_PAIRS = std::is_same_v<Factor, uint32_t>;
 
 public:
-    TileWork(const AttentionShape &shape, const AttentionStep &step, const AttentionTensors &tensors, const Tile &tile,
-             int64_t head, Scratch &scratch)
+    TileWork(const AttentionShape& shape, const AttentionStep& step, const AttentionTensors& tensors, const Tile& tile,
+             int64_t head, Scratch& scratch)
         : shape_(shape), step_(step), tensors_(tensors), tile_(tile), head_(head),
           group_(shape.num_heads / shape.num_kv_heads), rows_(tile.num_tokens * group_),
           columns_(padded_columns(shape.v_head_dim)), key_units_(shape.head_dim / Unit<Number>::size),
           query_size_(IN_PAIRS ? key_units_ : shape.head_dim),
-          end_(tile.position + tile.num_tokens), scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
+          end_(tile.position + tile.num_tokens),
+          scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
         const int64_t part = Part::num_floats(rows_, columns_), head_floats = BLOCK * shape.head_dim;
-        scratch.reset(rows_ * (query_size_ + 4) + 2 * head_floats + BLOCK * (columns_ + MAX_ROWS) + 2 * part + columns_, 10);
+        scratch.reset(rows_ * (query_size_ + 4) + 2 * head_floats + BLOCK * (columns_ + MAX_ROWS) + 2 * part + columns_,
+                      10);
         queries_ = scratch.take<Factor>(rows_ * query_size_);
         visible_from_ = scratch.take<int64_t>(rows_);
         visible_to_ = scratch.take<int64_t>(rows_);
@@ -139,7 +142,7 @@ public:
     }
 
     // Compute some chunks, each into a part of its own, and leave them there.
-    void attend(int64_t first_chunk, int64_t last_chunk, float *parts, int64_t part_size) {
+    void attend(int64_t first_chunk, int64_t last_chunk, float* parts, int64_t part_size) {
         stop_ = std::min(end_, last_chunk * CHUNK);
         for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk, parts += part_size)
             attend_chunk(chunk, Part::at(parts, rows_));
@@ -157,7 +160,7 @@ public:
     }
 
     // Join the parts of all chunks, and write the output.
-    void join(float *parts, int64_t part_size) {
+    void join(float* parts, int64_t part_size) {
         whole_.copy(Part::at(parts, rows_), rows_, columns_);
         for (int64_t chunk = tile_.first_chunk + 1; chunk < tile_.last_chunk; ++chunk)
             join(Part::at(parts += part_size, rows_));
@@ -168,7 +171,7 @@ private:
     void read_queries() {
         for (int64_t row = 0; row < rows_; ++row) {
             const int64_t token = row / group_;
-            const Stored *from = static_cast<const Stored *>(tensors_.query)
+            const Stored* from = static_cast<const Stored*>(tensors_.query)
                                  + (tile_.first_token + token) * tensors_.query_token_stride
                                  + query_head(row) * tensors_.query_head_stride;
             if constexpr (IN_PAIRS)
@@ -182,7 +185,7 @@ private:
 
     int64_t query_head(int64_t row) const { return head_ * group_ + row % group_; }
 
-    void attend_chunk(int64_t chunk, const Part &part) {
+    void attend_chunk(int64_t chunk, const Part& part) {
         part.clear(rows_, columns_);
         const int64_t chunk_end = std::min(stop_, (chunk + 1) * CHUNK);
         int64_t begin = std::max(chunk * CHUNK, visible_from_[0] / BLOCK * BLOCK);
@@ -198,19 +201,20 @@ private:
         const int64_t which = begin / BLOCK % 2, count = std::min(BLOCK, stop_ - begin);
         if (found_[which] == begin) return;
         found_[which] = begin;
-        const int32_t *page = step_.page_table + step_.rows[tile_.sequence] * step_.table_stride + begin / step_.page_size;
+        const int32_t* pages = step_.page_table + step_.rows[tile_.sequence] * step_.table_stride;
+        const int32_t* page = pages + begin / step_.page_size;
         int64_t offset = begin % step_.page_size;
         for (int64_t key = 0; key < count; ++key) {
             const int64_t place = (*page * step_.page_size + offset) * shape_.num_kv_heads + head_;
-            key_rows_[which][key] = static_cast<const Stored *>(tensors_.keys) + place * shape_.head_dim;
-            value_rows_[which][key] = static_cast<const Stored *>(tensors_.values) + place * shape_.v_head_dim;
+            key_rows_[which][key] = static_cast<const Stored*>(tensors_.keys) + place * shape_.head_dim;
+            value_rows_[which][key] = static_cast<const Stored*>(tensors_.values) + place * shape_.v_head_dim;
             prefetch(key_rows_[which][key], shape_.head_dim * sizeof(Stored));
             prefetch(value_rows_[which][key], shape_.v_head_dim * sizeof(Stored));
             if (++offset == step_.page_size) offset = 0, ++page;
         }
     }
 
-    void attend_block(int64_t begin, int64_t count, const Part &part) {
+    void attend_block(int64_t begin, int64_t count, const Part& part) {
         const int64_t which = begin / BLOCK % 2;
         pack_keys(key_rows_[which], count, shape_.head_dim, keys_, room_);
         pack_values(value_rows_[which], count, shape_.v_head_dim, values_);
@@ -229,7 +233,7 @@ private:
     }
 
     template <int ROWS>
-    __attribute__((noinline)) void attend_rows(int64_t begin, int64_t count, int64_t first, const Part &part) {
+    __attribute__((noinline)) void attend_rows(int64_t begin, int64_t count, int64_t first, const Part& part) {
         static_assert(ROWS <= MAX_ROWS);
         for (int64_t key = 0; key < BLOCK; key += LANES * VECTORS) {
             Floats sums[ROWS][VECTORS] = {};
@@ -239,26 +243,28 @@ private:
         }
         const bool is_cut = begin + BLOCK > visible_to_[first] || begin < visible_from_[first + ROWS - 1];
         float fading[ROWS];
-        for (int row = 0; row < ROWS; ++row) fading[row] = weigh(begin, first + row, scores_ + row * BLOCK, is_cut, part);
+        for (int row = 0; row < ROWS; ++row)
+            fading[row] = weigh(begin, first + row, scores_ + row * BLOCK, is_cut, part);
         const int64_t units = (count + Unit<Number>::size - 1) / Unit<Number>::size;
-        float *to = part.values + first * columns_;
+        float* to = part.values + first * columns_;
         int64_t c = 0;
-        for (; c + LANES * VECTORS <= columns_; c += LANES * VECTORS) add_values<ROWS, VECTORS>(units, fading, c, to + c);
+        for (; c + LANES * VECTORS <= columns_; c += LANES * VECTORS)
+            add_values<ROWS, VECTORS>(units, fading, c, to + c);
         for (; c < columns_; c += LANES) add_values<ROWS, 1>(units, fading, c, to + c);
     }
 
     template <int ROWS, int MANY>
-    void add_values(int64_t units, const float (&fading)[ROWS], int64_t column, float *to) {
+    void add_values(int64_t units, const float (&fading)[ROWS], int64_t column, float* to) {
         Floats sums[ROWS][MANY];
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) sums[row][v] = load(to + row * columns_ + v * LANES) * fading[row];
-        add_products(reinterpret_cast<const Factor *>(scores_), BLOCK, values_ + column, columns_, units, sums);
+        add_products(reinterpret_cast<const Factor*>(scores_), BLOCK, values_ + column, columns_, units, sums);
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) store(to + row * columns_ + v * LANES, sums[row][v]);
     }
 
     // Make a row's scores into weights, in place. Return by what its sums so far have to be multiplied.
-    float weigh(int64_t begin, int64_t row, float *scores, bool is_cut, const Part &part) {
+    float weigh(int64_t begin, int64_t row, float* scores, bool is_cut, const Part& part) {
         Floats found[BLOCK / LANES];
         for (int64_t v = 0; v < BLOCK / LANES; ++v) {
             found[v] = load(scores + v * LANES) * scale_;
@@ -276,7 +282,7 @@ private:
         }
         part.top[row] = top;
         part.total[row] = part.total[row] * fading + sum_of(total);
-        write_weights(found, reinterpret_cast<Factor *>(scores));
+        write_weights(found, reinterpret_cast<Factor*>(scores));
         return fading;
     }
 
@@ -293,20 +299,21 @@ private:
     static float weight(float top, float new_top) { return new_top == NOTHING ? 0.0f : power_of_2(top - new_top); }
 
     // Join the result of the next chunk to that of all before it.
-    void join(const Part &part) {
+    void join(const Part& part) {
         for (int64_t row = 0; row < rows_; ++row) {
             const float top = std::max(whole_.top[row], part.top[row]);
             const float before = weight(whole_.top[row], top), after = weight(part.top[row], top);
             whole_.top[row] = top;
             whole_.total[row] = whole_.total[row] * before + part.total[row] * after;
-            float *mine = whole_.values + row * columns_;
-            const float *other = part.values + row * columns_;
-            for (int64_t c = 0; c < columns_; c += LANES) store(mine + c, load(mine + c) * before + load(other + c) * after);
+            float* mine = whole_.values + row * columns_;
+            const float* other = part.values + row * columns_;
+            for (int64_t c = 0; c < columns_; c += LANES)
+                store(mine + c, load(mine + c) * before + load(other + c) * after);
         }
     }
 
     void finish() {
-        const Stored *sinks = static_cast<const Stored *>(tensors_.sinks);
+        const Stored* sinks = static_cast<const Stored*>(tensors_.sinks);
         for (int64_t row = 0; row < rows_; ++row) {
             float factor = 1 / whole_.total[row];
             if (sinks != nullptr) {
@@ -314,31 +321,31 @@ private:
                 const float top = std::max(whole_.top[row], sink), share = weight(whole_.top[row], top);
                 factor = share / (whole_.total[row] * share + weight(sink, top));
             }
-            const float *from = whole_.values + row * columns_;
+            const float* from = whole_.values + row * columns_;
             for (int64_t c = 0; c < columns_; c += LANES) store(line_ + c, load(from + c) * factor);
             unshuffle(Number{}, line_, columns_);
             const int64_t token = tile_.first_token + row / group_;
-            Stored *to = static_cast<Stored *>(tensors_.output)
+            Stored* to = static_cast<Stored*>(tensors_.output)
                          + (token * shape_.num_heads + query_head(row)) * shape_.v_head_dim;
             for (int64_t c = 0; c < shape_.v_head_dim; ++c) round_to(line_[c], to + c);
         }
     }
 
-    const AttentionShape &shape_;
-    const AttentionStep &step_;
-    const AttentionTensors &tensors_;
-    const Tile &tile_;
+    const AttentionShape& shape_;
+    const AttentionStep& step_;
+    const AttentionTensors& tensors_;
+    const Tile& tile_;
     const int64_t head_, group_, rows_, columns_, key_units_, query_size_;
     const int64_t end_;              // the last token sees the keys before
     const float scale_;
     int64_t stop_ = 0;               // where the chunks end that are being computed
-    Factor *queries_;
-    U *keys_, *values_;
-    float *room_, *scores_, *line_;
-    int64_t *visible_from_, *visible_to_;
+    Factor* queries_;
+    U* keys_, *values_;
+    float* room_, *scores_, *line_;
+    int64_t* visible_from_, *visible_to_;
     Part whole_, chunk_;
     int64_t found_[2] = {-1, -1};
-    const Stored *key_rows_[2][BLOCK], *value_rows_[2][BLOCK];
+    const Stored* key_rows_[2][BLOCK], *value_rows_[2][BLOCK];
 };
 
 }  // namespace llmfw::attention
