@@ -6,7 +6,7 @@ import msgspec
 
 from llmfw.core.errors import ModelError, RequestError
 from llmfw.core.request import SamplingParams
-from llmfw.core.tokenizer_files import model_files, read_json
+from llmfw.core.tokenization.tokenizer_files import model_files, read_json
 
 NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 

@@ -24,7 +24,7 @@ from llmfw.core.model import resolve_model
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import SamplingParams, TokenLogprob
-from llmfw.core.tokenizer_files import load_tokenizer
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 from .generation import Generator
 from .generation import Output as Asked

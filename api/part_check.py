@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from llmfw.core.config import OptionValue
 from llmfw.core.errors import LLMFWError
 
 _FILE = """from llmfw.core.testing.installed import conformance_class
@@ -102,7 +103,7 @@ class OvertimeError(BaseException):
 def run_check(
     kind: str,
     name: str,
-    options: Mapping[str, str],
+    options: Mapping[str, OptionValue],
     fixtures: Mapping[str, Any],
     *,
     home: Path,

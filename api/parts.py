@@ -21,8 +21,8 @@ from llmfw.core.isolation.guard import guarded
 from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.registry import Registry
 from llmfw.core.response_store import ResponseStore
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 
 from .generation_config import load_sampling_defaults
 from .grammar_check import GrammarChecker

@@ -144,7 +144,9 @@ def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     for name in ("api_key", "admin_api_key"):
         values[name] = "***" if values[name] else None
-    values["options"] = {key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in server.options.items()}
+    values["options"] = {
+        key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in server.options.items()
+    }
     return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 

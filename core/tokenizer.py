@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
-from .token_bytes import TokenBytes
+from .tokenization.token_bytes import TokenBytes
 
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
 CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them

@@ -23,7 +23,7 @@ from ..isolation.calls import PartCalls
 from ..registry import Registry
 from ..request import GrammarSpec, Request
 from ..scheduling.constraint import Constraint, constraint_of
-from ..tokenizer_files import load_tokenizer
+from ..tokenization.tokenizer_files import load_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ..config import OptionValue
 from ..errors import ConfigError, PartError
 from ..plugins import load_plugins
 from ..registry import Entry
@@ -37,7 +38,7 @@ KITS: Mapping[str, tuple[str, str]] = {
 
 
 def conformance_class(
-    kind: str, name: str, options: Mapping[str, str], fixtures: Mapping[str, Any]
+    kind: str, name: str, options: Mapping[str, OptionValue], fixtures: Mapping[str, Any]
 ) -> type[Any]:
     """Return a test class for an installed part.
 
@@ -77,7 +78,7 @@ def fixtures_of(kit: type[Any]) -> list[str]:
     return [name for name, _ in found]
 
 
-def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, str]) -> Callable[[], Any]:
+def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
     """Return what makes the value of the fixture that is the part."""
     built = entry.build_options(options)
     if entry.kind == "policy":

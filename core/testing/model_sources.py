@@ -15,8 +15,8 @@ import pytest
 from ..chat_template import ChatTemplate
 from ..model import ModelSource
 from ..plugins import load_plugins
+from ..tokenization.tokenizer_files import load_tokenizer
 from ..tokenizer import Tokenizer
-from ..tokenizer_files import load_tokenizer
 from .parsing import solid
 
 TEXT = "hello, world"

@@ -32,8 +32,8 @@ from llmfw.core.grammar import GrammarBackend
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import GrammarSpec
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 
 VALID, REFUSED, CUT = "valid", "refused", "cut by length"
 CLOSED = "valid, brought to its end before max_tokens"

@@ -13,8 +13,8 @@ from llmfw.core.engine.engine import Engine
 from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving

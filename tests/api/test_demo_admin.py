@@ -13,7 +13,7 @@ from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenizer_files import load_tokenizer
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 from ..doubles.serving import Served, serving
 

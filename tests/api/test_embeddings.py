@@ -15,7 +15,7 @@ import pytest
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.embedding.embedding_engine import EmbeddingEngine
-from llmfw.core.tokenizer_files import load_tokenizer
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 from ..doubles.serving import SERVED_NAME, Served, serving, wait_until
 

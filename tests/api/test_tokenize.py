@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenizer_files import load_tokenizer
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, serving

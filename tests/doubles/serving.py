@@ -23,8 +23,8 @@ from llmfw.api.services import ModelParts, Stores
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
 from llmfw.core.request import GrammarSpec
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser

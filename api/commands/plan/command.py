@@ -114,7 +114,7 @@ def _folder(ctx: click.Context, name: str) -> Path:
     path = resolve_model(name, plugins_of(ctx).registry).path
     if Path(path).is_dir():
         return Path(path)
-    from llmfw.core.tokenizer_files import model_files  # brings tokenizers
+    from llmfw.core.tokenization.tokenizer_files import model_files  # brings tokenizers
 
     return model_files(path)
 

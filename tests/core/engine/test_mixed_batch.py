@@ -71,7 +71,6 @@ def test_a_request_among_31_others_gives_what_it_gives_alone(
         chunked_prefill_size=16,
         max_total_tokens=tokens,
         schedule_conservativeness=0.05,
-        prefill_stretch=0,  # pieces that depend on the clock would leave it to chance whether anything is retracted
     )
     together = generate(engine, requests, seed=tokens)
     assert (engine.stats().num_retractions > 0) == (tokens is not None)

@@ -12,8 +12,8 @@ from typing import Any
 
 import tokenizers
 
-from .errors import ModelError
-from .tokenizer import Tokenizer
+from ..errors import ModelError
+from ..tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from llmfw.core.errors import ModelError
-from llmfw.core.tokenizer_files import load_tokenizer
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
-from llmfw.core.token_bytes import byte_alphabet
+from llmfw.core.tokenization.token_bytes import byte_alphabet
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
-from llmfw.core.tokenizer_files import load_tokenizer
 
 TEXTS = ["The quick brown fox", "Zwölf Boxkämpfer jagen Viktor", "日本語 🎉 👨‍👩‍👧"]
 

@@ -1,0 +1,1 @@
+"""What a model folder says of its tokenizer, and the bytes behind each of its tokens."""
