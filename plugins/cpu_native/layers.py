@@ -61,6 +61,7 @@ class NativePass(ModulePass):
             is_bare = is_bare_causal(model, decoder)
             _set(model, name, native)
             count += 1 + _replace_head(model, native)
+            self.has_own_threads = True
             if is_bare:
                 model.forward = HeadedForward(native, model.get_submodule("lm_head"))
         return count
