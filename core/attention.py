@@ -31,7 +31,12 @@ class AttentionBackend(ABC):
         layers: the model's attention layers, by index.
         storage: the keys and values of all pages; `storage.keys[i]` is layer i's.
         options: the backend's own options, an instance of its `Options`.
+
+    Attributes:
+        has_own_threads: it computes on threads of its own, not on torch's (see `ModulePass`).
     """
+
+    has_own_threads = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the part, set by `-o attention.key=value`. A backend with options overrides this."""

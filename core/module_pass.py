@@ -19,7 +19,13 @@ class ModulePass(ABC):
 
     Built once, when a model is loaded, without arguments. A pass changes only modules that it knows to do what it does
     in their place: one with hooks, of a subclass, or whose results differ, stays as transformers wrote it.
+
+    Attributes:
+        has_own_threads: nearly all of the model that was changed computes on threads of the pass's own. Where the
+            attention backend has its own, too, torch gets one: more would wait for cores that the others use.
     """
+
+    has_own_threads = False
 
     @classmethod
     @abstractmethod

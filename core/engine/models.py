@@ -45,6 +45,7 @@ class LoadedModel:
         dtype: of weights and of keys and values.
         num_bytes: of the weights.
         module_passes: names of the module passes that changed it, in their order.
+        has_own_threads: it computes on threads that are not torch's (see `ModulePass`).
     """
 
     module: nn.Module
@@ -55,6 +56,7 @@ class LoadedModel:
     dtype: torch.dtype
     num_bytes: int
     module_passes: tuple[str, ...] = ()
+    has_own_threads: bool = False
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -96,7 +98,8 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         context_length=context_length,
         dtype=dtype,
         num_bytes=size,
-        module_passes=applied,
+        module_passes=tuple(each.entry.name for each in applied),
+        has_own_threads=any(each.module_pass.has_own_threads for each in applied),
     )
 
 

@@ -74,8 +74,8 @@ def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass
 
 def apply_passes(
     chosen: Sequence[ChosenPass], model: nn.Module, num_layers: int, vocab_size: int
-) -> tuple[str, ...]:
-    """Apply passes in their order; return the names of those that changed something.
+) -> list[ChosenPass]:
+    """Apply passes in their order; return those that changed something.
 
     The model is probed first: one that cannot be served is refused as it came. After each pass it has to give nearly
     the same logits.
@@ -85,10 +85,10 @@ def apply_passes(
         PartError: a pass raised, or the model says something else after it.
     """
     if not chosen:
-        return ()
+        return []
     probe(model, num_layers, vocab_size)
     logits = packed_logits(model, vocab_size)
-    names = []
+    applied = []
     for each in chosen:
         try:
             count = each.module_pass.apply(model)
@@ -100,8 +100,8 @@ def apply_passes(
         if not moved <= TOLERANCES[next(model.parameters()).dtype]:
             raise PartError(f"after {each.entry} the model says something else ({moved:.1g}); {_ADVICE}")
         if count:
-            names.append(each.entry.name)
-    return tuple(names)
+            applied.append(each)
+    return applied
 
 
 _ADVICE = "leave it out with --module-passes"

@@ -46,6 +46,8 @@ class LayerCall:
 class CpuAttention(AttentionBackend):
     """Attention over pages in place, on CPUs."""
 
+    has_own_threads = True
+
     class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
         """Options of the backend.
 

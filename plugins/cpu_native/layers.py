@@ -6,14 +6,13 @@ the linear layers among them hold theirs in the native layout, so nothing is hel
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from llmfw.core.module_pass import ModulePass
 
+from .decoder import NativeDecoder
+from .headed import HeadedForward
 from .library import DTYPES, why_not
 from .recognition import (
     LayerParts,
@@ -21,12 +20,12 @@ from .recognition import (
     Recording,
     agree,
     attention_input,
+    is_bare_causal,
     is_plain_embedding,
     is_plain_linear,
     read_decoder,
     read_norm,
 )
-from .rotary import RotaryTables
 from .stack import PackedLayer, Stack
 from .weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
 
@@ -58,57 +57,14 @@ class NativePass(ModulePass):
             count += replaced
             if len(layers) < len(parts):
                 continue
-            native = NativeDecoder(decoder, layers)
+            native = NativeDecoder(decoder, layers, _norm_of(decoder))
+            is_bare = is_bare_causal(model, decoder)
             _set(model, name, native)
             count += 1 + _replace_head(model, native)
+            self.has_own_threads = True
+            if is_bare:
+                model.forward = HeadedForward(native, model.get_submodule("lm_head"))
         return count
-
-
-class NativeDecoder(nn.Module):
-    """Embeddings, layers and final norm.
-
-    Args:
-        decoder: of which it takes the parts.
-        layers: the same layers, packed.
-    """
-
-    embed_tokens: nn.Module
-    norm: nn.Module
-    rotary_emb: nn.Module
-
-    def __init__(self, decoder: nn.Module, layers: list[PackedLayer]) -> None:
-        super().__init__()
-        for name, child in decoder._modules.items():
-            self.add_module(name, child)
-        self.config = decoder.config
-        norm = _norm_of(decoder)
-        self._stack = Stack(layers, norm)
-        self._tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        past_key_values: object = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        *,
-        llmfw_step: Any,
-        **kwargs: object,
-    ) -> BaseModelOutputWithPast:
-        """Return the last hidden states, [1, T, width], of one packed row. The arguments are transformers'.
-
-        There is no cache of transformers' and no mask: keys, values and lengths are the step's.
-        """
-        if past_key_values is not None or use_cache:
-            raise ValueError("a native decoder keeps no cache; keys and values are the attention backend's")
-        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if len(hidden) != 1 or position_ids is None:
-            raise ValueError("a native decoder takes one packed row of tokens, with their positions")
-        positions, cosines, sines = self._tables.of(position_ids[0])
-        result = self._stack.run(hidden[0], positions, (cosines, sines), llmfw_step)
-        return BaseModelOutputWithPast(last_hidden_state=result[None])
 
 
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:

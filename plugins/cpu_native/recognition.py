@@ -85,6 +85,13 @@ def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
     return parts if len(parts) == len(layers) and len(shapes) == 1 else None
 
 
+def is_bare_causal(model: nn.Module, decoder: nn.Module) -> bool:
+    """Return whether a model is no more than this decoder, and a head that makes logits of what it gives."""
+    family = type(decoder).__name__.removesuffix("Model")
+    own = _is(model, f"{family}ForCausalLM", {"model", "lm_head"}) and not model._parameters
+    return own and model.get_submodule("model") is decoder
+
+
 def read_norm(module: nn.Module, family: str) -> Norm | None:
     """Return what an RMS norm consists of, None for any other module."""
     epsilon, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention_tile.h"
+#include "pairs.h"
 #include "pool.h"
 
 using namespace llmfw::attention;
@@ -180,14 +181,7 @@ void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const Att
     llmfw::parallel_for(llmfw::attention_chunks(*plan, *shape), attend);
 }
 
-int32_t llmfw_attention_pairs() {
-#if defined(__AVX512BF16__)
-    __builtin_cpu_init();
-    return __builtin_cpu_is("intel") ? 1 : 2;
-#else
-    return 0;
-#endif
-}
+int32_t llmfw_attention_pairs() { return llmfw::pairs(); }
 
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan) { return static_cast<int64_t>(plan->pieces.size()); }
 }

@@ -1,12 +1,13 @@
 #include "products.h"
 
 #include <utility>
+#include <vector>
 
 namespace llmfw {
 namespace {
 
 constexpr int PER_PANEL = PANEL / LANES;
-constexpr int64_t AHEAD = 16;  // units that weights are fetched ahead of their use
+constexpr int64_t AHEAD = 48;  // units that weights are fetched ahead of their use
 
 template <typename T, int ROWS, int PANELS>
 void multiply_block(const T* input, int64_t stride, const void* first, const void* second, int64_t units, float* sums) {
@@ -21,7 +22,7 @@ void multiply_block(const T* input, int64_t stride, const void* first, const voi
         for (int v = 0; v < VECTORS; ++v) {
             const U* from = weights[v / PER_PANEL] + unit * PANEL + v % PER_PANEL * LANES;
             w[v] = load(from);
-            if (ROWS <= 8 && v * LANES % 16 == 0) __builtin_prefetch(from + AHEAD * PANEL);
+            if (v * LANES % 16 == 0) __builtin_prefetch(from + AHEAD * PANEL);
         }
         LLMFW_UNROLL
         for (int row = 0; row < ROWS; ++row) {
@@ -30,6 +31,43 @@ void multiply_block(const T* input, int64_t stride, const void* first, const voi
             const V x = broadcast(one);
             LLMFW_UNROLL
             for (int v = 0; v < VECTORS; ++v) totals[row][v] = add_product(totals[row][v], w[v], x);
+        }
+    }
+    LLMFW_UNROLL
+    for (int v = 0; v < VECTORS; ++v) {
+        LLMFW_UNROLL
+        for (int row = 0; row < ROWS; ++row)
+            store(sums + (v / PER_PANEL * ROWS + row) * PANEL + v % PER_PANEL * LANES, totals[row][v]);
+    }
+}
+
+// Of packed pairs, first the one half of each, then the other one.
+template <int ROWS, int PANELS>
+void multiply_wide_block(const float* input, int64_t stride, const void* first, const void* second, int64_t units,
+                         float* sums) {
+    constexpr int VECTORS = PER_PANEL * PANELS;
+    const uint32_t* weights[2] = {static_cast<const uint32_t*>(first), static_cast<const uint32_t*>(second)};
+    Floats totals[ROWS][VECTORS] = {};
+    for (int64_t unit = 0; unit < units; ++unit) {
+        Words w[VECTORS];
+        LLMFW_UNROLL
+        for (int v = 0; v < VECTORS; ++v) {
+            const uint32_t* from = weights[v / PER_PANEL] + unit * PANEL + v % PER_PANEL * LANES;
+            w[v] = load(from);
+            if (v * LANES % 16 == 0) __builtin_prefetch(from + AHEAD * PANEL);
+        }
+        LLMFW_UNROLL
+        for (int row = 0; row < ROWS; ++row) {
+            const Floats x = broadcast(input[row * stride + 2 * unit]);
+            LLMFW_UNROLL
+            for (int v = 0; v < VECTORS; ++v) totals[row][v] = add_product(totals[row][v], (Floats)(w[v] << 16), x);
+        }
+        LLMFW_UNROLL
+        for (int row = 0; row < ROWS; ++row) {
+            const Floats x = broadcast(input[row * stride + 2 * unit + 1]);
+            LLMFW_UNROLL
+            for (int v = 0; v < VECTORS; ++v)
+                totals[row][v] = add_product(totals[row][v], (Floats)(w[v] & 0xffff0000u), x);
         }
     }
     LLMFW_UNROLL
@@ -49,7 +87,36 @@ Kernel<T> kernel(int rows, std::integer_sequence<int, I...>) {
     return kernels[rows - 1];
 }
 
+template <int PANELS, int... I>
+Kernel<float> wide_kernel(int rows, std::integer_sequence<int, I...>) {
+    static constexpr Kernel<float> kernels[] = {multiply_wide_block<I + 1, PANELS>...};
+    return kernels[rows - 1];
+}
+
 }  // namespace
+
+void multiply_wide(const float* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,
+                   float* sums) {
+    if (second && rows <= MAX_PAIR_ROWS) {
+        const auto run = wide_kernel<2>(rows, std::make_integer_sequence<int, MAX_PAIR_ROWS>());
+        return run(input, stride, first, second, units, sums);
+    }
+    const auto run = wide_kernel<1>(rows, std::make_integer_sequence<int, MAX_ROWS>());
+    run(input, stride, first, nullptr, units, sums);
+    if (second) run(input, stride, second, nullptr, units, sums + rows * PANEL);
+}
+
+const float* widened(const bfloat16* input, int64_t stride, int rows, int64_t width, int64_t wide_stride) {
+    thread_local std::vector<float> memory;
+    const size_t size = static_cast<size_t>(rows * wide_stride);
+    if (memory.size() < size) memory.resize(size);
+    for (int row = 0; row < rows; ++row, input += stride) {
+        float* to = memory.data() + row * wide_stride;
+        for (int64_t i = 0; i < width; i += LANES) store_part(to + i, load_part(input + i, width - i), width - i);
+        for (int64_t i = width; i < wide_stride; ++i) to[i] = 0;
+    }
+    return memory.data();
+}
 
 template <typename T>
 void multiply(const T* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "pairs.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -67,6 +68,14 @@ template <typename T>
 void multiply(const T* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,
               float* sums);
 
+// The same with weights in bfloat16, of which each number is multiplied as float32, as those of `input` are: pairs of
+// them, the last one filled up with zero.
+void multiply_wide(const float* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,
+                   float* sums);
+
+// Rows in float32, in memory of this thread: [rows, stride], of which numbers past `width` are zero.
+const float* widened(const bfloat16* input, int64_t stride, int rows, int64_t width, int64_t wide_stride);
+
 template <typename T>
 inline const void* panel_at(const Matrix& matrix, int64_t panel) {
     return static_cast<const typename Unit<T>::type*>(matrix.panels) + panel * num_units<T>(matrix.in) * PANEL;
@@ -77,18 +86,30 @@ inline Floats biased(const float* sums, const Matrix& matrix, int64_t panel, int
     return matrix.bias ? x + load(matrix.bias + panel * PANEL + column) : x;
 }
 
+inline void multiply_rows(const float* input, int64_t stride, int rows, int64_t width, const void* first,
+                          const void* second, float* sums) {
+    multiply<float>(input, stride, rows, first, second, num_units<float>(width), sums);
+}
+
+// How pairs are multiplied depends on the CPU alone: a row gives the same among any number of rows.
+inline void multiply_rows(const bfloat16* input, int64_t stride, int rows, int64_t width, const void* first,
+                          const void* second, float* sums) {
+    const int64_t units = num_units<bfloat16>(width);
+    if (pairs() == FAST_PAIRS) return multiply<bfloat16>(input, stride, rows, first, second, units, sums);
+    multiply_wide(widened(input, stride, rows, width, 2 * units), 2 * units, rows, first, second, units, sums);
+}
+
 // Call finish(row, sums of one panel's columns for this row, the same of the other panel) for rows `first` to `end`.
 template <typename T, typename Finish>
 inline void for_rows(const T* input, int64_t stride, int64_t first, int64_t end, const Matrix& one, int64_t panel,
                      const Matrix& other, int64_t other_panel, bool is_pair, const Finish& finish) {
     alignas(64) float sums[2 * MAX_ROWS * PANEL];
-    const int64_t units = num_units<T>(one.in);
     const void* weights = panel_at<T>(one, panel);
     const void* others = is_pair ? panel_at<T>(other, other_panel) : nullptr;
     const int64_t blocks = (end - first + MAX_ROWS - 1) / MAX_ROWS;
     for (int64_t block = 0, row = first; block < blocks; ++block) {
         const int rows = static_cast<int>((end - row + blocks - block - 1) / (blocks - block));
-        multiply<T>(input + row * stride, stride, rows, weights, others, units, sums);
+        multiply_rows(input + row * stride, stride, rows, one.in, weights, others, sums);
         for (int i = 0; i < rows; ++i, ++row) finish(row, sums + i * PANEL, sums + (rows + i) * PANEL);
     }
 }

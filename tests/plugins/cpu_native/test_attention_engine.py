@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from llmfw.core.plugins import load_plugins
 from llmfw.plugins.cpu_native.library import why_not
@@ -36,3 +37,17 @@ def test_greedy_tokens_are_those_of_transformers_with_prefix_hits_and_retraction
 def test_on_a_cpu_it_is_taken_before_the_reference() -> None:
     names = [entry.name for entry in load_plugins().registry.entries("attention")]
     assert names.index("cpu") < names.index("torch")
+
+
+@pytest.mark.parametrize(("attention", "threads"), [("cpu", 1), ("torch", 2)])
+def test_torch_gets_one_thread_where_all_that_takes_long_has_its_own(
+    tmp_path: Path, attention: str, threads: int
+) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE["llama"])
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        build_engine(folder, attention=attention, module_passes="cpu-native")
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)

@@ -16,7 +16,8 @@ from llmfw.core.engine.fuse import merge_projections
 from llmfw.core.engine.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.engine.probe import probe, run_in_one_row
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
-from llmfw.plugins.cpu_native.layers import NativeDecoder, NativePass
+from llmfw.plugins.cpu_native.decoder import NativeDecoder
+from llmfw.plugins.cpu_native.layers import NativePass
 from llmfw.plugins.cpu_native.library import load_library, why_not
 from llmfw.plugins.cpu_native.weights import NativeLinear
 

@@ -22,6 +22,15 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 5e-3}
 """How far a result may be, relative to the largest: float32 sums, and one rounding to bfloat16."""
 
+FLAGS = {
+    "x86-64": ("sse2", "-march=x86-64"),
+    "x86-64-v3": ("avx2", "-march=x86-64-v3"),
+    "x86-64-v4": ("avx512vl", "-march=x86-64-v4"),
+    "slow pairs": ("avx512_bf16", "-march=native", "-DLLMFW_PAIRS=1"),
+    "fast pairs": ("avx512_bf16", "-march=native", "-DLLMFW_PAIRS=2"),
+}
+"""Kinds of CPU: what such a one says that it has, and how the compiler is told."""
+
 
 def linear(in_features: int, out_features: int, dtype: torch.dtype, *, bias: bool = False) -> nn.Linear:
     torch.manual_seed(in_features * out_features)
@@ -154,21 +163,19 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
-@pytest.mark.parametrize("march", ["x86-64", "x86-64-v3", "x86-64-v4"])
-def test_code_for_other_cpus_is_right_too(march: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if march not in supported_by_this_cpu():
-        pytest.skip(f"this CPU cannot run {march}")
-    library = open_library(build_library((f"-march={march}",)))
+@pytest.mark.parametrize("cpu", FLAGS)
+def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if FLAGS[cpu][0] not in flags_of_this_cpu():
+        pytest.skip(f"this CPU cannot run {cpu}")
+    library = open_library(build_library(FLAGS[cpu][1:]))
     library.llmfw_set_threads(2)
     monkeypatch.setattr("llmfw.plugins.cpu_native.weights.load_library", lambda: library)
     for dtype in (torch.float32, torch.bfloat16):
         check_products(linear(130, 200, dtype, bias=True), range(1, 41))
 
 
-def supported_by_this_cpu() -> list[str]:
-    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
-    needed = {"x86-64": "sse2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
-    return [march for march, flag in needed.items() if flag in flags]
+def flags_of_this_cpu() -> list[str]:
+    return Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 
 
 def test_structs_are_as_long_as_the_codes() -> None:

@@ -1,0 +1,75 @@
+"""What stands where a model's decoder stood: its embeddings and rotary tables, and a stack of native layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from .recognition import Norm
+from .rotary import RotaryTables
+from .stack import PackedLayer, Stack
+
+
+class NativeDecoder(nn.Module):
+    """Embeddings, layers and final norm.
+
+    Args:
+        decoder: of which it takes the parts.
+        layers: the same layers, packed.
+        norm: after the last one.
+    """
+
+    embed_tokens: nn.Module
+    norm: nn.Module
+    rotary_emb: nn.Module
+
+    def __init__(self, decoder: nn.Module, layers: Sequence[PackedLayer], norm: Norm) -> None:
+        super().__init__()
+        for name, child in decoder._modules.items():
+            self.add_module(name, child)
+        self.config = decoder.config
+        self._stack = Stack(layers, norm)
+        self._tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: object = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        *,
+        llmfw_step: Any,
+        **kwargs: object,
+    ) -> BaseModelOutputWithPast:
+        """Return the last hidden states, [1, T, width], of one packed row. The arguments are transformers'."""
+        hidden = self.hidden_states(
+            input_ids, position_ids, past_key_values, inputs_embeds, use_cache, llmfw_step
+        )
+        return BaseModelOutputWithPast(last_hidden_state=hidden[None])
+
+    def hidden_states(
+        self,
+        input_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        past_key_values: object,
+        inputs_embeds: torch.Tensor | None,
+        use_cache: bool | None,
+        step: Any,
+    ) -> torch.Tensor:
+        """Return the last hidden states, [T, width], of one packed row: [1, T] ids or [1, T, width] embeddings.
+
+        There is no cache of transformers' and no mask: keys, values and lengths are the step's.
+        """
+        if past_key_values is not None or use_cache:
+            raise ValueError("a native decoder keeps no cache; keys and values are the attention backend's")
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if len(hidden) != 1 or position_ids is None:
+            raise ValueError("a native decoder takes one packed row of tokens, with their positions")
+        positions, cosines, sines = self._tables.of(position_ids[0])
+        return self._stack.run(hidden[0], positions, (cosines, sines), step)
