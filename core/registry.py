@@ -7,6 +7,7 @@ This module knows nothing of entry points and hooks: `plugins` fills it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
@@ -17,13 +18,13 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import ConfigError, PartError, UnknownPartError
-from .isolation.calls import PartLedger
 from .isolation.slow_import import telling_of
 
 PartT = TypeVar("PartT")
 
 if TYPE_CHECKING:
     from .config import OptionValue
+    from .isolation.calls import PartLedger
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core.attention:AttentionBackend",
@@ -189,15 +190,18 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
-
-    Attributes:
-        ledger: the calls of those parts that are in use.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
         self._entries = tuple(entries)
         self._broken = tuple(broken)
-        self.ledger = PartLedger()
+
+    @functools.cached_property
+    def ledger(self) -> PartLedger:
+        """The calls of those parts that are in use."""
+        from .isolation.calls import PartLedger  # brings what requests are made of
+
+        return PartLedger()
 
     def entries(self, kind: str) -> list[Entry]:
         """Return the parts of a kind, by descending rank, then by name and plugin."""

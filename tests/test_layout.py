@@ -218,13 +218,21 @@ def ten_plugins(install_plugin) -> dict[str, str]:
     folders = [install_plugin(f"ours{i}", source.format(i), f"package{i}") for i in range(10)]
     for metadata in (path for folder in folders for path in folder.glob("*.dist-info/METADATA")):
         metadata.write_text(f"{metadata.read_text()}Requires-Dist: llmfw>=0.1,<0.3\n\nWhat it is.\n")
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    # What pip installs is compiled; here it is at the first start.
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 @pytest.mark.parametrize(
-    "line", ["import llmfw.core", "--version", "--help", "serve --help", "plugins --json"]
+    ("line", "times"),
+    [
+        ("import llmfw.core", 1.5),
+        ("--version", 1.5),
+        ("--help", 1.5),
+        ("serve --help", 1.5),
+        ("plugins --json", 2.5),  # reads the sources of all parts, for their options
+    ],
 )
-def test_the_command_line_starts_in_half_as_long_again_as_its_libraries(line, ten_plugins):
+def test_the_command_line_starts_in_little_more_than_its_libraries(line, times, ten_plugins):
     code = line if "import" in line else "from llmfw.api.cli import main; main()"
     command = (sys.executable, "-c", code, *([] if "import" in line else line.split()))
     libraries = (sys.executable, "-c", LIBRARIES)
@@ -232,7 +240,7 @@ def test_the_command_line_starts_in_half_as_long_again_as_its_libraries(line, te
     pairs = (
         (cpu_seconds(*command, env=ten_plugins), cpu_seconds(*libraries, env=ten_plugins)) for _ in range(40)
     )
-    assert any(ours < 1.5 * bare for ours, bare in pairs)
+    assert any(ours < times * bare for ours, bare in pairs)
 
 
 def test_the_plugins_of_a_start_are_listed(ten_plugins):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmfw.core.errors import LLMFWError, PartError
+from llmfw.core.errors import LLMFWError
 from llmfw.core.registry import INTERFACES, Entry
 
 from .params import plugins_of
@@ -144,12 +144,7 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
         raise CheckError(
             f"`llmfw check` needs {' and '.join(missing)}, which is not installed: pip install 'llmfw[testing]'"
         )
-    part = entry.load()
-    if inspect.isabstract(part):
-        absent = ", ".join(sorted(part.__abstractmethods__))
-        raise PartError(
-            f"{entry} cannot be built: it lacks {absent} (of {INTERFACES[kind].replace(':', '.')})"
-        )
+    entry.load()
     for option in ctx.meta[OPTIONS]:
         if option.source is None and not option.key.startswith(f"{kind}."):
             raise CheckError(f"option {option.key!r} is not one of a {kind}; they are named {kind}.…")

@@ -7,16 +7,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.doctor import examination
 from llmfw.api.commands.doctor.checks import problems_of
-from llmfw.core.file_store import FileStore
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
+from llmfw.plugins.store_memory.files import MemoryFiles
 
 PARTS = """
 import asyncio, os, sys, time
@@ -52,7 +51,7 @@ class Stranger:
 """
 EXPECTED = {
     "fine": None,
-    "unfinished": "(does not implement|lacks) order",
+    "unfinished": "lacks order, which",
     "misread": r"order cannot be called as the interface's order\(waiting, figures\) is: too many positional arguments",
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
@@ -62,17 +61,17 @@ EXPECTED = {
 }
 
 
-class WithOptions(FileStore):
+class WithOptions(MemoryFiles):
     """A store that is built with options."""
 
-    class Options(getattr(FileStore, "Options", msgspec.Struct), frozen=True):
+    class Options(MemoryFiles.Options, frozen=True):
         url: str = ""
 
     def __init__(self, folder, *, options):
         pass
 
 
-class Demanding(FileStore):
+class Demanding(MemoryFiles):
     """A store that is built with what it is not given."""
 
     def __init__(self, folder, url):

@@ -26,8 +26,6 @@ def problems_of(entry: Entry) -> Iterator[str]:
         yield f"cannot be imported: SystemExit: {error}"
         return
     interface = _interface(part)
-    if missing := sorted(getattr(part, "__abstractmethods__", ())):
-        yield f"does not implement {', '.join(missing)}: it cannot be built"
     yield from _wrong_signatures(part, interface)
     yield from _wrong_options(part, interface)
 

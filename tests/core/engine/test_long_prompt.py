@@ -66,7 +66,11 @@ def prompt_tokens(plan: BatchPlan, name: str) -> int:
 def test_a_long_prompt_goes_on_beside_streams_and_short_prompts_go_past_it(
     llama: Path, overlap: bool
 ) -> None:
-    watched = Watched(build_engine(llama, overlap=overlap, chunked_prefill_size=BUDGET, context_length=512))
+    watched = Watched(
+        build_engine(
+            llama, overlap=overlap, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5
+        )
+    )
     for i in range(8):
         watched.add(f"stream {i}", [7 + i, 5, 6], max_tokens=400)
     watched.run(lambda: len(watched.first) == 8)
@@ -87,7 +91,9 @@ def test_a_long_prompt_goes_on_beside_streams_and_short_prompts_go_past_it(
 
 
 def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes(llama: Path) -> None:
-    watched = Watched(build_engine(llama, chunked_prefill_size=BUDGET, context_length=512))
+    watched = Watched(
+        build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5)
+    )
     watched.add("long", LONG)
     watched.run(lambda: len(watched.steps) == 2)
     watched.add("short", [5] * 10)
@@ -96,7 +102,9 @@ def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes(llama: Path) 
 
 
 def test_a_long_prompt_that_nobody_waits_for_fills_each_step(llama: Path) -> None:
-    watched = Watched(build_engine(llama, chunked_prefill_size=BUDGET, context_length=512))
+    watched = Watched(
+        build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5)
+    )
     watched.add("long", LONG)
     watched.run(lambda: "long" in watched.first)
     assert [plan.num_tokens for _, plan in watched.steps] == [BUDGET] * 12 + [16]

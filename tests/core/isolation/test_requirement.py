@@ -28,7 +28,7 @@ class Package(Distribution):
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirement, "version", lambda name: "0.4.0.dev2")
+    monkeypatch.setattr(requirement, "name_and_version", lambda package: ("llmfw", "0.4.0.dev2"))
 
 
 @pytest.mark.parametrize(
