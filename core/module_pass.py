@@ -22,7 +22,8 @@ class ModulePass(ABC):
 
     Attributes:
         has_own_threads: nearly all of the model that was changed computes on threads of the pass's own. Where the
-            attention backend has its own, too, torch gets one: more would wait for cores that the others use.
+            attention backend has its own, too, torch gets one in the engine's process: more would wait for cores that
+            the others use.
     """
 
     has_own_threads = False

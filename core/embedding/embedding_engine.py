@@ -69,6 +69,8 @@ class EmbeddingEngine:
         clock: seconds that never go back.
     """
 
+    has_own_threads = False
+
     def __init__(
         self,
         info: EngineInfo,

@@ -15,6 +15,10 @@ class AnyEngine(Protocol):
     info: EngineInfo
 
     @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
 

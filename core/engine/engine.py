@@ -188,6 +188,11 @@ class Engine:
         )
 
     @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+        return self._runner.has_own_threads
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
         has_steps = self._scheduler.has_work or self._launched is not None or self._grammars.has_ready

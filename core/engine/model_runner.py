@@ -128,6 +128,11 @@ class ModelRunner:
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
 
+    @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+        return self._model.has_own_threads and self._backend.has_own_threads
+
     def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
         """Have steps of single tokens captured and replayed.
 

@@ -169,10 +169,17 @@ def _build(config: EngineConfig) -> AnyEngine:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
+    import torch
+
     from ..plugins import load_plugins
     from .build import build_engine
 
-    return build_engine(config, load_plugins(config.disabled_plugins).registry)
+    engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
+    if (
+        engine.has_own_threads
+    ):  # what is left to torch is sooner done by one; more would wait for the others' cores
+        torch.set_num_threads(1)
+    return engine
 
 
 def _refuse(sock: zmq.Socket[bytes], failed: EngineFailed) -> NoReturn:

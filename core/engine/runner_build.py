@@ -61,8 +61,6 @@ def build_runner(
         *(capacity.num_pages * config.page_size, gigabytes(keys), gigabytes(values)),
     )
     name, backend = choose_attention(config, registry, model, device, storage)
-    if model.has_own_threads and backend.has_own_threads:
-        torch.set_num_threads(1)
     staging = Staging(device, packs=not is_shared)
     page_table = PageTable(
         pages.table,

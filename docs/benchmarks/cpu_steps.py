@@ -88,6 +88,8 @@ def turn_of_its_own(name: str, side: str) -> dict[str, float]:
 
 def turn(folder: str, side: str) -> dict[str, float]:
     """Return milliseconds of a step by number of sequences, prompt tokens a second, and GB/s that memory is read at."""
+    import torch
+
     from llmfw.core.config import EngineConfig
     from llmfw.core.engine.engine import Engine
     from llmfw.core.plugins import load_plugins
@@ -105,6 +107,8 @@ def turn(folder: str, side: str) -> dict[str, float]:
         ),
         load_plugins().registry,
     )
+    if engine.has_own_threads:  # as in the engine's process
+        torch.set_num_threads(1)
     run(engine, 1, 20, 8)  # what the first steps bring with them
     for count in COUNTS:
         steps = run(engine, count, 20, STEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,15 +40,22 @@ def test_on_a_cpu_it_is_taken_before_the_reference() -> None:
     assert names.index("cpu") < names.index("torch")
 
 
-@pytest.mark.parametrize(("attention", "threads"), [("cpu", 1), ("torch", 2)])
-def test_torch_gets_one_thread_where_all_that_takes_long_has_its_own(
-    tmp_path: Path, attention: str, threads: int
+@pytest.mark.parametrize("attention", ["cpu", "torch"])
+def test_torch_gets_one_thread_in_the_engines_process_where_all_that_takes_long_has_its_own(
+    tmp_path: Path, attention: str, fresh_python: Callable[..., str]
 ) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
+    settings = f"model={str(folder)!r}, attention={attention!r}, module_passes='cpu-native', threads=2"
+    code = (
+        "import torch\nfrom llmfw.core.config import EngineConfig\nfrom llmfw.core.engine.process import _build\n"
+        f"_build(EngineConfig({settings}, grammar='none', log_level='error', device='cpu'))\n"
+        "print(torch.get_num_threads())"
+    )
+    assert fresh_python(code).split()[-1] == ("1" if attention == "cpu" else "2")
+
+
+def test_a_callers_own_process_keeps_its_threads(tmp_path: Path) -> None:
     before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        build_engine(folder, attention=attention, module_passes="cpu-native")
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
+    engine = build_engine(save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native")
+    assert engine.has_own_threads
+    assert torch.get_num_threads() == before
