@@ -134,21 +134,47 @@ def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else min(math.ceil(1000 * seconds), MAX_SLEEP_MS)
 
 
+class _End:
+    """Ends the process when it is told to by SIGTERM.
+
+    The signal raises SystemExit wherever the process is. What imports a module may swallow that (torch tries to import
+    numpy from C++, and goes on without), and fail later for want of what was not imported. So it is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def take_over_signals(self) -> None:
+        """Leave Ctrl-C to the parent, and end cleanly on SIGTERM."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def if_asked(self) -> None:
+        """Raise SystemExit if the signal came and its exception went no further."""
+        if self._asked:
+            raise SystemExit(0)
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._asked = True
+        raise SystemExit(0)
+
+
 def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
     """Run an engine process to its end.
 
     Args:
         build: makes the engine; None: the real one, with the installed plugins.
     """
-    _take_over_signals()
+    end = _End()
+    end.take_over_signals()
     try:
-        _serve(read_launch(sys.stdin.buffer), build or _build)
+        _serve(read_launch(sys.stdin.buffer), build or _build, end)
     finally:
         # What runs at the interpreter's end must not be interrupted by an exception.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine]) -> None:
+def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent(launch.endpoint)
     setup_logging(launch.config.log_level)
     with zmq.Context() as context, open_socket(context, zmq.ROUTER) as sock:
@@ -156,9 +182,11 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine]) -> None:
         try:
             engine = build(launch.config)
         except Exception as error:
+            end.if_asked()
             if not isinstance(error, LLMFWError):
                 logger.exception("the engine could not be built")
             _refuse(sock, failure_of(error))
+        end.if_asked()
         EngineServer(sock, engine, launch.config.stream_interval).run()
 
 
@@ -189,12 +217,6 @@ def _refuse(sock: zmq.Socket[bytes], failed: EngineFailed) -> NoReturn:
         client, _ = sock.recv_multipart()
         sock.send_multipart((client, encode(failed)))
     raise SystemExit(1)
-
-
-def _take_over_signals() -> None:
-    """Leave Ctrl-C to the parent, and end cleanly on SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def _watch_parent(endpoint: Endpoint) -> None:

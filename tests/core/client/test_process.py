@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.wire import Launch, new_endpoint, write_launch
 from llmfw.core.config import EngineConfig
 from llmfw.core.control import GetPolicy
 from llmfw.core.errors import EngineDeadError, EngineError, ModelError
@@ -122,6 +123,29 @@ async def test_a_failure_at_start_is_the_same_exception_here() -> None:
     with pytest.raises(ModelError, match="there is no model 'x'"):
         await client.start()
     await client.close()
+
+
+@pytest.mark.parametrize("then", ["raise ModelError('numpy was imported twice')", "return None"])
+def test_a_signal_that_an_import_swallows_ends_the_process_all_the_same(then: str) -> None:
+    code = f"""
+    import os, signal
+    from llmfw.core.config import EngineConfig
+    from llmfw.core.engine.process import main
+    from llmfw.core.errors import ModelError
+    def build(config):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            pass
+        {then}
+    main(build)
+    """
+    endpoint = new_endpoint()
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        write_launch(process.stdin, Launch(EngineConfig(model="x"), endpoint))
+        assert process.wait(20) == 0  # it does not say to anyone that it failed
+    endpoint.remove()
 
 
 async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_code() -> None:
