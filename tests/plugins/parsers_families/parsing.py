@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
@@ -61,19 +60,6 @@ def split_reasoning(parser: ReasoningParser, *texts: str) -> tuple[str, str]:
     deltas = [delta for text in texts for delta in parser.feed(text)] + list(parser.finish())
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     return reasoning, "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
-
-
-def cut(text: str, places: Sequence[int]) -> list[str]:
-    """Return a text in pieces."""
-    edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[a:b] for a, b in itertools.pairwise(edges)]
-
-
-def halves(text: str) -> Iterator[list[str]]:
-    """Yield a text cut at each place, and last in single characters."""
-    for place in range(len(text) + 1):
-        yield [text[:place], text[place:]]
-    yield list(text)
 
 
 def call(name: str, arguments: Mapping[str, Any] | str) -> tuple[str, str]:

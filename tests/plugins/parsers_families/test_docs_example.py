@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .parsing import TOOLS, halves, parse
+from llmfw.core.testing.parsing import halves
+
+from .parsing import TOOLS, parse
 
 PAGE = Path(__file__).parents[3] / "docs" / "parsers.md"
 

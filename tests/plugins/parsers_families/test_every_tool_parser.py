@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolParser
+from llmfw.core.testing.parsing import cut, halves
+from llmfw.core.testing.tool_parsers import arguments_texts, names
 from llmfw.plugins.parsers_families.deepseek import DeepSeekV3ToolParser, DeepSeekV31ToolParser
 from llmfw.plugins.parsers_families.harmony import GptOssToolParser
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
@@ -29,7 +30,7 @@ from . import (
     test_pythonic,
     test_qwen3_coder,
 )
-from .parsing import TOOLS, cut, halves, parse, tool
+from .parsing import TOOLS, parse, tool
 
 FAMILIES: dict[type[ToolParser], list[str]] = {
     HermesToolParser: list(test_hermes.SAMPLES),
@@ -43,20 +44,6 @@ FAMILIES: dict[type[ToolParser], list[str]] = {
     Qwen3CoderToolParser: list(test_qwen3_coder.SAMPLES),
 }
 WITH_FORMAT = [parser for parser in FAMILIES if parser.call_format is not None]
-
-names = st.text(st.sampled_from("abXYZ019_-"), min_size=1, max_size=12)
-scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-)
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
-)
-arguments_texts = st.builds(
-    lambda value, ascii, indent: json.dumps(value, ensure_ascii=ascii, indent=indent),
-    st.dictionaries(st.text(), values, max_size=4),
-    st.booleans(),
-    st.none() | st.just(1),
-)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.parsers import ReasoningDelta
+from llmfw.core.testing.parsing import halves
 from llmfw.plugins.parsers_families.harmony import GptOssReasoningParser, GptOssToolParser
 
-from .parsing import TOOLS, Parsed, halves, parse, split_reasoning
+from .parsing import TOOLS, Parsed, parse, split_reasoning
 
 ROME = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>'
 ROME_CALL = ("get_weather", '{"city": "Rome"}')

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolCallDelta
+from llmfw.core.testing.parsing import cut
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 
-from .parsing import TOOLS, Parsed, call, cut, first_calls, parse
+from .parsing import TOOLS, Parsed, call, first_calls, parse
 
 WEATHER = (
     '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": [1, "}"]}}\n</tool_call>'

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmfw.core.testing.parsing import cut
 from llmfw.plugins.parsers_families.json_scanner import JsonScanner
-
-from .parsing import cut
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

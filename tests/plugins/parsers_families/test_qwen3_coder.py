@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.parsers import ToolCallDelta
+from llmfw.core.testing.parsing import cut
 from llmfw.plugins.parsers_families.qwen3_coder import Qwen3CoderToolParser
 
-from .parsing import TOOLS, Parsed, cut, first_calls, parse
+from .parsing import TOOLS, Parsed, first_calls, parse
 
 ROME = """<tool_call>
 <function=get_weather>

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.parsers import ReasoningDelta
+from llmfw.core.testing.parsing import halves
 from llmfw.plugins.parsers_families.deepseek import DeepSeekR1ReasoningParser
 from llmfw.plugins.parsers_families.mistral import MistralReasoningParser
 
-from .parsing import halves, split_reasoning
+from .parsing import split_reasoning
 
 
 @pytest.mark.parametrize("in_reasoning", [False, True])
