@@ -152,15 +152,8 @@ class Engine:
         cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
         decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
-        scheduler = Scheduler(
-            pages,
-            policies.policy,
-            NewTokenRatio(config.schedule_conservativeness),
-            max_running=capacity.max_running,
-            prefill_budget=capacity.prefill_budget,
-            chunked=capacity.chunked,
-            share=config.batch_share,
-            trace=together(trace, decisions, recorder),
+        scheduler = _scheduler_of(
+            config, capacity, pages, policies, trace=together(trace, decisions, recorder)
         )
         most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
@@ -366,6 +359,25 @@ class Engine:
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
             part_uses=self._ledger.uses(),
         )
+
+
+def _scheduler_of(
+    config: EngineConfig,
+    capacity: Capacity,
+    pages: SequencePages,
+    policies: PolicyChoice,
+    trace: DecisionTrace | None,
+) -> Scheduler:
+    return Scheduler(
+        pages,
+        policies.policy,
+        NewTokenRatio(config.schedule_conservativeness),
+        max_running=capacity.max_running,
+        prefill_budget=capacity.prefill_budget,
+        chunked=capacity.chunked,
+        share=config.batch_share,
+        trace=trace,
+    )
 
 
 def _describe(
