@@ -109,11 +109,12 @@ def main() -> None:
     """Measure the model, then each policy under each load; exit with 1 if a prediction is too far off."""
     options = parse_arguments()
     os.environ.update(ENVIRONMENT)
+    before = kept(options.out, options.policies) if options.out else []  # what cannot be read is told at once
     with tempfile.TemporaryDirectory() as name:
         fits = Fits(Path(name))
         pairs = [pair for policy in options.policies for pair in measure(policy, fits, Path(name), options)]
     if options.out:
-        pairs = [*kept(options.out, options.policies), *pairs]
+        pairs = [*before, *pairs]
         options.out.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
     worst = max(pair.off() for pair in pairs)
     text = f"{table(pairs)}\n\nFarthest off: {worst:.0%}."

@@ -1,6 +1,7 @@
 """A native decoder and its head, without what transformers does around the two at each step.
 
-That is a fifth of a millisecond: outputs that are dictionaries, keywords that are looked through. Knows nothing of layers.
+That is outputs that are dictionaries, and keywords that are looked through: host work that a small model's step feels.
+Knows nothing of layers.
 """
 
 from __future__ import annotations
