@@ -132,6 +132,9 @@ inline int64_t product_chunks(const Matrix& matrix, int64_t rows) {
     return Cut(rows, matrix.out / PANEL, matrix.in).chunks();
 }
 
+// How much work it is, in the words of pool.h.
+inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.out * matrix.in * (rows + READING); }
+
 // The weights of one output in their usual layout: [in].
 template <typename T>
 inline void unpack_row(const Matrix& matrix, int64_t row, T* to) {

@@ -144,18 +144,21 @@ int64_t row_chunks(const Run& run) { return chunks_of(run.step->rows); }
 
 template <typename T>
 void add_before(Program& program, const Run& run, int64_t index) {
-    program.add(norm_input<T>, &run, index, row_chunks(run));
-    program.add(project_qkv<T>, &run, index, product_chunks(run.stack->layers[index].qkv, run.step->rows));
-    program.add(turn<T>, &run, index, row_chunks(run));
+    const Matrix& qkv = run.stack->layers[index].qkv;
+    const int64_t rows = run.step->rows;
+    program.add(norm_input<T>, &run, index, row_chunks(run), 0);
+    program.add(project_qkv<T>, &run, index, product_chunks(qkv, rows), product_work(qkv, rows));
+    program.add(turn<T>, &run, index, row_chunks(run), 0);
 }
 
 template <typename T>
 void add_after(Program& program, const Run& run, int64_t index) {
     const LlmfwLayer& layer = run.stack->layers[index];
-    program.add(add_attended<T>, &run, index, product_chunks(layer.output, run.step->rows));
-    program.add(norm_after<T>, &run, index, row_chunks(run));
-    program.add(activate<T>, &run, index, activate_chunks(layer, run.step->rows));
-    program.add(add_fed<T>, &run, index, product_chunks(layer.down, run.step->rows));
+    const int64_t rows = run.step->rows;
+    program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows));
+    program.add(norm_after<T>, &run, index, row_chunks(run), 0);
+    program.add(activate<T>, &run, index, activate_chunks(layer, rows), 2 * product_work(layer.gate, rows));
+    program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows));
 }
 
 }  // namespace
@@ -170,7 +173,7 @@ void add_after_attention(Program& program, const Run& run, int64_t layer) {
 
 void add_final_norm(Program& program, const Run& run) {
     const int64_t chunks = chunks_of(run.step->num_results);
-    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, chunks);
+    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, chunks, 0);
 }
 
 }  // namespace llmfw

@@ -58,8 +58,10 @@ std::vector<Call> add_layers(Program& program, const Run& run, const LlmfwAttent
         const LlmfwAttention& attention = attentions[layer];
         calls.push_back({attention.plan, attention.shape, tensors_of(*run.stack, *run.step, *attention.tensors)});
         add_before_attention(program, run, layer);
-        program.add(write_keys, &calls.back(), layer, attention_write_chunks(*attention.plan));
-        program.add(attend, &calls.back(), layer, attention_chunks(*attention.plan, *attention.shape));
+        const AttentionPlan& plan = *attention.plan;
+        const AttentionShape& shape = *attention.shape;
+        program.add(write_keys, &calls.back(), layer, attention_write_chunks(plan), 0);
+        program.add(attend, &calls.back(), layer, attention_chunks(plan, shape), attention_work(plan, shape));
         add_after_attention(program, run, layer);
     }
     add_final_norm(program, run);
