@@ -132,7 +132,7 @@ class DecodeGraphs:
 
     def serves(self, plan: BatchPlan) -> bool:
         """Return whether a step can be launched here: each sequence has one token, and samples the next."""
-        return len(plan.sequences) == plan.num_single <= self._most and bool(plan.samples.all())
+        return plan.is_decode and plan.num_single <= self._most
 
     def capture_all(self) -> None:
         """Capture a step of each size, the largest first: the smaller ones then find their memory in the pool."""

@@ -74,16 +74,21 @@ class StepNumbers:
         """Return the numbers of a plan of at least one sequence."""
         rows, starts, query_lens = plan.rows, plan.starts, plan.counts
         page_size = page_table.page_size
-        sequence_of_token = np.repeat(np.arange(len(rows)), query_lens)  # [T]
-        first_token = np.cumsum(query_lens) - query_lens  # [B]
-        positions = np.arange(len(sequence_of_token)) - (first_token - starts)[sequence_of_token]
-        pages = page_table.host[rows[sequence_of_token], positions // page_size].astype(np.int64)
+        if plan.num_single == len(rows):
+            row_of_token, positions = rows, starts
+        else:
+            sequence_of_token = np.repeat(np.arange(len(rows)), query_lens)  # [T]
+            first_token = np.cumsum(query_lens) - query_lens  # [B]
+            row_of_token = rows[sequence_of_token]
+            positions = np.arange(len(sequence_of_token)) - (first_token - starts)[sequence_of_token]
+        page_of_token, offsets = np.divmod(positions, page_size)
+        pages = page_table.host[row_of_token, page_of_token].astype(np.int64)
         known, sources = _tokens(plan)
         return cls(
             known=known,
             sources=sources,
             positions=positions,
-            slots=pages * page_size + positions % page_size,
+            slots=pages * page_size + offsets,
             rows=rows,
             query_lens=query_lens,
             kv_lens=starts + query_lens,
@@ -151,9 +156,16 @@ def _tokens(plan: BatchPlan) -> tuple[Ints, Ints]:
     """Return `known` and `sources` of a plan."""
     known = np.zeros(plan.num_tokens, dtype=np.int64)
     sources = np.full(plan.num_tokens, NOT_IN_FLIGHT, dtype=np.int64)
-    first = 0
-    for seq, row, start, count in zip(
-        plan.sequences, plan.rows.tolist(), plan.starts.tolist(), plan.counts.tolist(), strict=True
+    num, starts = plan.num_single, plan.starts.tolist()
+    single = [seq.token_at(start) for seq, start in zip(plan.sequences, starts[:num], strict=False)]
+    for place, token_id in enumerate(single):
+        if token_id is None:
+            sources[place] = plan.rows[place]
+        else:
+            known[place] = token_id
+    first = num
+    for seq, start, row, count in zip(
+        plan.sequences[num:], starts[num:], plan.rows[num:].tolist(), plan.counts[num:].tolist(), strict=True
     ):
         ids = seq.tokens(start, start + count)
         known[first : first + len(ids)] = ids

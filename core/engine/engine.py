@@ -265,10 +265,11 @@ class Engine:
         """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
         self._keeper.tick()
         piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
-        plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
+        limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
+        plan = self._scheduler.schedule(limits, piece=piece)
         while not (plan.sequences or self._launched) and self._scheduler.has_work:
             assert self._keeper.give_up(), "nothing runs, and nothing can"
-            plan = self._scheduler.schedule(self._guard.limits(), piece=piece)
+            plan = self._scheduler.schedule(limits, piece=piece)
         return plan
 
     def _take_compiled(self) -> list[TokenEvent]:

@@ -169,15 +169,15 @@ class ModelRunner:
         to_sample = _places_to_sample(plan)
         known, sources, positions, slots, rows, wanted, sampled_rows, *changes = self._staging.send(
             *(numbers.known, numbers.sources, numbers.positions, numbers.slots, numbers.rows),
-            np.concatenate([to_sample, _places_in_step(plan, prompt_places)]),
+            np.concatenate([to_sample, _places_in_step(plan, prompt_places)]) if prompt_places else to_sample,
             plan.rows[plan.samples],
             *self._page_table.take_changes(numbers.rows, numbers.kv_lens),
         )
         self._page_table.write(*changes)
         batch = numbers.batch(slots, rows, self._page_table)
         self._backend.plan(batch)
-        is_known = (numbers.sources == NOT_IN_FLIGHT).all()
-        ids = known if is_known else input_ids(known, sources, self._last_tokens)
+        are_known = not np.count_nonzero(numbers.sources != NOT_IN_FLIGHT)
+        ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, positions, batch, wanted)
         # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
@@ -195,12 +195,12 @@ class ModelRunner:
             masks: which tokens are allowed, for the sequences where not all are.
         """
         sampling = step.sampling
-        prompt_logprobs = self._prompt_logprobs(step)
+        prompt_logprobs = self._prompt_logprobs(step) if step.prompt_places else []
         asking = _asking(sampling)
         places = self._staging.send(*(np.array(places, dtype=np.int64) for places in asking.values()))
         raw = [step.logits[chosen] for chosen in places]
         tokens = self._sampler.sample(step.logits, sampling, masks)
-        self._last_tokens[step.rows] = tokens
+        self._last_tokens.index_copy_(0, step.rows, tokens)
         if self._clock is not None:
             self._clock.end()
         logprobs = []
@@ -257,6 +257,8 @@ class ModelRunner:
 
 def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
     """Return which prompt tokens' logits are wanted for their successors' log probabilities, by index in the plan."""
+    if all(seq.prompt_logprobs is None for seq in plan.sequences):
+        return {}
     wanted = {
         i: (p.seq, p.seq.prompt_logprobs.wanted(p.start, p.end))
         for i, p in enumerate(plan.parts)
@@ -267,6 +269,8 @@ def _prompt_places(plan: BatchPlan) -> dict[int, tuple[SequenceState, range]]:
 
 def _places_to_sample(plan: BatchPlan) -> Ints:
     """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
+    if plan.is_decode:
+        return np.arange(plan.num_single)
     last: Ints = np.cumsum(plan.counts) - 1
     return last[plan.samples]
 

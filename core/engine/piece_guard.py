@@ -76,7 +76,7 @@ class PieceGuard:
         """Take note of what a step took, without waiting for the one before it."""
         prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
-        self._num_decoding = max(1, int(plan.samples.sum()))
+        self._num_decoding = max(1, plan.num_sampling)
         cut = [p for p in prompts if not p.samples]
         self._num_cut = len(cut)
         if cut:

@@ -17,13 +17,16 @@ import numpy as np
 import torch
 
 from ..device.staging import Staging
-from ..scheduling.plan import Bools, PlannedSequence
+from ..scheduling.plan import PlannedSequence
 from ..scheduling.sequence_table import Ints
 from .randomness import uniform
 from .token_mask import TokenMasks
 
 GREEDY_TEMPERATURE = 1e-5
 """A temperature below this one takes the most likely token: dividing by it would overflow."""
+
+GREEDY, FILTERED, UNFILTERED = 0, 1, 2
+"""How a row is sampled: its most likely token, among those that a filter leaves, among all."""
 
 MAX_CANDIDATES = 1024
 """Sorting starts with so many of the most likely tokens; all are sorted only where these do not settle it."""
@@ -98,6 +101,8 @@ class Sampler:
         self._min_p = np.zeros(max_rows, dtype=np.float32)
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._adjusted = np.zeros(max_rows, dtype=np.bool_)
+        self._kinds = np.zeros(max_rows, dtype=np.int8)  # places in `chooses` of `_choose`
+        self._may_need_all = np.zeros(max_rows, dtype=np.bool_)
 
     def start(self, planned: PlannedSequence) -> None:
         """Take note of a sequence that just got its row. All its tokens are known."""
@@ -114,6 +119,8 @@ class Sampler:
             self._counts[row] = counts
         waits = bool(params.min_tokens and seq.stop_token_ids)
         self._adjusted[row] = bool(counts is not None or params.logit_bias or waits)
+        kind = self._kinds[row] = self._kind(row)
+        self._may_need_all[row] = kind == FILTERED and self._top_k[row] > self._num_candidates
 
     def sample(
         self, logits: torch.Tensor, planned: Sequence[PlannedSequence], masks: TokenMasks | None = None
@@ -131,7 +138,7 @@ class Sampler:
         rows = np.array([p.row for p in planned], dtype=np.int64)
         if masks is not None:
             masks.apply(logits, self._staging)
-        for i in np.flatnonzero(self._adjusted[rows]).tolist():
+        for i in self._adjusted[rows].nonzero()[0].tolist():
             self._adjust(logits[i], planned[i], may_end=masks is not None and i in masks.places)
         tokens = self._choose(logits, rows, planned)
         if self._counts:
@@ -139,12 +146,13 @@ class Sampler:
         return tokens
 
     def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
-        kinds = self._kinds(rows)
-        if kinds[0].all():
-            return logits.argmax(dim=-1)
+        kinds = self._kinds[rows]
+        if not kinds.any():
+            return _take_largest(logits)
+        places_of_kinds = [np.flatnonzero(kinds == kind) for kind in (GREEDY, FILTERED, UNFILTERED)]
         positions = np.array([p.end for p in planned], dtype=np.int64)
         sent = self._staging.send(
-            *map(np.flatnonzero, kinds),
+            *places_of_kinds,
             uniform(self._seeds[rows], positions),
             *(column[rows] for column in (self._temperature, self._top_k, self._top_p, self._min_p)),
         )
@@ -152,21 +160,21 @@ class Sampler:
         sample_filtered: Choose = partial(self._sample_filtered, may_need_all=self.waits(rows))
         tokens = torch.empty(len(rows), dtype=torch.long, device=self._device)
         chooses: tuple[Choose, ...] = (_take_largest, sample_filtered, self._sample_all)
-        for kind, places, choose in zip(kinds, sent, chooses, strict=False):
-            if kind.any():
+        for places, choose in zip(sent, chooses, strict=False):
+            if len(places):
                 tokens[places] = choose(logits[places], numbers.of(places))
         return tokens
 
     def waits(self, rows: Ints) -> bool:
         """Return whether the host has to wait for the logits of these rows, to see how many candidates they need."""
-        _, filtered, _ = self._kinds(rows)
-        return bool((filtered & (self._top_k[rows] > self._num_candidates)).any())
+        return bool(self._may_need_all[rows].any())
 
-    def _kinds(self, rows: Ints) -> tuple[Bools, Bools, Bools]:
-        """Return which rows take the most likely token, which sample among some, and which among all: [S] each."""
-        greedy = (self._temperature[rows] < GREEDY_TEMPERATURE) | (self._top_k[rows] == 1)
-        limited = (self._top_k[rows] < self._vocab_size) | (self._top_p[rows] < 1) | (self._min_p[rows] > 0)
-        return greedy, ~greedy & limited, ~greedy & ~limited
+    def _kind(self, row: int) -> int:
+        """Return whether a row takes the most likely token, samples among some, or among all."""
+        if self._temperature[row] < GREEDY_TEMPERATURE or self._top_k[row] == 1:
+            return GREEDY
+        limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
+        return FILTERED if limited else UNFILTERED
 
     def _sample_all(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
         """Sample among all tokens."""
@@ -245,7 +253,7 @@ class Sampler:
                 counts.add(tokens[i : i + 1])
 
 
-def _take_largest(logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+def _take_largest(logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
     return logits.argmax(dim=-1)
 
 

@@ -37,7 +37,7 @@ class StepLog:
         num_forced = plan.num_tokens - len(plan.sequences) - sum(p.count - 1 for p in prefills)
         if prefills and logger.isEnabledFor(logging.INFO):
             self._log_prefill(plan, [p.count for p in prefills], sum(p.start for p in prefills if p.is_new))
-        self._num_generated += int(plan.samples.sum()) + num_forced
+        self._num_generated += plan.num_sampling + num_forced
         if len(prefills) < len(plan.sequences):
             self._num_decode_steps += 1
             if self._num_decode_steps % self._interval == 0:

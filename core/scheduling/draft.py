@@ -36,7 +36,7 @@ class Draft:
         return not self._pieces and not self.has_decoding
 
     def decode(self, indices: Indices) -> None:
-        """Let each of these sequences compute one token."""
+        """Let each of these sequences compute its last token, a sampled one, so that the next one is sampled."""
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
@@ -46,9 +46,10 @@ class Draft:
 
     def launch(self) -> BatchPlan:
         """Return the plan, and count its tokens as computed, or in flight, from now on."""
-        table = self._table
+        table, decoding = self._table, self._all_decoding()
+        if not self._pieces:
+            return self._launch_decoding(decoding)
         pieces = sorted(self._pieces, key=lambda piece: piece[1] > 1)
-        decoding = np.concatenate([np.empty(0, np.intp), *self._decoding])
         indices = np.concatenate([decoding, np.array([seq.index for seq, _ in pieces], np.intp)])
         counts = np.ones(len(indices), dtype=np.int64)
         counts[len(decoding) :] = [count for _, count in pieces]
@@ -62,3 +63,26 @@ class Draft:
         table.is_new[indices] = 0
         sequences = table.sequences(indices)
         return BatchPlan(sequences, indices, table.row[indices], starts, counts, samples, is_new, is_prefill)
+
+    def _all_decoding(self) -> Indices:
+        if len(self._decoding) == 1:
+            return self._decoding[0]
+        return np.concatenate([np.empty(0, np.intp), *self._decoding])
+
+    def _launch_decoding(self, indices: Indices) -> BatchPlan:
+        """Return the plan of these sequences alone: nearly every step is such a one, and little is to be found out."""
+        table, num = self._table, len(indices)
+        starts = table.num_computed[indices]
+        for column in (table.num_computed, table.num_in_flight, table.length):
+            column[indices] += 1
+        nothing = np.zeros(num, dtype=np.bool_)
+        return BatchPlan(
+            sequences=table.sequences(indices),
+            indices=indices,
+            rows=table.row[indices],
+            starts=starts,
+            counts=np.ones(num, dtype=np.int64),
+            samples=np.ones(num, dtype=np.bool_),
+            is_new=nothing,
+            is_prefill=nothing,
+        )

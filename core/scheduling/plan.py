@@ -53,6 +53,8 @@ class BatchPlan:
 
     Attributes:
         num_single: how many sequences, from the first on, have one token.
+        num_sampling: how many sample.
+        num_tokens: computed in this step.
     """
 
     __slots__ = (
@@ -62,7 +64,9 @@ class BatchPlan:
         "indices",
         "is_new",
         "is_prefill",
+        "num_sampling",
         "num_single",
+        "num_tokens",
         "rows",
         "samples",
         "sequences",
@@ -88,7 +92,10 @@ class BatchPlan:
         self.samples = samples
         self.is_new = is_new
         self.is_prefill = is_prefill
-        self.num_single = int((counts == 1).sum())
+        num = len(sequences)
+        self.num_single = int(np.count_nonzero(counts == 1))
+        self.num_sampling = int(np.count_nonzero(samples))
+        self.num_tokens = num if self.num_single == num else int(counts.sum())
         self._parts: tuple[PlannedSequence, ...] | None = None
         self._prefills: list[PlannedSequence] | None = None
 
@@ -125,21 +132,21 @@ class BatchPlan:
         if self._prefills is None:
             self._prefills = [
                 PlannedSequence(self.sequences[i], *(column[i].item() for column in self._columns()))
-                for i in np.flatnonzero(self.is_prefill).tolist()
+                for i in self.is_prefill.nonzero()[0].tolist()
             ]
         return self._prefills
 
     @property
     def sampling(self) -> list[SequenceState]:
         """The sequences that sample, in order."""
-        if self.samples.all():
+        if self.num_sampling == len(self.sequences):
             return list(self.sequences)
         return [seq for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True) if samples]
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens computed in this step."""
-        return int(self.counts.sum())
+    def is_decode(self) -> bool:
+        """Whether each sequence computes one token, and samples the next."""
+        return self.num_single == self.num_sampling == len(self.sequences)
 
     @property
     def needs_last_tokens(self) -> bool:

@@ -64,12 +64,14 @@ class Retraction:
             Who still decodes, with pages for it; and whether any of the lane should have gone.
         """
         wanted: dict[SequenceState, int] | None = None
-        while self._needed_tokens(decoding, pieces) > self._pages.num_available_tokens:
+        short = self._pages.short(decoding)
+        needed = len(short) * self._pages.page_size + self._needed(pieces)
+        while needed > self._pages.num_available_tokens:
             if not self.give_way(lane):
                 wanted = dict.fromkeys(self._table.sequences(decoding), 1) | pieces
                 break
         if wanted is None:
-            self._pages.extend_each(decoding)
+            self._pages.extend_each(short)
             return decoding, False
         self._retract_until_it_fits(lane, wanted)
         for seq in pieces.keys() - wanted.keys():
@@ -149,9 +151,6 @@ class Retraction:
         self.num_retractions += 1
         if self._trace is not None:
             self._trace.retracted(seq, reason)
-
-    def _needed_tokens(self, decoding: Indices, pieces: dict[SequenceState, int]) -> int:
-        return self._pages.num_short_tokens(decoding) + self._needed(pieces)
 
     def _needed(self, wanted: dict[SequenceState, int]) -> int:
         pages = self._pages

@@ -182,6 +182,13 @@ class SequenceState:
             return self.output[start - self.prompt_len : end - self.prompt_len]
         return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
 
+    def token_at(self, place: int) -> int | None:
+        """Return the token at a place; None: it is in flight."""
+        if place < self.prompt_len:
+            return int(self.prompt[place])
+        place -= self.prompt_len
+        return self.output[place] if place < len(self.output) else None
+
     def append(self, token_id: int) -> None:
         """Take note of a token that was not in flight."""
         self.output.append(token_id)

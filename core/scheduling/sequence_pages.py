@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from ..cache.kv_pool import KVPool, Pages
 from ..cache.prefix_cache import PrefixCache
@@ -123,17 +122,17 @@ class SequencePages:
             seq.num_pages += count
         return True
 
-    def num_short_tokens(self, indices: Indices) -> int:
-        """Return how many tokens' worth of pages these sequences need for one more token each.
+    def short(self, indices: Indices) -> Indices:
+        """Return which of these sequences have no page for one more token.
 
         Args:
             indices: in the table, of sequences whose pages hold all that is computed.
         """
-        return int(self._is_short(indices).sum()) * self.page_size
+        table = self.numbers
+        return indices[table.num_pages[indices] * self.page_size <= table.num_computed[indices]]
 
-    def extend_each(self, indices: Indices) -> None:
-        """Give each of these sequences the page that it needs for one more token. There are enough."""
-        short = indices[self._is_short(indices)]
+    def extend_each(self, short: Indices) -> None:
+        """Give each of these sequences one page more. There are enough."""
         if not len(short):
             return
         missing = len(short) - self.pool.num_free
@@ -209,10 +208,6 @@ class SequencePages:
         num_locked = self.cache.num_pages - self.cache.num_evictable_pages
         assert num_locked == self.cache.num_kept_pages, "a lock was left on the prefix cache"
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
-
-    def _is_short(self, indices: Indices) -> npt.NDArray[np.bool_]:
-        """Return which of these sequences have no page for one more token: [n]."""
-        return self.numbers.num_pages[indices] * self.page_size <= self.numbers.num_computed[indices]
 
     def _take(self, seq: SequenceState, pages: Pages) -> None:
         """Put the cache's pages into a sequence's row."""

@@ -21,6 +21,9 @@ class NativeDecoder(nn.Module):
         decoder: of which it takes the parts.
         layers: the same layers, packed.
         norm: after the last one.
+
+    Attributes:
+        stack, tables: what runs the layers, and their rotary embedding.
     """
 
     embed_tokens: nn.Module
@@ -32,8 +35,8 @@ class NativeDecoder(nn.Module):
         for name, child in decoder._modules.items():
             self.add_module(name, child)
         self.config = decoder.config
-        self._stack = Stack(layers, norm)
-        self._tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
+        self.stack = Stack(layers, norm)
+        self.tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
 
     def forward(
         self,
@@ -71,5 +74,5 @@ class NativeDecoder(nn.Module):
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if len(hidden) != 1 or position_ids is None:
             raise ValueError("a native decoder takes one packed row of tokens, with their positions")
-        positions, cosines, sines = self._tables.of(position_ids[0])
-        return self._stack.run(hidden[0], positions, (cosines, sines), step)
+        positions, cosines, sines = self.tables.of(position_ids[0])
+        return self.stack.run(hidden[0], positions, (cosines, sines), step)

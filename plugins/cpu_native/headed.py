@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from .decoder import NativeDecoder
+from .ends import Ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class HeadedForward:
     def __init__(self, decoder: NativeDecoder, head: nn.Module) -> None:
         self._decoder = decoder
         self._head = head
+        self._ends = Ends.around(decoder, head)
 
     def __call__(
         self,
@@ -51,6 +53,16 @@ class HeadedForward:
 
         The arguments are transformers'.
         """
+        is_asked_as_usual = inputs_embeds is None and past_key_values is None and not use_cache
+        if (
+            self._ends is not None
+            and is_asked_as_usual
+            and input_ids is not None
+            and position_ids is not None
+        ):
+            logits = self._ends.logits(input_ids, position_ids, logits_to_keep, llmfw_step)
+            if logits is not None:
+                return Logits(logits[None])
         hidden = self._decoder.hidden_states(
             input_ids, position_ids, past_key_values, inputs_embeds, use_cache, llmfw_step
         )

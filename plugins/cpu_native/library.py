@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_begin": (c_void_p, c_void_p),
     "llmfw_continue": (c_void_p, c_void_p, c_int64),
     "llmfw_run_stack": (c_void_p, c_void_p, c_void_p),
+    "llmfw_run_model": (c_void_p, c_void_p, c_void_p, c_void_p),
 }
 """Of what returns nothing, by the files of csrc/."""
 
@@ -58,7 +59,17 @@ def open_library(path: Path) -> ctypes.CDLL:
         function.argtypes = arguments
         function.restype = None
     library.llmfw_num_threads.restype = c_int32
+    library.llmfw_largest.argtypes, library.llmfw_largest.restype = (c_void_p, c_int64), c_uint64
     return library
+
+
+def largest(numbers: torch.Tensor) -> int:
+    """Return the largest of some numbers, 0 if there are none; a negative one counts as larger than all others.
+
+    Args:
+        numbers: int64, contiguous.
+    """
+    return int(load_library().llmfw_largest(numbers.data_ptr(), numbers.numel()))
 
 
 @functools.cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from .library import largest
+
 STEP = 1024
 
 
@@ -29,11 +31,12 @@ class RotaryTables:
         """Return rows of two tables for positions [T], and the tables, [rows, head_dim]."""
         if self._changes:
             return torch.arange(len(positions)), *self._ask(positions)
-        needed = int(positions.max()) + 1 if len(positions) else 0
+        positions = positions.contiguous()
+        needed = largest(positions) + 1
         if needed > self._count:
             self._count = max(-(-needed // STEP) * STEP, 2 * self._count)
             self._cosines, self._sines = self._ask(torch.arange(self._count))
-        return positions.contiguous(), self._cosines, self._sines
+        return positions, self._cosines, self._sines
 
     def _ask(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         cosines, sines = self._rotary(self._like, position_ids=positions[None])

@@ -13,7 +13,7 @@ from llmfw.core.engine.hf_attention import AttentionStep, Step
 from .attention import CpuAttention
 from .library import DTYPES, load_library
 from .recognition import FEEDING, LayerParts, Norm, bias_of
-from .structs import AttentionStruct, LayerStruct, StackStruct, StepStruct
+from .structs import AttentionStruct, EndsStruct, LayerStruct, StackStruct, StepStruct
 from .weights import Arena, NativeLinear, PackedWeights, round_up
 
 PADDING = 32
@@ -126,35 +126,70 @@ class Stack:
         result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
         if rows == 0:
             return result
-        self._reserve(rows)
+        self._prepare(result, positions, tables)
         self._buffers["residual"][:rows, : embeddings.shape[1]] = embeddings
-        struct = self._step
-        struct.rows = rows
-        struct.positions = positions.data_ptr()
-        struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
-        struct.result, struct.result_stride = result.data_ptr(), result.stride(0)
-        attentions = self._native_attention(step)
+        attentions = self.native_attention(step)
         if attentions is None:
             self._run_between(step, rows)
         else:
-            self._point_at("attended")
-            self._library.llmfw_run_stack(ctypes.byref(self._struct), ctypes.byref(struct), attentions)
+            self._library.llmfw_run_stack(ctypes.byref(self._struct), ctypes.byref(self._step), attentions)
         return result
+
+    def run_whole(
+        self,
+        ends: EndsStruct,
+        positions: torch.Tensor,
+        tables: tuple[torch.Tensor, torch.Tensor],
+        attentions: ctypes.Array[AttentionStruct],
+        wanted: torch.Tensor | None,
+    ) -> None:
+        """Run from token ids to logits, in one call.
+
+        Args:
+            ends: what is before and after the layers, with the ids, as many as positions, at least one; and with room
+                for the logits.
+            positions, tables: as of `run`.
+            attentions: from `native_attention`.
+            wanted: of which rows there are logits, int64, contiguous; None: of all.
+        """
+        struct = self._step
+        num = len(positions if wanted is None else wanted)
+        result = torch.empty(num, self._layers[0].width, dtype=self.dtype)
+        self._prepare(result, positions, tables)
+        struct.wanted, struct.num_results = None if wanted is None else wanted.data_ptr(), num
+        self._library.llmfw_run_model(
+            ctypes.byref(self._struct), ctypes.byref(struct), attentions, ctypes.byref(ends)
+        )
+
+    def _prepare(
+        self, result: torch.Tensor, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
+    ) -> None:
+        """Point at what a step reads and writes; all rows have a result."""
+        rows = len(positions)
+        self._reserve(rows)
+        struct = self._step
+        struct.rows = struct.num_results = rows
+        struct.positions, struct.wanted = positions.data_ptr(), None
+        struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
+        struct.result, struct.result_stride = result.data_ptr(), result.stride(0)
 
     def _run_between(self, step: Step, rows: int) -> None:
         """Run the layers with the step's attention between native calls."""
         stack, struct = ctypes.byref(self._struct), self._step
         query, key, value = self._heads(rows)
         self._library.llmfw_begin(stack, ctypes.byref(struct))
-        for i, layer in enumerate(self._layers):
-            attended = step.attend(layer.parts.attention, query, key, value, None, **layer.parts.keywords)
-            attended = attended.reshape(rows, -1)
-            if not attended.is_contiguous():
-                attended = attended.contiguous()
-            struct.attended, struct.attended_stride = attended.data_ptr(), attended.stride(0)
-            self._library.llmfw_continue(stack, ctypes.byref(struct), i)
+        try:
+            for i, layer in enumerate(self._layers):
+                attended = step.attend(layer.parts.attention, query, key, value, None, **layer.parts.keywords)
+                attended = attended.reshape(rows, -1)
+                if not attended.is_contiguous():
+                    attended = attended.contiguous()
+                struct.attended, struct.attended_stride = attended.data_ptr(), attended.stride(0)
+                self._library.llmfw_continue(stack, ctypes.byref(struct), i)
+        finally:
+            self._point_at("attended")
 
-    def _native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
+    def native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
         """Return each layer's attention, if that is native, too."""
         if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
             return None

@@ -1,4 +1,4 @@
-"""The structs that the native code is called with: those of csrc/stack.h, field by field."""
+"""The structs that the native code is called with: those of csrc/stack.h, ends.h and whole.cpp, field by field."""
 
 from __future__ import annotations
 
@@ -44,6 +44,20 @@ class StepStruct(ctypes.Structure):
         ("rows", c_int64),
         *((name, c_void_p) for name in ("positions", "cosines", "sines", *BUFFERS)),
         *((f"{name}_stride", c_int64) for name in BUFFERS),
+        ("wanted", c_void_p),
+        ("num_results", c_int64),
+    )
+
+
+class EndsStruct(ctypes.Structure):
+    """`LlmfwEnds`."""
+
+    _fields_ = (
+        ("embeddings", Matrix),
+        ("plain_embeddings", c_void_p),
+        ("head", Matrix),
+        ("ids", c_void_p),
+        ("logits", c_void_p),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .library import DTYPES, load_library
+from .library import DTYPES, largest, load_library
 
 PANEL = 32
 """Output features that stand together; PANEL in csrc/products.h."""
@@ -183,7 +183,7 @@ class NativeEmbedding(nn.Module):
         output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype)
         if ids.numel() == 0:
             return output
-        if ids.dtype != torch.int64 or int(ids.min()) < 0 or int(ids.max()) >= self.num_embeddings:
+        if ids.dtype != torch.int64 or largest(ids) >= self.num_embeddings:
             raise IndexError(f"token ids have to be of int64 and below {self.num_embeddings}")
         load_library().llmfw_gather(
             DTYPES[self.packed.dtype],

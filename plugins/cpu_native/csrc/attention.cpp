@@ -144,6 +144,12 @@ int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape)
     return static_cast<int64_t>(plan.pieces.size()) * shape.num_kv_heads;
 }
 
+int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape) {
+    int64_t cost = 0;
+    for (const Piece& piece : plan.pieces) cost += piece.cost;
+    return cost * CHUNK * shape.num_kv_heads * (shape.head_dim + shape.v_head_dim);
+}
+
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk) {
     const Piece& piece = plan.pieces[chunk / shape.num_kv_heads];
     const int64_t head = chunk % shape.num_kv_heads;

@@ -77,6 +77,7 @@ int64_t attention_write_chunks(const AttentionPlan& plan);
 void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
                            int64_t chunk);
 int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape);
+int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape);  // of these chunks, as of pool.h
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk);
 
 }  // namespace llmfw

@@ -35,19 +35,22 @@ class Pool {
 public:
     explicit Pool(int count) : wanted_(count) {}
 
-    void resize(int count) { wanted_.store(count); }
+    void resize(int count) {
+        std::lock_guard lock(running_);  // a thread that has begun a program stays with it
+        wanted_.store(count);
+    }
 
     int size() const { return wanted_.load(std::memory_order_relaxed); }
 
-    void run(const std::vector<Phase>& phases) {
-        if (phases.empty()) return;
+    void run(const Program& program) {
+        const std::vector<Phase>& phases = program.phases();
         std::lock_guard lock(running_);
-        if (size() == 1) return run_alone(phases);
+        if (size() == 1 || !program.is_shared()) return run_alone(phases);
         for (; started_ < size(); ++started_) start(started_);
         phase_ = phases.data();
-        last_ = phase_ + phases.size() - 1;
+        end_ = phase_ + phases.size();
         is_busy_.store(true, std::memory_order_relaxed);
-        open(phase_->chunks);
+        go_on();
         while (true) {
             uint64_t ticket = ticket_.load(std::memory_order_acquire);
             if (ticket & CHUNK_MASK) {
@@ -55,7 +58,7 @@ public:
             } else if (!is_busy_.load(std::memory_order_acquire)) {
                 return;
             } else {
-                wait(ticket);
+                wait(ticket, &is_caller_asleep_);
             }
         }
     }
@@ -96,24 +99,29 @@ private:
 
     void finish() {
         done_.store(0, std::memory_order_relaxed);
-        if (phase_ == last_) {
-            is_busy_.store(false, std::memory_order_release);
-            open(0);
-        } else {
-            ++phase_;
-            open(phase_->chunks);
+        ++phase_;
+        go_on();
+    }
+
+    // Do what has one chunk, then open what has more, or end the program.
+    void go_on() {
+        for (; phase_ != end_; ++phase_) {
+            if (phase_->chunks > 1) return open(phase_->chunks);
+            phase_->body(phase_->context, phase_->index, 0);
         }
+        is_busy_.store(false, std::memory_order_release);
+        open(0);
     }
 
     void open(int64_t chunks) {
         ticket_.store(++number_ << CHUNK_BITS | static_cast<uint64_t>(chunks));
-        if (num_asleep_.load() == 0) return;
+        if (chunks ? num_asleep_.load() == 0 : !is_caller_asleep_.load()) return;
         wake_.fetch_add(1);
         wake_.notify_all();
     }
 
     // Return when the ticket is another one, perhaps sooner.
-    void wait(uint64_t seen) {
+    void wait(uint64_t seen, std::atomic<bool>* is_asleep = nullptr) {
         const auto end = std::chrono::steady_clock::now() + SPIN;
         do {
             for (int i = 0; i < 16; ++i) {
@@ -123,8 +131,10 @@ private:
         } while (std::chrono::steady_clock::now() < end);
         // Either `open` sees that we sleep, or we see what it wrote before it looked.
         num_asleep_.fetch_add(1);
+        if (is_asleep) is_asleep->store(true);
         const uint32_t before = wake_.load();
         if (ticket_.load() == seen) wake_.wait(before);
+        if (is_asleep) is_asleep->store(false);
         num_asleep_.fetch_sub(1);
     }
 
@@ -132,11 +142,12 @@ private:
     alignas(64) std::atomic<int64_t> done_{0};
     alignas(64) std::atomic<uint32_t> wake_{0};
     std::atomic<int> num_asleep_{0};
+    std::atomic<bool> is_caller_asleep_{false};
     std::atomic<int> wanted_;
     std::atomic<bool> is_busy_{false};
     // Of whoever opens the next phase:
     alignas(64) const Phase* phase_ = nullptr;
-    const Phase* last_ = nullptr;
+    const Phase* end_ = nullptr;
     uint64_t number_ = 0;
     // Of whoever calls:
     std::mutex running_;
@@ -160,7 +171,7 @@ Pool& pool() {
 
 }  // namespace
 
-void run(const Program& program) { pool().run(program.phases()); }
+void run(const Program& program) { pool().run(program); }
 
 int num_threads() { return pool().size(); }
 

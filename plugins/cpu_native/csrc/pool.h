@@ -4,7 +4,11 @@
 // one. So a thread that the system pushed off its core holds up nobody, unless it has a chunk in its hands. A thread
 // that waits spins for a few tens of microseconds and then sleeps, within a program as after it.
 //
-// The thread that calls `run` is one of the threads. Nothing here knows what is computed.
+// The thread that calls `run` is one of the threads. A program of little work it does alone: to wake others, and to hand
+// over to them from phase to phase what each of them has in its cache, costs more than they bring. A phase of one chunk
+// is done by whoever finished the one before it.
+//
+// Nothing here knows what is computed.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +24,28 @@ struct Phase {
     int64_t chunks; // less than 2^24
 };
 
+// Work is counted in products of two numbers. To read a weight, or a key, takes as long as to multiply it by so many.
+constexpr int64_t READING = 8;
+
+// From so much work on others take part: half a millisecond of one core of an Emerald Rapids.
+constexpr int64_t SHARED_WORK = 70'000'000;
+
 // A list of phases. What the contexts point to has to live until `run` returns.
 class Program {
 public:
-    void add(void (*body)(const void*, int64_t, int64_t), const void* context, int64_t index, int64_t chunks) {
-        if (chunks > 0) phases_.push_back({body, context, index, chunks});
+    // `work`: of all chunks together, 0 if it is next to nothing.
+    void add(void (*body)(const void*, int64_t, int64_t), const void* context, int64_t index, int64_t chunks,
+             int64_t work) {
+        if (chunks <= 0) return;
+        phases_.push_back({body, context, index, chunks});
+        if (chunks > 1) work_ += work;
     }
     const std::vector<Phase>& phases() const { return phases_; }
+    bool is_shared() const { return work_ >= SHARED_WORK; }
 
 private:
     std::vector<Phase> phases_;
+    int64_t work_ = 0;
 };
 
 // Work through a program; returns when all of it is done. Calls from several threads take turns.
@@ -38,12 +54,12 @@ void run(const Program& program);
 // How many threads work, the caller among them.
 int num_threads();
 
-// One phase: body(chunk) for each chunk. For kernels that are a call of their own.
+// One phase: body(chunk) for each chunk, with all threads. For kernels that are a call of their own.
 template <typename Body>
 void parallel_for(int64_t chunks, const Body& body) {
     Program program;
     program.add([](const void* context, int64_t, int64_t chunk) { (*static_cast<const Body*>(context))(chunk); },
-                &body, 0, chunks);
+                &body, 0, chunks, SHARED_WORK);
     run(program);
 }
 

@@ -181,12 +181,10 @@ void product(const Matrix& matrix, const T* input, int64_t stride, int64_t rows,
 // Rows of the weights, back in their usual layout.
 template <typename T>
 void gather(const Matrix& matrix, const int64_t* rows, int64_t count, T* to) {
-    constexpr int64_t SIZE = Unit<T>::size, EACH = 8;
+    constexpr int64_t EACH = 8;
     parallel_for((count + EACH - 1) / EACH, [&](int64_t chunk) {
-        for (int64_t i = chunk * EACH; i < count && i < (chunk + 1) * EACH; ++i) {
-            const T* from = static_cast<const T*>(panel_at<T>(matrix, rows[i] / PANEL)) + rows[i] % PANEL * SIZE;
-            for (int64_t k = 0; k < matrix.in; ++k) to[i * matrix.in + k] = from[k / SIZE * PANEL * SIZE + k % SIZE];
-        }
+        for (int64_t i = chunk * EACH; i < count && i < (chunk + 1) * EACH; ++i)
+            unpack_row(matrix, rows[i], to + i * matrix.in);
     });
 }
 

@@ -132,4 +132,15 @@ inline int64_t product_chunks(const Matrix& matrix, int64_t rows) {
     return Cut(rows, matrix.out / PANEL, matrix.in).chunks();
 }
 
+// How much work it is, in the words of pool.h.
+inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.out * matrix.in * (rows + READING); }
+
+// The weights of one output in their usual layout: [in].
+template <typename T>
+inline void unpack_row(const Matrix& matrix, int64_t row, T* to) {
+    constexpr int64_t SIZE = Unit<T>::size;
+    const T* from = static_cast<const T*>(panel_at<T>(matrix, row / PANEL)) + row % PANEL * SIZE;
+    for (int64_t k = 0; k < matrix.in; ++k) to[k] = from[k / SIZE * PANEL * SIZE + k % SIZE];
+}
+
 }  // namespace llmfw

@@ -13,9 +13,14 @@ T* row_of(void* buffer, int64_t stride, int64_t row) {
 }
 
 template <typename Work>
-void each_row(const LlmfwStep& step, int64_t chunk, const Work& work) {
-    const int64_t end = (chunk + 1) * ROWS_EACH < step.rows ? (chunk + 1) * ROWS_EACH : step.rows;
+void each_of(int64_t rows, int64_t chunk, const Work& work) {
+    const int64_t end = (chunk + 1) * ROWS_EACH < rows ? (chunk + 1) * ROWS_EACH : rows;
     for (int64_t row = chunk * ROWS_EACH; row < end; ++row) work(row);
+}
+
+template <typename Work>
+void each_row(const LlmfwStep& step, int64_t chunk, const Work& work) {
+    each_of(step.rows, chunk, work);
 }
 
 template <typename T>
@@ -41,9 +46,10 @@ void norm_after(const void* context, int64_t index, int64_t chunk) {
 template <typename T>
 void norm_result(const void* context, int64_t, int64_t chunk) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
-    each_row(*step, chunk, [&](int64_t row) {
+    each_of(step->num_results, chunk, [&](int64_t result) {
+        const int64_t row = step->wanted ? step->wanted[result] : result;
         rms_norm(row_of<T>(step->residual, step->residual_stride, row), static_cast<const T*>(stack->final_norm),
-                 stack->final_epsilon, stack->hidden, row_of<T>(step->result, step->result_stride, row));
+                 stack->final_epsilon, stack->hidden, row_of<T>(step->result, step->result_stride, result));
     });
 }
 
@@ -132,22 +138,27 @@ int64_t activate_chunks(const LlmfwLayer& layer, int64_t rows) {
     return (rows + cut.row_size - 1) / cut.row_size * (layer.gate.out / PANEL);
 }
 
-int64_t row_chunks(const Run& run) { return (run.step->rows + ROWS_EACH - 1) / ROWS_EACH; }
+int64_t chunks_of(int64_t rows) { return (rows + ROWS_EACH - 1) / ROWS_EACH; }
+
+int64_t row_chunks(const Run& run) { return chunks_of(run.step->rows); }
 
 template <typename T>
 void add_before(Program& program, const Run& run, int64_t index) {
-    program.add(norm_input<T>, &run, index, row_chunks(run));
-    program.add(project_qkv<T>, &run, index, product_chunks(run.stack->layers[index].qkv, run.step->rows));
-    program.add(turn<T>, &run, index, row_chunks(run));
+    const Matrix& qkv = run.stack->layers[index].qkv;
+    const int64_t rows = run.step->rows;
+    program.add(norm_input<T>, &run, index, row_chunks(run), 0);
+    program.add(project_qkv<T>, &run, index, product_chunks(qkv, rows), product_work(qkv, rows));
+    program.add(turn<T>, &run, index, row_chunks(run), 0);
 }
 
 template <typename T>
 void add_after(Program& program, const Run& run, int64_t index) {
     const LlmfwLayer& layer = run.stack->layers[index];
-    program.add(add_attended<T>, &run, index, product_chunks(layer.output, run.step->rows));
-    program.add(norm_after<T>, &run, index, row_chunks(run));
-    program.add(activate<T>, &run, index, activate_chunks(layer, run.step->rows));
-    program.add(add_fed<T>, &run, index, product_chunks(layer.down, run.step->rows));
+    const int64_t rows = run.step->rows;
+    program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows));
+    program.add(norm_after<T>, &run, index, row_chunks(run), 0);
+    program.add(activate<T>, &run, index, activate_chunks(layer, rows), 2 * product_work(layer.gate, rows));
+    program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows));
 }
 
 }  // namespace
@@ -161,19 +172,13 @@ void add_after_attention(Program& program, const Run& run, int64_t layer) {
 }
 
 void add_final_norm(Program& program, const Run& run) {
-    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, row_chunks(run));
+    const int64_t chunks = chunks_of(run.step->num_results);
+    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, chunks, 0);
 }
 
 }  // namespace llmfw
 
 extern "C" {
-
-// Bytes of the structs, for whoever has the same in another language.
-void llmfw_sizes(int64_t* sizes) {
-    sizes[0] = sizeof(LlmfwLayer);
-    sizes[1] = sizeof(LlmfwStack);
-    sizes[2] = sizeof(LlmfwStep);
-}
 
 void llmfw_begin(const LlmfwStack* stack, const LlmfwStep* step) {
     llmfw::Program program;

@@ -31,7 +31,8 @@ struct LlmfwStack {
     float final_epsilon;
 };
 
-// One packed row of tokens. Buffers are [rows, stride]; what is past a row's last number stays zero.
+// One packed row of tokens. Buffers are [rows, stride]; what is past a row's last number stays zero. Of all rows, or of
+// some, there is a result.
 struct LlmfwStep {
     int64_t rows;
     const int64_t* positions;        // [rows]: rows of the tables
@@ -41,8 +42,10 @@ struct LlmfwStep {
     void* qkv;                       // [rows, layers[0].qkv.out]
     void* attended;                  // [rows, heads * head_dim]
     void* active;                    // [rows, gate.out]
-    void* result;                    // [rows, hidden]: the final norm of it all
+    void* result;                    // [num_results, hidden]: the final norm of it all
     int64_t residual_stride, normed_stride, qkv_stride, attended_stride, active_stride, result_stride;
+    const int64_t* wanted;           // [num_results]: the rows that have a result; null: all of them
+    int64_t num_results;
 };
 }
 

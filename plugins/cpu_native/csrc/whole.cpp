@@ -1,7 +1,9 @@
-// A whole step in one call: the layers of stack.h with the attention of attention.h between their halves.
+// A whole step in one call: the layers of stack.h with the attention of attention.h between their halves, and with the
+// ends of ends.h around them.
 #include <vector>
 
 #include "attention.h"
+#include "ends.h"
 #include "stack.h"
 
 extern "C" {
@@ -48,25 +50,55 @@ AttentionTensors tensors_of(const LlmfwStack& stack, const LlmfwStep& step, cons
     return tensors;
 }
 
-}  // namespace
-}  // namespace llmfw
-
-// From the embeddings to the final norm. `attentions` has one for each layer; all are planned for this step. Rows of
-// `step->attended` have no gaps.
-extern "C" void llmfw_run_stack(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions) {
-    using namespace llmfw;
-    const Run run{stack, step};
+// Add all layers and the final norm. The calls live as long as what is returned.
+std::vector<Call> add_layers(Program& program, const Run& run, const LlmfwAttention* attentions) {
     std::vector<Call> calls;
-    calls.reserve(stack->num_layers);
-    Program program;
-    for (int64_t layer = 0; layer < stack->num_layers; ++layer) {
+    calls.reserve(run.stack->num_layers);
+    for (int64_t layer = 0; layer < run.stack->num_layers; ++layer) {
         const LlmfwAttention& attention = attentions[layer];
-        calls.push_back({attention.plan, attention.shape, tensors_of(*stack, *step, *attention.tensors)});
+        calls.push_back({attention.plan, attention.shape, tensors_of(*run.stack, *run.step, *attention.tensors)});
         add_before_attention(program, run, layer);
-        program.add(write_keys, &calls.back(), layer, attention_write_chunks(*attention.plan));
-        program.add(attend, &calls.back(), layer, attention_chunks(*attention.plan, *attention.shape));
+        const AttentionPlan& plan = *attention.plan;
+        const AttentionShape& shape = *attention.shape;
+        program.add(write_keys, &calls.back(), layer, attention_write_chunks(plan), 0);
+        program.add(attend, &calls.back(), layer, attention_chunks(plan, shape), attention_work(plan, shape));
         add_after_attention(program, run, layer);
     }
     add_final_norm(program, run);
+    return calls;
+}
+
+}  // namespace
+}  // namespace llmfw
+
+extern "C" {
+
+// From the embeddings to the final norm. `attentions` has one for each layer; all are planned for this step. Rows of
+// `step->attended` have no gaps.
+void llmfw_run_stack(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions) {
+    const llmfw::Run run{stack, step};
+    llmfw::Program program;
+    const auto calls = llmfw::add_layers(program, run, attentions);
     llmfw::run(program);
+}
+
+// The same from token ids to logits.
+void llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions,
+                     const LlmfwEnds* ends) {
+    const llmfw::Run run{stack, step};
+    const llmfw::EndsRun around{ends, stack, step};
+    llmfw::Program program;
+    llmfw::add_embeddings(program, around);
+    const auto calls = llmfw::add_layers(program, run, attentions);
+    llmfw::add_head(program, around);
+    llmfw::run(program);
+}
+
+// Bytes of the structs, for whoever has the same in another language.
+void llmfw_sizes(int64_t* sizes) {
+    sizes[0] = sizeof(LlmfwLayer);
+    sizes[1] = sizeof(LlmfwStack);
+    sizes[2] = sizeof(LlmfwStep);
+    sizes[3] = sizeof(LlmfwEnds);
+}
 }

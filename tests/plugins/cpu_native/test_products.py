@@ -179,8 +179,10 @@ def flags_of_this_cpu() -> list[str]:
 
 
 def test_structs_are_as_long_as_the_codes() -> None:
-    from llmfw.plugins.cpu_native.structs import LayerStruct, StackStruct, StepStruct
+    from llmfw.plugins.cpu_native.structs import EndsStruct, LayerStruct, StackStruct, StepStruct
 
-    sizes = (ctypes.c_int64 * 3)()
+    sizes = (ctypes.c_int64 * 4)()
     load_library().llmfw_sizes(sizes)
-    assert list(sizes) == [ctypes.sizeof(struct) for struct in (LayerStruct, StackStruct, StepStruct)]
+    assert list(sizes) == [
+        ctypes.sizeof(struct) for struct in (LayerStruct, StackStruct, StepStruct, EndsStruct)
+    ]

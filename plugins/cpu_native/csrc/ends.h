@@ -1,0 +1,34 @@
+// What is at both ends of a stack of layers: token ids become its first rows, its results become logits.
+#pragma once
+
+#include <cstdint>
+
+#include "pool.h"
+#include "products.h"
+#include "stack.h"
+
+extern "C" {
+
+struct LlmfwEnds {
+    llmfw::Matrix embeddings;      // [ids, hidden], packed; or
+    const void* plain_embeddings;  // [ids, hidden] as they are, or null
+    llmfw::Matrix head;            // [ids, hidden]
+    const int64_t* ids;            // [rows], each less than there are
+    void* logits;                  // [num_results, head.out], of the stack's dtype
+};
+}
+
+namespace llmfw {
+
+// What the phases read; has to live as long as the program runs.
+struct EndsRun {
+    const LlmfwEnds* ends;
+    const LlmfwStack* stack;
+    const LlmfwStep* step;
+};
+
+// Add what comes before the first layer, and after the final norm.
+void add_embeddings(Program& program, const EndsRun& run);
+void add_head(Program& program, const EndsRun& run);
+
+}  // namespace llmfw

@@ -1,0 +1,94 @@
+"""The two ends of a model in native code: token ids become embeddings, hidden states become logits.
+
+With a stack of native layers between them, whose attention is native, too, a whole step is one call: to leave the native
+code and come back between its parts takes longer than a small model's embeddings and final norm together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .decoder import NativeDecoder
+from .library import largest
+from .recognition import is_plain_embedding
+from .structs import EndsStruct
+from .weights import NativeEmbedding, NativeLinear
+
+
+class Ends:
+    """Embeddings and a head around a decoder's layers.
+
+    Args:
+        decoder: with its layers.
+        embedding, head: its own, as the native code reads them.
+    """
+
+    def __init__(
+        self, decoder: NativeDecoder, embedding: NativeEmbedding | nn.Embedding, head: NativeLinear
+    ) -> None:
+        self._stack, self._tables = decoder.stack, decoder.tables
+        self._held = embedding, head  # the struct has their addresses
+        self._num_ids = embedding.num_embeddings
+        self._vocab_size, self._width = head.out_features, head.packed.widths[0]
+        self._struct = EndsStruct(head=head.packed.matrix())
+        if isinstance(embedding, NativeEmbedding):
+            self._struct.embeddings = embedding.packed.matrix()
+        else:
+            self._struct.plain_embeddings = embedding.weight.data_ptr()
+
+    @classmethod
+    def around(cls, decoder: NativeDecoder, head: nn.Module) -> Ends | None:
+        """Return the ends of a model, or None if one of them is not native code's business."""
+        embedding, dtype = decoder.embed_tokens, decoder.stack.dtype
+        if type(head) is not NativeLinear or head.packed.dtype != dtype or len(head.packed.sizes) > 1:
+            return None
+        if type(embedding) is NativeEmbedding:
+            return cls(decoder, embedding, head) if embedding.packed.dtype == dtype else None
+        if not is_plain_embedding(embedding) or not isinstance(embedding, nn.Embedding):
+            return None
+        weight = embedding.weight
+        fits = weight.dtype == dtype and weight.is_contiguous() and weight.device.type == "cpu"
+        return cls(decoder, embedding, head) if fits else None
+
+    def logits(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        logits_to_keep: int | torch.Tensor,
+        step: Any,
+    ) -> torch.Tensor | None:
+        """Return the logits of some tokens of a step, [W, vocab], or None if it cannot be done by one call.
+
+        The arguments are those of `HeadedForward`.
+
+        Raises:
+            IndexError: there is no such token.
+        """
+        attentions = self._stack.native_attention(step)
+        if attentions is None or input_ids.shape != position_ids.shape or len(input_ids) != 1:
+            return None
+        ids, wanted = input_ids[0].contiguous(), None
+        if isinstance(logits_to_keep, torch.Tensor):
+            wanted = logits_to_keep.contiguous()
+        elif logits_to_keep:
+            return None
+        if not len(ids) or not (wanted is None or _are_places(wanted, len(ids))):
+            return None
+        if not _are_places(ids, self._num_ids):
+            raise IndexError(f"token ids have to be of int64 and below {self._num_ids}")
+        positions, cosines, sines = self._tables.of(position_ids[0])
+        struct = self._struct
+        logits = torch.empty(len(ids if wanted is None else wanted), self._width, dtype=self._stack.dtype)
+        struct.ids, struct.logits = ids.data_ptr(), logits.data_ptr()
+        self._stack.run_whole(struct, positions, (cosines, sines), attentions, wanted)
+        return logits[:, : self._vocab_size]
+
+
+def _are_places(numbers: torch.Tensor, limit: int) -> bool:
+    """Return whether contiguous numbers are in one row of int64, from 0 on, and below a limit."""
+    if numbers.dtype != torch.int64 or numbers.dim() != 1:
+        return False
+    return numbers.numel() == 0 or largest(numbers) < limit

@@ -1,0 +1,67 @@
+"""A whole step in one native call says what its parts say one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.engine.engine import Engine
+from llmfw.core.engine.hf_attention import AttentionStep
+from llmfw.core.request import Request, SamplingParams
+from llmfw.plugins.cpu_native.headed import HeadedForward
+from llmfw.plugins.cpu_native.library import largest, why_not
+
+from ...core.engine.running import build_engine, generate, random_prompts
+from ...core.engine.tiny_models import SERVABLE, save_random_model
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+SAMPLING = SamplingParams(temperature=0.5, seed=1, max_tokens=12)
+
+
+def headed(engine: Engine) -> HeadedForward:
+    forward = engine._runner._model.module.forward
+    assert isinstance(forward, HeadedForward)
+    return forward
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "vocab_size": 250}], ids=["", "tied"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_call_says_what_several_say(
+    changes: dict[str, Any], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config_class, others = SERVABLE["llama"]
+    folder = save_random_model(tmp_path, config_class, others | changes)
+    found = []
+    for whole in (True, False):
+        engine = build_engine(folder, module_passes="cpu-native", attention="cpu", dtype=dtype)
+        assert headed(engine)._ends is not None
+        if not whole:
+            monkeypatch.setattr(headed(engine), "_ends", None)
+        asked = [
+            Request(id=str(i), prompt=prompt, sampling=SAMPLING, logprobs=3, prompt_logprobs=i % 2 or None)
+            for i, prompt in enumerate(random_prompts(6, 250))
+        ]
+        found.append([outcome.events for outcome in generate(engine, asked, seed=2)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("token_id", [-1, 10**6])
+def test_a_token_that_is_not_there_is_refused(token_id: int, tmp_path: Path) -> None:
+    engine = build_engine(
+        save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native", attention="cpu"
+    )
+    runner, ends = engine._runner, headed(engine)._ends
+    step = AttentionStep(runner._backend, runner._model.layers, None)  # type: ignore[arg-type]
+    assert ends is not None
+    with pytest.raises(IndexError, match="below"):
+        ends.logits(torch.tensor([[token_id]]), torch.tensor([[0]]), 0, step)
+
+
+def test_a_negative_number_is_the_largest() -> None:
+    assert largest(torch.tensor([3, 7, 5])) == 7
+    assert largest(torch.tensor([3, -1])) >= 2**63
+    assert largest(torch.empty(0, dtype=torch.int64)) == 0
