@@ -52,12 +52,14 @@ class PackedLayer:
 
     def take_place(self) -> int:
         """Put the packed weights in the place of the layer's own, which are freed; return how many modules."""
+        num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
         self.parts.attention.o_proj = NativeLinear(self._packed["o_proj"])
         for name in FEEDING:
             setattr(self.parts.feeding, name, NativeLinear(self._packed[name]))
-        return len(self.parts.linears)
+        self.parts.linears.clear()  # which would keep the weights
+        return num_replaced
 
     def struct(self) -> LayerStruct:
         """Return what the native code reads. Valid as long as this object lives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,13 @@ def test_the_original_weights_are_freed_and_can_still_be_read() -> None:
     assert torch.equal(model.lm_head.weight, head)
     assert torch.equal(model.model.embed_tokens.weight, head)
     assert [name for name, p in model.named_parameters() if p.dim() > 1] == []
+
+
+def test_the_original_layers_are_gone() -> None:
+    model = make("tied", torch.bfloat16)
+    kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
+    NativePass().apply(model)
+    assert [each() for each in kept] == [None, None]
 
 
 @pytest.mark.parametrize("part", ["layers.1.mlp.down_proj", "layers.1", "layers.0.self_attn", "norm"])
