@@ -6,15 +6,15 @@ import ctypes
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 
 from llmfw.core.engine.hf_attention import AttentionStep, Step
 
 from .attention import CpuAttention
 from .library import DTYPES, load_library
+from .quantized_weights import pack_linears
 from .recognition import FEEDING, LayerParts, Norm, bias_of
 from .structs import AttentionStruct, LayerStruct, StackStruct, StepStruct
-from .weights import Arena, NativeLinear, PackedWeights, round_up
+from .weights import Arena, NativeLinear, Packed, round_up
 
 PADDING = 32
 CACHE_SETS = 1024
@@ -36,7 +36,7 @@ class PackedLayer:
             self._packed[name] = _pack(parts, (name,), arena)
 
     @property
-    def qkv(self) -> PackedWeights:
+    def qkv(self) -> Packed:
         """Queries, keys and values."""
         return self._packed["q_proj"]
 
@@ -204,23 +204,20 @@ class Stack:
         return stride + PADDING if stride * self.dtype.itemsize % CACHE_SETS == 0 else stride
 
 
-def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> PackedWeights:
+def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> Packed:
     linears = [parts.linears[name] for name in names]
     biases = [bias_of(linear) for linear in linears]
     if all(bias is None for bias in biases):
-        return PackedWeights(_weights(linears), None, arena)
-    zeros = [torch.zeros(weight.shape[0], dtype=weight.dtype) for weight in _weights(linears)]
-    return PackedWeights(
-        _weights(linears),
-        [zero if bias is None else bias for zero, bias in zip(zeros, biases, strict=True)],
+        return pack_linears(linears, None, arena)
+    dtype = parts.input_norm.weight.dtype
+    return pack_linears(
+        linears,
+        [
+            torch.zeros(parts.out_features(name), dtype=dtype) if bias is None else bias
+            for name, bias in zip(names, biases, strict=True)
+        ],
         arena,
     )
-
-
-def _weights(linears: Sequence[nn.Module]) -> list[torch.Tensor]:
-    weights = [linear.weight for linear in linears]
-    assert all(isinstance(weight, torch.Tensor) for weight in weights)
-    return weights  # type: ignore[return-value]
 
 
 def _address(norm: Norm | None) -> int | None:

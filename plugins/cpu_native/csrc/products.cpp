@@ -181,6 +181,7 @@ void product(const Matrix& matrix, const T* input, int64_t stride, int64_t rows,
 // Rows of the weights, back in their usual layout.
 template <typename T>
 void gather(const Matrix& matrix, const int64_t* rows, int64_t count, T* to) {
+    if (matrix.kind != NUMBERS) return gather_quantized(matrix, rows, count, to);
     constexpr int64_t SIZE = Unit<T>::size, EACH = 8;
     parallel_for((count + EACH - 1) / EACH, [&](int64_t chunk) {
         for (int64_t i = chunk * EACH; i < count && i < (chunk + 1) * EACH; ++i) {

@@ -57,9 +57,9 @@ class TestNativePass(ModulePassTests):
         return NativePass
 
 
-def make(variant: str, dtype: torch.dtype) -> nn.Module:
+def make(variant: str, dtype: torch.dtype, *, merged: bool = True) -> nn.Module:
     register_with_transformers()
-    config_class, changes = VARIANTS[variant]
+    config_class, changes = (VARIANTS | SERVABLE)[variant]
     torch.manual_seed(1)
     config = getattr(transformers, config_class)(**SIZES | changes)
     model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation=IMPLEMENTATION)
@@ -68,7 +68,8 @@ def make(variant: str, dtype: torch.dtype) -> nn.Module:
             noise = torch.randn(parameter.shape)
             parameter.copy_(0.15 * noise if parameter.dim() > 1 else parameter + 0.1 * noise)
     model = model.to(dtype).eval().requires_grad_(False)
-    merge_projections(model)
+    if merged:
+        merge_projections(model)
     return model
 
 
