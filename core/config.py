@@ -23,6 +23,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         task: "generate", "embed", or "auto": what the model's files say.
         load_format: "auto" reads safetensors; "dummy" draws random weights from the config alone.
         dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
+        quantization: weights of the linear layers as codes of fewer bits: "int8" or "int4"; None: as they are.
         device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
         threads: of a CPU that compute; None: as many as torch takes, a thread for each core.
         attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
@@ -61,6 +62,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     task: str = "auto"
     load_format: str = "auto"
     dtype: str = "auto"
+    quantization: str | None = None
     device: str = "auto"
     threads: int | None = None
     attention: str = "auto"

@@ -337,6 +337,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         task: "generate": it takes `Request`s; "embed": it takes `EmbedRequest`s.
         embedding_size: of the vectors, where it embeds.
         module_passes: names of the module passes that changed the model, in their order.
+        quantization: scheme of the weights, if they were quantised when they were loaded.
     """
 
     model: str
@@ -353,6 +354,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     task: str = "generate"
     embedding_size: int = 0
     module_passes: tuple[str, ...] = ()
+    quantization: str | None = None
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

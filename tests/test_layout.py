@@ -30,6 +30,7 @@ MAX_ROOM = {
     "embedding": 800,
     "device": 700,
     "tokenization": 300,
+    "quantization": 450,
 }
 """Lines in each room of core, half of them docstrings and signatures; past this, look for the missing room."""
 LIGHT_COMMANDS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from llmfw.core.cache.eviction import EVICTIONS
+from llmfw.core.quantization.schemes import SCHEMES
 
 from .params import ChunkSize, Device, FiniteRange, Name, Names, Text
 from .setting import SettingOption, positive, setting
@@ -47,6 +48,13 @@ ENGINE_SETTINGS = (
         field="dtype",
         type=click.Choice(("auto", "float32", "bfloat16", "float16")),
         help="Type of weights and activations; auto takes the checkpoint's where the device is fast with it.",
+    ),
+    setting(
+        "--quantization",
+        field="quantization",
+        type=click.Choice(tuple(SCHEMES)),
+        help="Weights of the linear layers as codes of fewer bits, made when the model is loaded.",
+        unset="weights stay as they are",
     ),
     setting(
         "--device",

@@ -57,6 +57,7 @@ def native_routes(
                 max_running_requests=info.max_running_requests,
                 vocab_size=info.vocab_size,
                 dtype=info.dtype,
+                quantization=info.quantization,
                 device=info.device,
                 attention_backend=info.attention,
                 schedule_policy=info.policy,

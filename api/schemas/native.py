@@ -107,6 +107,7 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     max_running_requests: int
     vocab_size: int
     dtype: str
+    quantization: str | None
     device: str
     attention_backend: str
     schedule_policy: str

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 MEANINGLESS = {
     "attention": "--attention",
     "module_passes": "--module-passes",
+    "quantization": "--quantization",
     "policy": "--policy",
     "grammar": "--grammar",
     "page_size": "--page-size",

@@ -397,6 +397,7 @@ def _describe(
         policy=config.policy,
         weight_version=weight_version(config.model, config.load_format),
         module_passes=model.module_passes,
+        quantization=config.quantization,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

@@ -17,6 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..config import EngineConfig
 from ..errors import ConfigError, ModelError
 from ..layers import LayerSpec
+from ..quantization.quantize import check_unquantized, num_bytes, quantize
+from ..quantization.schemes import find_scheme
 from ..registry import Registry
 from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
@@ -60,16 +62,20 @@ class LoadedModel:
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
-    """Load, merge projections, apply module passes, and probe.
+    """Load, quantise if that is asked for, merge projections, apply module passes, and probe.
 
     Raises:
         ModelError: there is no such model, or it cannot be served; with the reason.
-        ConfigError: dtype, context length or load format do not fit it, or there is no such module pass.
+        ConfigError: dtype, context length or load format do not fit it, or there is no such module pass or scheme of
+            quantization.
         PartError: a module pass cannot be applied.
     """
     register_with_transformers()
     _quiet_transformers()
+    scheme = None if config.quantization is None else find_scheme(config.quantization)
     hf_config = _read_config(config.model)
+    if scheme is not None:
+        check_unquantized(hf_config, config.model)
     text_config = hf_config.get_text_config(decoder=True)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     context_length = choose_context_length(config.context_length, text_config)
@@ -78,15 +84,18 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     logger.info("Load weight begin. avail mem=%s", gigabytes(before))
     started = time.perf_counter()
     module = _load_module(config, hf_config, dtype, device)
+    if scheme is not None:
+        quantize(module, scheme)
     merge_projections(module)
     module.eval().requires_grad_(False)
-    size = sum(parameter.nbytes for parameter in module.parameters())
+    size = num_bytes(module)
     num_layers, vocab_size = text_config.num_hidden_layers, text_config.vocab_size
     applied = apply_passes(passes, module, num_layers, vocab_size)
     pack_linears(module)
     logger.info(
-        "Load weight end. type=%s, dtype=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
-        *(type(module).__name__, dtype, gigabytes(available_memory(device)), gigabytes(size)),
+        "Load weight end. type=%s, dtype=%s, quantization=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
+        *(type(module).__name__, dtype, config.quantization),
+        *(gigabytes(available_memory(device)), gigabytes(size)),
         time.perf_counter() - started,
     )
     layers = probe(module, num_layers, vocab_size)

@@ -1,6 +1,6 @@
 """The pass: a decoder of a known family becomes one whose layers are native code.
 
-A decoder is replaced as a whole or not at all. Its modules stay in the tree under their names, with the same weights;
+A decoder is replaced as a whole or not at all; quantised products are replaced in any decoder. Its modules stay in the tree under their names, with the same weights;
 the linear layers among them hold theirs in the native layout, so nothing is held twice.
 """
 
@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from llmfw.core.module_pass import ModulePass
+from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
+from llmfw.core.quantization.quantize import num_bytes
 
 from .decoder import NativeDecoder
 from .headed import HeadedForward
 from .library import DTYPES, why_not
+from .quantized_weights import pack_linears
 from .recognition import (
     LayerParts,
     Norm,
@@ -23,11 +26,12 @@ from .recognition import (
     is_bare_causal,
     is_plain_embedding,
     is_plain_linear,
+    is_quantized_linear,
     read_decoder,
     read_norm,
 )
 from .stack import PackedLayer, Stack
-from .weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
+from .weights import Arena, NativeEmbedding, NativeLinear
 
 
 class NativePass(ModulePass):
@@ -50,9 +54,7 @@ class NativePass(ModulePass):
             parts = read_decoder(decoder) if name else None
             if not parts or parts[0].input_norm.weight.device.type != "cpu":
                 continue
-            arena = Arena(
-                sum(p.numel() * p.element_size() for layer in decoder.layers for p in layer.parameters())
-            )
+            arena = Arena(sum(map(num_bytes, decoder.layers)))
             layers, replaced = _pack_layers(parts, arena)
             count += replaced
             if len(layers) < len(parts):
@@ -64,7 +66,7 @@ class NativePass(ModulePass):
             self.has_own_threads = True
             if is_bare:
                 model.forward = HeadedForward(native, model.get_submodule("lm_head"))
-        return count
+        return count + _replace_quantized(model)
 
 
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
@@ -102,18 +104,39 @@ def _computes_the_same(packed: PackedLayer) -> bool:
 def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
     """Put a packed head in place, and embeddings that read it if they are tied to it; return how many modules."""
     head, embedding = getattr(model, "lm_head", None), decoder.embed_tokens
-    if not isinstance(head, nn.Module) or not is_plain_linear(head):
+    if not isinstance(head, nn.Module):
         return 0
-    assert isinstance(head, nn.Linear)
-    if head.weight.dtype not in DTYPES:
+    if is_quantized_linear(head):
+        assert isinstance(head, QuantizedLinear)
+        is_tied = isinstance(embedding, QuantizedEmbedding) and embedding.quantized is head.quantized
+        dtype = head.quantized.dtype
+    elif is_plain_linear(head):
+        assert isinstance(head, nn.Linear)
+        is_tied = is_plain_embedding(embedding) and embedding.weight is head.weight
+        dtype = head.weight.dtype
+    else:
         return 0
-    biases = None if head.bias is None else [head.bias]
-    packed = PackedWeights([head.weight], biases, Arena())
-    is_tied = is_plain_embedding(embedding) and embedding.weight is head.weight
+    if dtype not in DTYPES:
+        return 0
+    packed = pack_linears([head], None if head.bias is None else [head.bias], Arena())
     model.lm_head = NativeLinear(packed)
     if is_tied:
         decoder.embed_tokens = NativeEmbedding(packed)
     return 2 if is_tied else 1
+
+
+def _replace_quantized(model: nn.Module) -> int:
+    """Put native products in the place of quantised ones, in whatever decoder; return how many."""
+    count = 0
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if is_quantized_linear(child):
+                assert isinstance(child, QuantizedLinear)
+                if child.quantized.dtype in DTYPES:
+                    biases = None if child.bias is None else [child.bias]
+                    setattr(parent, name, NativeLinear(pack_linears([child], biases, Arena())))
+                    count += 1
+    return count
 
 
 def _norm_of(decoder: nn.Module) -> Norm:

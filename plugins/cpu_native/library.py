@@ -27,6 +27,8 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_unpack": (c_int32, c_void_p, c_int64, c_int64, c_void_p),
     "llmfw_product": (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64),
     "llmfw_gather": (c_int32, c_void_p, c_void_p, c_int64, c_void_p),
+    "llmfw_pack_codes": (c_int64, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
+    "llmfw_unpack_codes": (c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "llmfw_sizes": (c_void_p,),
     "llmfw_begin": (c_void_p, c_void_p),
     "llmfw_continue": (c_void_p, c_void_p, c_int64),

@@ -6,6 +6,7 @@ computes what the native code computes in its place is then tried on random inpu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers.activations import SiLUActivation
 
 from llmfw.core.engine.fuse import MergedPart
 from llmfw.core.engine.hf_attention import IMPLEMENTATION
+from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 DECODER = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -42,7 +44,7 @@ class LayerParts:
     Attributes:
         layer: itself.
         attention, feeding: its two blocks.
-        linears: its seven linear layers by name, plain or merged.
+        linears: its seven linear layers by name, plain or merged, or all of them quantised.
         input_norm, after_norm: before the blocks.
         head_norms: of queries and keys, if there are any.
         head_dim: of queries, keys and values.
@@ -72,7 +74,9 @@ def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
     if family not in FAMILIES or not _is(decoder, f"{family}Model", DECODER) or decoder._parameters:
         return None
     embedding, rotary = decoder.get_submodule("embed_tokens"), decoder.get_submodule("rotary_emb")
-    if type(embedding) is not nn.Embedding or not _is(rotary, f"{family}RotaryEmbedding", set()):
+    if type(embedding) not in (nn.Embedding, QuantizedEmbedding) or not _is(
+        rotary, f"{family}RotaryEmbedding", set()
+    ):
         return None
     if read_norm(decoder.get_submodule("norm"), family) is None:
         return None
@@ -107,6 +111,15 @@ def is_plain_linear(module: nn.Module) -> bool:
     return type(module) is nn.Linear and _is_untouched(module) and module.weight.device.type == "cpu"
 
 
+def is_quantized_linear(module: nn.Module) -> bool:
+    """Return whether a module is a quantised linear layer on the CPU, and no more."""
+    return (
+        type(module) is QuantizedLinear
+        and _is_untouched(module)
+        and module.quantized.codes.device.type == "cpu"
+    )
+
+
 def is_plain_embedding(module: nn.Module) -> bool:
     """Return whether a module looks up embeddings, and no more."""
     return type(module) is nn.Embedding and _is_untouched(module) and module.max_norm is None
@@ -138,7 +151,7 @@ def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
     head_dim = getattr(attention, "head_dim", None)
     if len(known) < len(norms) or len(norms) not in (2, 4) or not isinstance(head_dim, int):
         return None
-    if not all(map(_is_linear, linears.values())) or not _fit(linears, head_dim):
+    if not (_are_linear(linears.values()) and _fit(linears, head_dim)):
         return None
     recording = Recording()
     attention(
@@ -195,6 +208,12 @@ def _is_untouched(module: nn.Module) -> bool:
     return "forward" not in vars(module) and not any(hooks)
 
 
+def _are_linear(modules: Iterable[nn.Module]) -> bool:
+    """Return whether modules are linear layers, all with weights as they are, or all quantised."""
+    modules = list(modules)
+    return all(map(_is_linear, modules)) or all(map(is_quantized_linear, modules))
+
+
 def _is_linear(module: nn.Module) -> bool:
     if type(module) is MergedPart:
         return _is_untouched(module) and is_plain_linear(module.merged.product)
@@ -206,11 +225,11 @@ def _is_silu(module: nn.Module) -> bool:
 
 
 def bias_of(linear: nn.Module) -> torch.Tensor | None:
-    """Return what a plain or merged linear layer adds to its product."""
+    """Return what a plain, merged or quantised linear layer adds to its product."""
     if isinstance(linear, MergedPart):
         whole = linear.merged.product.bias
         return None if whole is None else whole.split(linear.merged.sizes)[linear.index]
-    assert isinstance(linear, nn.Linear)
+    assert isinstance(linear, nn.Linear | QuantizedLinear)
     return linear.bias
 
 

@@ -6,15 +6,15 @@ import ctypes
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 
 from llmfw.core.engine.hf_attention import AttentionStep, Step
 
 from .attention import CpuAttention
 from .library import DTYPES, load_library
+from .quantized_weights import pack_linears
 from .recognition import FEEDING, LayerParts, Norm, bias_of
 from .structs import AttentionStruct, EndsStruct, LayerStruct, StackStruct, StepStruct
-from .weights import Arena, NativeLinear, PackedWeights, round_up
+from .weights import Arena, NativeLinear, Packed, round_up
 
 PADDING = 32
 CACHE_SETS = 1024
@@ -36,7 +36,7 @@ class PackedLayer:
             self._packed[name] = _pack(parts, (name,), arena)
 
     @property
-    def qkv(self) -> PackedWeights:
+    def qkv(self) -> Packed:
         """Queries, keys and values."""
         return self._packed["q_proj"]
 
@@ -52,12 +52,14 @@ class PackedLayer:
 
     def take_place(self) -> int:
         """Put the packed weights in the place of the layer's own, which are freed; return how many modules."""
+        num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
         self.parts.attention.o_proj = NativeLinear(self._packed["o_proj"])
         for name in FEEDING:
             setattr(self.parts.feeding, name, NativeLinear(self._packed[name]))
-        return len(self.parts.linears)
+        self.parts.linears.clear()  # which would keep the weights
+        return num_replaced
 
     def struct(self) -> LayerStruct:
         """Return what the native code reads. Valid as long as this object lives."""
@@ -237,23 +239,20 @@ class Stack:
         return stride + PADDING if stride * self.dtype.itemsize % CACHE_SETS == 0 else stride
 
 
-def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> PackedWeights:
+def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> Packed:
     linears = [parts.linears[name] for name in names]
     biases = [bias_of(linear) for linear in linears]
     if all(bias is None for bias in biases):
-        return PackedWeights(_weights(linears), None, arena)
-    zeros = [torch.zeros(weight.shape[0], dtype=weight.dtype) for weight in _weights(linears)]
-    return PackedWeights(
-        _weights(linears),
-        [zero if bias is None else bias for zero, bias in zip(zeros, biases, strict=True)],
+        return pack_linears(linears, None, arena)
+    dtype = parts.input_norm.weight.dtype
+    return pack_linears(
+        linears,
+        [
+            torch.zeros(parts.out_features(name), dtype=dtype) if bias is None else bias
+            for name, bias in zip(names, biases, strict=True)
+        ],
         arena,
     )
-
-
-def _weights(linears: Sequence[nn.Module]) -> list[torch.Tensor]:
-    weights = [linear.weight for linear in linears]
-    assert all(isinstance(weight, torch.Tensor) for weight in weights)
-    return weights  # type: ignore[return-value]
 
 
 def _address(norm: Norm | None) -> int | None:

@@ -6,6 +6,7 @@ A weight is held once: who asks for it by its name gets a copy in the usual layo
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 
@@ -25,7 +26,10 @@ HUGE = 1 << 22
 class Matrix(ctypes.Structure):
     """`Matrix` of csrc/products.h."""
 
-    _fields_ = (("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64))
+    _fields_ = (
+        *(("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)),
+        ("kind", c_int64),
+    )
 
 
 class Arena:
@@ -50,8 +54,60 @@ class Arena:
         return taken
 
 
-class PackedWeights:
-    """The weights of linear layers with one input, packed beside each other: each begins a new panel.
+class Packed(ABC):
+    """What linear layers with one input have, packed beside each other: each begins a new panel.
+
+    Args:
+        dtype: of their inputs and outputs.
+        shapes: of their weights, each (out_features, in_features).
+        biases: of each, or None for all; they are copied.
+        arena: where the panels go.
+        row_bytes: that an output feature takes in them.
+        kind: a `Kind` of csrc/products.h: what the panels hold.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        shapes: Sequence[tuple[int, int]],
+        biases: Sequence[torch.Tensor] | None,
+        arena: Arena,
+        row_bytes: int,
+        kind: int,
+    ) -> None:
+        self.dtype = dtype
+        self.in_features = shapes[0][1]
+        self.sizes = [size for size, _ in shapes]
+        self.widths = [round_up(size, PANEL) for size in self.sizes]
+        self.biases = None if biases is None else [bias.detach().clone() for bias in biases]
+        self._kind = kind
+        self._row_bytes = row_bytes
+        self._panels = arena.take(sum(self.widths) * row_bytes)
+        self._summands = torch.zeros(sum(self.widths), dtype=torch.float32)
+        for i, bias in enumerate(self.biases or ()):
+            self._summands[self.first_column(i) :][: self.sizes[i]] = bias
+
+    @abstractmethod
+    def weight(self, index: int) -> torch.Tensor:
+        """Return a copy of one layer's weight, [out_features, in_features]."""
+
+    def first_column(self, index: int) -> int:
+        """Return where the outputs of one of the layers begin in those of all."""
+        return sum(self.widths[:index])
+
+    def matrix(self, index: int | None = None) -> Matrix:
+        """Return one layer's, or all layers', for the native code. Valid as long as this object lives."""
+        first = self.first_column(index or 0)
+        summands = self._summands[first:].data_ptr() if self.biases is not None else None
+        out = sum(self.widths) if index is None else self.widths[index]
+        return Matrix(self._address(index or 0), summands, out, self.in_features, self._kind)
+
+    def _address(self, index: int) -> int:
+        return self._panels.data_ptr() + self.first_column(index) * self._row_bytes
+
+
+class PackedWeights(Packed):
+    """Weights as they are.
 
     Args:
         weights: each [out_features, in_features], of one dtype; they are copied.
@@ -62,28 +118,17 @@ class PackedWeights:
     def __init__(
         self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] | None, arena: Arena
     ) -> None:
-        first = weights[0]
-        self.dtype = first.dtype
-        self.in_features = first.shape[1]
-        self.sizes = [len(weight) for weight in weights]
-        self.widths = [round_up(size, PANEL) for size in self.sizes]
-        self.biases = None if biases is None else [bias.detach().clone() for bias in biases]
-        unit = 1 if self.dtype == torch.float32 else 2
-        self._row_bytes = round_up(self.in_features, unit) * self.dtype.itemsize
-        self._panels = arena.take(sum(self.widths) * self._row_bytes)
-        self._summands = torch.zeros(sum(self.widths), dtype=torch.float32)
+        dtype = weights[0].dtype
+        unit = 1 if dtype == torch.float32 else 2
+        row_bytes = round_up(weights[0].shape[1], unit) * dtype.itemsize
+        shapes = [(len(weight), weight.shape[1]) for weight in weights]
+        super().__init__(dtype, shapes, biases, arena, row_bytes, kind=0)
         for i, weight in enumerate(weights):
             rows = weight.detach()
             rows = rows if rows.stride(1) == 1 else rows.contiguous()
             load_library().llmfw_pack(
-                DTYPES[self.dtype], rows.data_ptr(), rows.stride(0), *rows.shape, self._address(i)
+                DTYPES[dtype], rows.data_ptr(), rows.stride(0), *rows.shape, self._address(i)
             )
-            if self.biases is not None:
-                self._summands[self.first_column(i) :][: self.sizes[i]] = self.biases[i]
-
-    def first_column(self, index: int) -> int:
-        """Return where the outputs of one of the layers begin in those of all."""
-        return sum(self.widths[:index])
 
     def weight(self, index: int) -> torch.Tensor:
         """Return a copy of one layer's weight, [out_features, in_features]."""
@@ -92,16 +137,6 @@ class PackedWeights:
             DTYPES[self.dtype], self._address(index), *weight.shape, weight.data_ptr()
         )
         return weight
-
-    def matrix(self, index: int | None = None) -> Matrix:
-        """Return one layer's, or all layers', for the native code. Valid as long as this object lives."""
-        first = self.first_column(index or 0)
-        summands = self._summands[first:].data_ptr() if self.biases is not None else None
-        out = sum(self.widths) if index is None else self.widths[index]
-        return Matrix(self._address(index or 0), summands, out, self.in_features)
-
-    def _address(self, index: int) -> int:
-        return self._panels.data_ptr() + self.first_column(index) * self._row_bytes
 
 
 class NativeLinear(nn.Module):
@@ -112,7 +147,7 @@ class NativeLinear(nn.Module):
         index: which of them is this one.
     """
 
-    def __init__(self, packed: PackedWeights, index: int = 0) -> None:
+    def __init__(self, packed: Packed, index: int = 0) -> None:
         super().__init__()
         self.packed = packed
         self.index = index
@@ -162,7 +197,7 @@ class NativeEmbedding(nn.Module):
         packed: the head's weights, alone.
     """
 
-    def __init__(self, packed: PackedWeights) -> None:
+    def __init__(self, packed: Packed) -> None:
         super().__init__()
         self.packed = packed
         self.num_embeddings, self.embedding_dim = packed.sizes[0], packed.in_features

@@ -28,6 +28,7 @@ class Settings:
     chunk: int = CHUNK
     graphs: int = MAX_RUNNING
     context: int | None = None
+    quantization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ def describe(model: Model, settings: Settings, device: Device, lengths: tuple[in
         "device": {"name": device.name, "bytes": device.num_bytes},
         "settings": {
             "dtype": settings.dtype,
+            "quantization": settings.quantization,
             "kv_cache_dtype": settings.kv_dtype,
             "mem_fraction_static": settings.fraction,
             "max_running_requests": settings.max_running,

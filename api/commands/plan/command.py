@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from llmfw.core.model import resolve_model
+from llmfw.core.quantization.schemes import SCHEMES
 
 from ..params import plugins_of
 from ..setting import positive
@@ -29,6 +30,11 @@ from .devices import GIB, Device, DeviceType
     default="auto",
     show_default=True,
     help="Type of weights and activations; auto is the checkpoint's.",
+)
+@click.option(
+    "--quantization",
+    type=click.Choice(tuple(SCHEMES)),
+    help="Weights of the linear layers as codes of fewer bits. Default: they stay as they are.",
 )
 @click.option(
     "--kv-cache-dtype",
@@ -132,16 +138,20 @@ def look_at(
         Settings,
         describe,
     )
-    from .numbers import read_numbers, weight_bytes
+    from .numbers import quantized_bytes, read_numbers, weight_bytes
 
     numbers = read_numbers(folder)
     dtype = numbers.dtype if dtype == "auto" else dtype
-    num_bytes, source = weight_bytes(numbers, dtype)
-    quantised = numbers.quantised
-    weights = {
-        name: num_bytes if quantised else num_bytes * size // DTYPE_BYTES[dtype]
-        for name, size in DTYPE_BYTES.items()
-    }
+    scheme = values["quantization"]
+    if scheme is not None:
+        weights, source = quantized_bytes(numbers, scheme), "config.json"
+    else:
+        num_bytes, source = weight_bytes(numbers, dtype)
+        quantised = numbers.quantised
+        weights = {
+            name: num_bytes if quantised else num_bytes * size // DTYPE_BYTES[dtype]
+            for name, size in DTYPE_BYTES.items()
+        }
     settings = Settings(dtype, dtype if kv_dtype == "auto" else kv_dtype, **values)
     return describe(Model(numbers, weights, source), settings, device, lengths)
 
@@ -149,8 +159,13 @@ def look_at(
 def show(found: dict[str, Any]) -> None:
     """Print it for people."""
     model, device, settings = found["model"], found["device"], found["settings"]
+    dtype = (
+        f"{settings['dtype']}, weights in {settings['quantization']}"
+        if settings["quantization"]
+        else settings["dtype"]
+    )
     click.echo(
-        f"{model['architecture']} in {settings['dtype']} on {device['name']}, {device['bytes'] / GIB:.1f} GiB. "
+        f"{model['architecture']} in {dtype} on {device['name']}, {device['bytes'] / GIB:.1f} GiB. "
         f"Weights: {model['weight_bytes'] / GIB:.2f} GiB, by {model['weights_known_from']}.\n"
         f"A token's keys and values: {model['kv_bytes_per_token']:,} bytes ({model['layers']} layers, {model['kv_heads']} "
         f"key heads for {model['heads']} heads, in {settings['kv_cache_dtype']})."

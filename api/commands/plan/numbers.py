@@ -40,6 +40,17 @@ with torch.device("meta"):
 print(sum(parameter.numel() for parameter in model.parameters()))
 """
 
+COUNT_QUANTIZED = """
+import sys, torch, transformers
+from llmfw.core.quantization.quantize import planned_size
+from llmfw.core.quantization.schemes import find_scheme
+transformers.utils.logging.set_verbosity_error()
+config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+with torch.device("meta"):
+    model = transformers.AutoModelForCausalLM.from_config(config)
+print(*planned_size(model, find_scheme(sys.argv[2])))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
@@ -190,7 +201,19 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
         return total * DTYPE_BYTES[dtype] // stored, index.name
     if numbers.quantised:
         raise ModelError(f"{folder} is quantised and has no weight files: its size follows from these alone")
-    return _count_weights(folder) * DTYPE_BYTES[dtype], "config.json"
+    return _count(folder, COUNT)[0] * DTYPE_BYTES[dtype], "config.json"
+
+
+def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
+    """Return the bytes of all weights with `--quantization`, by the dtype of those that stay as they are.
+
+    Raises:
+        ModelError: transformers cannot build the model, or it cannot be quantised.
+    """
+    if numbers.quantised:
+        raise ModelError(f"{numbers.folder} is quantised already: leave out --quantization")
+    codes, others = _count(numbers.folder, COUNT_QUANTIZED, scheme)
+    return {name: codes + others * size for name, size in DTYPE_BYTES.items()}
 
 
 def _total_size(index: Path) -> int | None:
@@ -212,10 +235,12 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
         raise ModelError(f"{path} is no safetensors file: {error}") from error
 
 
-def _count_weights(folder: Path) -> int:
-    command = [sys.executable, "-c", COUNT, str(folder)]
+def _count(folder: Path, program: str, *arguments: str) -> list[int]:
+    """Return the whole numbers that a program prints of a model."""
+    command = [sys.executable, "-c", program, str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
-        raise ModelError(f"transformers cannot build the model of {folder}: {reason}")
-    return int(done.stdout.split()[-1])
+        _, is_ours, why = reason.partition("errors.ModelError: ")
+        raise ModelError(why if is_ours else f"transformers cannot build the model of {folder}: {reason}")
+    return [int(number) for number in done.stdout.splitlines()[-1].split()]

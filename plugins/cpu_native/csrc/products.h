@@ -25,12 +25,16 @@ constexpr int MAX_ROWS = 2;
 constexpr int MAX_PAIR_ROWS = 1;
 #endif
 
+// What a matrix's panels hold: numbers of the product's own type, or codes as codes.h has them.
+enum Kind : int64_t { NUMBERS, INT8, INT4 };
+
 // Weights [out, in], packed, with what is added to their product.
 struct Matrix {
     const void* panels;
     const float* bias;  // [out], or null
     int64_t out;        // a multiple of PANEL
     int64_t in;
+    int64_t kind;  // a Kind
 };
 
 template <typename T>
@@ -76,6 +80,16 @@ void multiply_wide(const float* input, int64_t stride, int rows, const void* fir
 // Rows in float32, in memory of this thread: [rows, stride], of which numbers past `width` are zero.
 const float* widened(const bfloat16* input, int64_t stride, int rows, int64_t width, int64_t wide_stride);
 
+// Of quantised weights: sums[panel][row][PANEL] of any number of rows, for a panel of `one` and, unless `other` is null,
+// one of `other`, which is of the same kind and width. In memory of this thread, until its next call.
+template <typename T>
+const float* quantized_sums(const T* input, int64_t stride, int64_t rows, const Matrix& one, int64_t panel,
+                            const Matrix* other, int64_t other_panel);
+
+// The quantised weights of one output: [in].
+template <typename T>
+void unpack_quantized_row(const Matrix& matrix, int64_t row, T* to);
+
 template <typename T>
 inline const void* panel_at(const Matrix& matrix, int64_t panel) {
     return static_cast<const typename Unit<T>::type*>(matrix.panels) + panel * num_units<T>(matrix.in) * PANEL;
@@ -103,6 +117,13 @@ inline void multiply_rows(const bfloat16* input, int64_t stride, int rows, int64
 template <typename T, typename Finish>
 inline void for_rows(const T* input, int64_t stride, int64_t first, int64_t end, const Matrix& one, int64_t panel,
                      const Matrix& other, int64_t other_panel, bool is_pair, const Finish& finish) {
+    if (one.kind != NUMBERS) {
+        const int64_t rows = end - first;
+        const float* found = quantized_sums(input + first * stride, stride, rows, one, panel, is_pair ? &other : nullptr,
+                                            other_panel);
+        for (int64_t i = 0; i < rows; ++i) finish(first + i, found + i * PANEL, found + (rows + i) * PANEL);
+        return;
+    }
     alignas(64) float sums[2 * MAX_ROWS * PANEL];
     const void* weights = panel_at<T>(one, panel);
     const void* others = is_pair ? panel_at<T>(other, other_panel) : nullptr;
@@ -138,6 +159,7 @@ inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.
 // The weights of one output in their usual layout: [in].
 template <typename T>
 inline void unpack_row(const Matrix& matrix, int64_t row, T* to) {
+    if (matrix.kind != NUMBERS) return unpack_quantized_row(matrix, row, to);
     constexpr int64_t SIZE = Unit<T>::size;
     const T* from = static_cast<const T*>(panel_at<T>(matrix, row / PANEL)) + row % PANEL * SIZE;
     for (int64_t k = 0; k < matrix.in; ++k) to[k] = from[k / SIZE * PANEL * SIZE + k % SIZE];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,9 @@ class TestNativePass(ModulePassTests):
         return NativePass
 
 
-def make(variant: str, dtype: torch.dtype) -> nn.Module:
+def make(variant: str, dtype: torch.dtype, *, merged: bool = True) -> nn.Module:
     register_with_transformers()
-    config_class, changes = VARIANTS[variant]
+    config_class, changes = (VARIANTS | SERVABLE)[variant]
     torch.manual_seed(1)
     config = getattr(transformers, config_class)(**SIZES | changes)
     model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation=IMPLEMENTATION)
@@ -67,7 +68,8 @@ def make(variant: str, dtype: torch.dtype) -> nn.Module:
             noise = torch.randn(parameter.shape)
             parameter.copy_(0.15 * noise if parameter.dim() > 1 else parameter + 0.1 * noise)
     model = model.to(dtype).eval().requires_grad_(False)
-    merge_projections(model)
+    if merged:
+        merge_projections(model)
     return model
 
 
@@ -122,6 +124,13 @@ def test_the_original_weights_are_freed_and_can_still_be_read() -> None:
     assert torch.equal(model.lm_head.weight, head)
     assert torch.equal(model.model.embed_tokens.weight, head)
     assert [name for name, p in model.named_parameters() if p.dim() > 1] == []
+
+
+def test_the_original_layers_are_gone() -> None:
+    model = make("tied", torch.bfloat16)
+    kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
+    NativePass().apply(model)
+    assert [each() for each in kept] == [None, None]
 
 
 @pytest.mark.parametrize("part", ["layers.1.mlp.down_proj", "layers.1", "layers.0.self_attn", "norm"])

@@ -1,0 +1,95 @@
+"""Numbers as codes and scales, and back.
+
+A group's numbers are `level(code) · scale`. In eight bits a level is the code, a whole number from -127 to 127, and the
+scale is the least that reaches the group's largest number. In four bits there are sixteen levels, closer to each other
+near zero, where most weights are: `u + u³/128` for `u = code - 7.5`. Their scale is the one of a few candidates that
+leaves the least squared error; the largest numbers may be cut for it. Every code is the nearest one for its scale.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .schemes import GROUP, Scheme
+
+MOST = 127
+FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
+"""Scales that are tried in four bits, times the one that reaches the largest number."""
+BLOCK = 1 << 18
+"""Numbers that are encoded at a time, so that a core's cache holds what is made of them."""
+
+
+def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes and scales of numbers.
+
+    Args:
+        numbers: [..., GROUP], floats.
+
+    Returns:
+        Codes of the shape of `numbers`, int8 for eight bits, uint8 below 16 for four; scales [...] in bfloat16.
+    """
+    flat = numbers.reshape(-1, GROUP)
+    each = _encode_int8 if scheme.bits == 8 else _encode_int4
+    parts = [each(part.float()) for part in flat.split(BLOCK // GROUP)]
+    codes, scales = (torch.cat(list(found)) for found in zip(*parts, strict=True))
+    return codes.view(numbers.shape), scales.view(numbers.shape[:-1])
+
+
+def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    """Return the numbers [..., GROUP] in float32 that codes [..., GROUP] and scales [...] stand for, exactly."""
+    found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
+    return found * scales[..., None].float()
+
+
+def pack_halves(codes: torch.Tensor) -> torch.Tensor:
+    """Return two codes in a byte, [..., GROUP / 2]: those of a group's first half in the lower four bits."""
+    low, high = codes.split(GROUP // 2, dim=-1)
+    return low | (high << 4)
+
+
+def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
+    """Return what `pack_halves` was given."""
+    return torch.cat((packed & 15, packed >> 4), dim=-1)
+
+
+@functools.cache
+def levels(device: torch.device | None = None) -> torch.Tensor:
+    """Return the sixteen levels of four bits, ascending, in float32, which holds them exactly."""
+    u = torch.arange(16, device=device) - 7.5
+    return u + u**3 / 128
+
+
+def _encode_int8(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = _rounded_up(numbers.abs().amax(-1) / MOST)
+    return (_divided(numbers, scales)).round().to(torch.int8), scales.bfloat16()
+
+
+def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    table = levels(numbers.device)
+    borders = (table[1:] + table[:-1]) / 2
+    reaching = numbers.abs().amax(-1) / table[-1]
+    best = torch.full_like(reaching, torch.inf)
+    codes = torch.empty_like(numbers, dtype=torch.uint8)
+    chosen = torch.zeros_like(reaching)
+    for factor in FACTORS:
+        scales = (reaching * factor).bfloat16().float()
+        tried = torch.bucketize(_divided(numbers, scales), borders, out_int32=True)
+        error = (table[tried] * scales[:, None] - numbers).square().sum(-1)
+        is_better = error < best
+        best = torch.where(is_better, error, best)
+        chosen = torch.where(is_better, scales, chosen)
+        codes = torch.where(is_better[:, None], tried.to(torch.uint8), codes)
+    return codes, chosen.bfloat16()
+
+
+def _divided(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return numbers [n, GROUP] by scales [n]; by 1 where a scale is 0, which all numbers of its group then are."""
+    return numbers / torch.where(scales > 0, scales, 1.0)[:, None]
+
+
+def _rounded_up(numbers: torch.Tensor) -> torch.Tensor:
+    """Return the next larger number that bfloat16 has, for numbers from 0 on in float32."""
+    bits = numbers.view(torch.int32) + 0xFFFF
+    return (bits & ~0xFFFF).view(torch.float32)

@@ -1,0 +1,136 @@
+"""Modules whose weight is codes and scales, by torch: right on every device, and slow.
+
+They make the weight's numbers anew at each call. What is faster (native code, a kernel) takes the codes from them and
+puts its own modules in their place, as a module pass does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .codes import decode, encode, pack_halves, unpack_halves
+from .schemes import GROUP, Scheme, num_groups
+
+AT_ONCE = 1 << 22
+"""Weights whose numbers are there at a time."""
+
+
+class QuantizedWeight(nn.Module):
+    """A weight [out_features, in_features] as codes and scales.
+
+    Args:
+        codes: [out_features, groups, GROUP], or two in a byte, [out_features, groups, GROUP / 2].
+        scales: [out_features, groups], in bfloat16.
+        in_features: how many inputs the groups are of.
+        dtype: of the weight as it was.
+    """
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        in_features: int,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.scheme = scheme
+        self.register_buffer("codes", codes)
+        self.register_buffer("scales", scales)
+        self.out_features = len(codes)
+        self.in_features = in_features
+        self.dtype = dtype
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, scheme: Scheme) -> QuantizedWeight:
+        """Quantise a weight, [out_features, in_features]."""
+        out_features, in_features = weight.shape
+        groups = num_groups(in_features)
+        rows = functional.pad(weight.detach(), (0, groups * GROUP - in_features))
+        codes, scales = encode(rows.view(out_features, groups, GROUP), scheme)
+        if scheme.bits == 4:
+            codes = pack_halves(codes)
+        return cls(scheme, codes, scales, in_features, weight.dtype)
+
+    def single_codes(self) -> torch.Tensor:
+        """Return the codes, one in a byte, [out_features, groups, GROUP]."""
+        return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
+
+    def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return some rows of the weight, [..., in_features]."""
+        codes = self.codes[index]
+        if self.scheme.bits == 4:
+            codes = unpack_halves(codes)
+        numbers = decode(codes, self.scales[index], self.scheme)
+        return numbers.flatten(-2)[..., : self.in_features].to(dtype)
+
+    def extra_repr(self) -> str:
+        """Return what is shown of it beside its class."""
+        return f"{self.scheme.name}, {self.out_features}, {self.in_features}"
+
+
+class QuantizedLinear(nn.Module):
+    """A linear layer whose weight is quantised. Its input and output are of the weight's dtype, as they were.
+
+    Args:
+        quantized: the weight.
+        bias: [out_features], or None.
+    """
+
+    def __init__(self, quantized: QuantizedWeight, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.quantized = quantized
+        self.bias = bias
+        self.in_features, self.out_features = quantized.in_features, quantized.out_features
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """What the codes stand for, [out_features, in_features]. Made anew: what reads it in every step is slow."""
+        return self.quantized.rows(slice(None), self.quantized.dtype)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return [..., out_features] for [..., in_features].
+
+        On a CPU the product is one of float32: numbers that bfloat16 would round once more.
+        """
+        dtype = torch.float32 if hidden.device.type == "cpu" else hidden.dtype
+        rows, size = hidden.to(dtype), max(1, AT_ONCE // self.in_features)
+        outputs = [
+            functional.linear(rows, self.quantized.rows(slice(first, first + size), dtype))
+            for first in range(0, self.out_features, size)
+        ]
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        if self.bias is not None:
+            output = output + self.bias
+        return output.to(hidden.dtype)
+
+    def extra_repr(self) -> str:
+        """Return what is shown of it beside its class."""
+        return f"bias={self.bias is not None}"
+
+
+class QuantizedEmbedding(nn.Module):
+    """Embeddings that are the quantised weight of a head, too.
+
+    Args:
+        quantized: the head's weight.
+    """
+
+    def __init__(self, quantized: QuantizedWeight) -> None:
+        super().__init__()
+        self.quantized = quantized
+        self.num_embeddings, self.embedding_dim = quantized.out_features, quantized.in_features
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """What the codes stand for, [num_embeddings, embedding_dim]. Made anew."""
+        return self.quantized.rows(slice(None), self.quantized.dtype)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return [..., embedding_dim] for token ids [...]."""
+        return self.quantized.rows(ids, self.quantized.dtype)

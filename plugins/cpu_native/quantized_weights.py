@@ -1,0 +1,64 @@
+"""Quantised weights in the native code's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from llmfw.core.quantization.codes import pack_halves
+from llmfw.core.quantization.modules import QuantizedLinear, QuantizedWeight
+from llmfw.core.quantization.schemes import GROUP, SCALE_BYTES, num_groups
+
+from .library import load_library
+from .weights import Arena, Packed, PackedWeights
+
+KINDS = {8: 1, 4: 2}
+"""Bits of a code → `Kind` of csrc/products.h."""
+
+
+class PackedCodes(Packed):
+    """Weights as codes and scales.
+
+    Args:
+        weights: of one scheme and width; they are copied.
+        biases: of each, or None for all.
+        arena: where they go.
+    """
+
+    def __init__(
+        self, weights: Sequence[QuantizedWeight], biases: Sequence[torch.Tensor] | None, arena: Arena
+    ) -> None:
+        first = weights[0]
+        self.scheme = first.scheme
+        self._groups = num_groups(first.in_features)
+        shapes = [(weight.out_features, weight.in_features) for weight in weights]
+        row_bytes = self._groups * (GROUP * self.scheme.bits // 8 + SCALE_BYTES)
+        super().__init__(first.dtype, shapes, biases, arena, row_bytes, KINDS[self.scheme.bits])
+        for i, weight in enumerate(weights):
+            codes, scales = weight.single_codes().contiguous(), weight.scales.contiguous()
+            load_library().llmfw_pack_codes(
+                self._kind, codes.data_ptr(), scales.data_ptr(), *scales.shape, self._address(i)
+            )
+
+    def weight(self, index: int) -> torch.Tensor:
+        """Return what one layer's codes stand for, [out_features, in_features]."""
+        codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
+        scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
+        load_library().llmfw_unpack_codes(
+            self._kind, self._address(index), *scales.shape, codes.data_ptr(), scales.data_ptr()
+        )
+        codes = pack_halves(codes) if self.scheme.bits == 4 else codes.view(torch.int8)
+        found = QuantizedWeight(self.scheme, codes, scales, self.in_features, self.dtype)
+        return found.rows(slice(None), self.dtype)
+
+
+def pack_linears(linears: Sequence[nn.Module], biases: Sequence[torch.Tensor] | None, arena: Arena) -> Packed:
+    """Pack the weights of linear layers with one input: all plain or merged, or all quantised."""
+    quantized = [linear.quantized for linear in linears if isinstance(linear, QuantizedLinear)]
+    if quantized:
+        return PackedCodes(quantized, biases, arena)
+    weights = [linear.weight for linear in linears]
+    assert all(isinstance(weight, torch.Tensor) for weight in weights)
+    return PackedWeights(weights, biases, arena)  # type: ignore[arg-type]

@@ -1,0 +1,180 @@
+"""Quantised weights in native code: products and whole models, next to torch's."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from llmfw.core.engine.probe import run_in_one_row
+from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
+from llmfw.core.quantization.quantize import quantize
+from llmfw.core.quantization.schemes import INT4, INT8, SCHEMES, Scheme
+from llmfw.core.request import SamplingParams
+from llmfw.core.testing.module_pass import assert_close
+from llmfw.plugins.cpu_native.build import build_library
+from llmfw.plugins.cpu_native.decoder import NativeDecoder
+from llmfw.plugins.cpu_native.layers import NativePass
+from llmfw.plugins.cpu_native.library import open_library, why_not
+from llmfw.plugins.cpu_native.quantized_weights import PackedCodes
+from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear
+
+from ...core.engine.running import build_engine, random_prompts, run
+from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from .test_layers import LENGTHS, TOLERANCES, make
+from .test_products import FLAGS, flags_of_this_cpu
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+EACH = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 5e-3}
+SHAPES = ((2, 1), (48, 80), (64, 32), (7, 33), (130, 200), (577, 65))
+
+
+def quantized(
+    shape: tuple[int, int], scheme: Scheme, dtype: torch.dtype, *, bias: bool = False
+) -> QuantizedLinear:
+    """Return a random quantised layer of so many inputs and outputs."""
+    torch.manual_seed(shape[0] * shape[1])
+    weight = QuantizedWeight.of(torch.randn(shape[1], shape[0]).to(dtype), scheme)
+    added = nn.Parameter(torch.randn(shape[1]).to(dtype), requires_grad=False) if bias else None
+    return QuantizedLinear(weight, added)
+
+
+def native(layer: QuantizedLinear) -> NativeLinear:
+    biases = None if layer.bias is None else [layer.bias]
+    return NativeLinear(PackedCodes([layer.quantized], biases, Arena()))
+
+
+def check_products(layer: QuantizedLinear, counts: range) -> None:
+    packed = native(layer)
+    numbers = layer.quantized.rows(slice(None), torch.float64)
+    rows = torch.randn(max(counts), layer.in_features).to(layer.quantized.dtype)
+    expected = rows.double() @ numbers.T + (0 if layer.bias is None else layer.bias.double())
+    whole = packed(rows)
+    assert (whole.double() - expected).abs().max() <= BOUNDS[rows.dtype] * expected.abs().max()
+    for count in counts:
+        assert torch.equal(packed(rows[:count]), whole[:count]), count
+
+
+@EACH
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_right_and_a_row_gives_the_same_among_any_number(
+    shape: tuple[int, int], dtype: torch.dtype, scheme: Scheme
+) -> None:
+    check_products(quantized(shape, scheme, dtype, bias=shape[0] % 2 == 0), range(1, 41))
+
+
+@EACH
+def test_many_rows_and_many_panels_are_cut_into_blocks(scheme: Scheme) -> None:
+    check_products(quantized((96, 70), scheme, torch.bfloat16), range(95, 301, 41))
+    check_products(quantized((64, 2000), scheme, torch.bfloat16), range(1, 20, 3))
+
+
+@EACH
+@DTYPES
+def test_what_was_packed_can_be_read_and_looked_up(scheme: Scheme, dtype: torch.dtype) -> None:
+    first, second = quantized((45, 40), scheme, dtype), quantized((45, 7), scheme, dtype)
+    packed = PackedCodes([first.quantized, second.quantized], None, Arena())
+    for i, layer in enumerate((first, second)):
+        assert torch.equal(NativeLinear(packed, i).weight, layer.weight)
+    embedding = NativeEmbedding(PackedCodes([first.quantized], None, Arena()))
+    ids = torch.randint(40, (2, 21))
+    assert torch.equal(embedding(ids), QuantizedEmbedding(first.quantized)(ids))
+
+
+def test_what_is_no_number_stays_in_its_row() -> None:
+    packed = native(quantized((48, 40), INT4, torch.bfloat16))
+    rows = torch.zeros(30, 48, dtype=torch.bfloat16)
+    rows[1, 5] = float("nan")
+    output = packed(rows)
+    assert output[1].isnan().all()
+    assert (output[[0, *range(2, 30)]] == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
+@pytest.mark.parametrize("cpu", [cpu for cpu in FLAGS if cpu.startswith("x86")])
+def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if FLAGS[cpu][0] not in flags_of_this_cpu():
+        pytest.skip(f"this CPU cannot run {cpu}")
+    library = open_library(build_library(FLAGS[cpu][1:]))
+    library.llmfw_set_threads(2)
+    for module in ("weights", "quantized_weights"):
+        monkeypatch.setattr(f"llmfw.plugins.cpu_native.{module}.load_library", lambda: library)
+    for scheme in SCHEMES.values():
+        for dtype in (torch.float32, torch.bfloat16):
+            check_products(quantized((130, 200), scheme, dtype, bias=True), range(1, 41))
+        layer = quantized((45, 40), scheme, torch.bfloat16)
+        embedding = NativeEmbedding(PackedCodes([layer.quantized], None, Arena()))
+        assert torch.equal(embedding(torch.arange(40)), layer.weight)
+
+
+def logits(model: nn.Module, lengths: list[int]) -> torch.Tensor:
+    size = model.config.vocab_size
+    return run_in_one_row(model, [[(5 * i + 7 * n) % size for i in range(n)] for n in lengths])
+
+
+@EACH
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("variant", ["qwen2", "qwen3", "tied", "biases everywhere", "uneven widths"])
+def test_a_native_decoder_says_what_the_quantised_one_says_by_torch(
+    variant: str, dtype: torch.dtype, scheme: Scheme
+) -> None:
+    model = make(variant, dtype, merged=False)
+    quantize(model, scheme)
+    expected = [logits(model, lengths) for lengths in LENGTHS]
+    num_layers = model.config.num_hidden_layers
+    assert NativePass().apply(model) == 7 * num_layers + 2 + (variant == "tied")
+    assert type(model.model) is NativeDecoder
+    for lengths, before in zip(LENGTHS, expected, strict=True):
+        assert_close(logits(model, lengths), before, TOLERANCES[dtype])
+    alone = logits(model, [5])
+    assert torch.equal(logits(model, [5, 1, 9, 30])[:5], alone)
+
+
+@pytest.mark.parametrize("family", ["gemma 3", "phi 3", "gpt-neox", "olmo 2"])
+def test_of_other_families_the_products_are_native(family: str) -> None:
+    model = make(family, torch.bfloat16, merged=False)
+    count = quantize(model, INT8)
+    expected = logits(model, [5, 1, 30])
+    has_tied = any(isinstance(module, QuantizedEmbedding) for module in model.modules())
+    assert NativePass().apply(model) == count - has_tied
+    assert not any(isinstance(module, QuantizedLinear) for module in model.modules())
+    assert_close(logits(model, [5, 1, 30]), expected, TOLERANCES[torch.bfloat16])
+
+
+def test_nothing_is_held_twice() -> None:
+    model = make("tied", torch.bfloat16, merged=False)
+    quantize(model, INT8)
+    kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
+    NativePass().apply(model)
+    assert [each() for each in kept] == [None, None]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_greedy_tokens_are_the_same_alone_and_in_a_batch_natively_and_by_torch(
+    scheme: str, tmp_path: Path
+) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE["llama"])
+    prompts = random_prompts(6, VOCAB_SIZE)
+    sampling = SamplingParams(temperature=0, max_tokens=12)
+
+    def outputs(passes: str, **settings: Any) -> list[list[int]]:
+        engine = build_engine(folder, quantization=scheme, module_passes=passes, **settings)
+        assert engine.info.quantization == scheme
+        together = run(engine, prompts, sampling, seed=1)
+        assert [run(engine, [prompt], sampling)[0] for prompt in prompts] == together
+        return together
+
+    found = outputs("cpu-native", attention="cpu")
+    assert outputs("none", attention="torch") == found
+    engine = build_engine(folder)
+    assert run(engine, prompts, sampling) != found, "some token of random weights is another one"
