@@ -20,7 +20,7 @@ from llmfw.core.isolation.calls import PartLedger
 from .admin.access import AdminPaths, FromThisMachine
 from .errors import EXCEPTION_HANDLERS
 from .middleware import ApiKey, RequestId
-from .plugin_routes import plugin_route
+from .plugin_routes import plugin_route, route_entry
 from .routes.admin import admin_routes
 from .routes.anthropic import anthropic_routes
 from .routes.batches import batch_routes
@@ -67,7 +67,6 @@ def create_app(
     services = Services(client, parts, stores, config)
     ledger = ledger or PartLedger()
     own = [*_routes(services, client, config), *metrics_routes(client, ledger)]
-    brought = [plugin_route(plugin, path, ledger) for plugin, path in plugin_routes]
     state = {
         "client": client,
         "generator": services.live.generator,
@@ -76,20 +75,22 @@ def create_app(
         "responses": services.live.responses,
         "config": config,
     }
-    try:
-        app = Litestar(
-            [*own, *brought],
-            on_startup=[services.start],
-            on_shutdown=[services.close],
-            exception_handlers=EXCEPTION_HANDLERS,
-            state=State(state),
-            request_max_body_size=MAX_BODY_BYTES,
-            openapi_config=None,
-            logging_config=None,
-        )
-    except ImproperlyConfiguredException as error:  # ours alone go together
-        brings = ", ".join(f"{path!r} of plugin {plugin!r}" for plugin, path in plugin_routes)
-        raise PartError(f"a route of a plugin ({brings}) does not go with the others: {error}") from error
+    app = Litestar(
+        own,
+        on_startup=[services.start],
+        on_shutdown=[services.close],
+        exception_handlers=EXCEPTION_HANDLERS,
+        state=State(state),
+        request_max_body_size=MAX_BODY_BYTES,
+        openapi_config=None,
+        logging_config=None,
+    )
+    for plugin, path in plugin_routes:
+        try:
+            app.register(plugin_route(plugin, path, ledger))
+        except ImproperlyConfiguredException as error:
+            entry = route_entry(plugin, path)
+            raise PartError(f"{entry} does not go with the others: {error.detail}") from error
     return _guarded(app, config)
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
 
+from llmfw.core.config import OptionValue
 from llmfw.core.errors import RequestError
 from llmfw.core.grammar import GrammarBackend
 from llmfw.core.grammar_choice import build_grammar_backend
@@ -28,15 +30,22 @@ class GrammarChecker:
         tokenizer: the model's.
         vocab_size: width of the model's logits.
         calls: of the backend; None: nobody watches them.
+        options: "kind.key" → value.
     """
 
     def __init__(
-        self, entry: Entry | None, tokenizer: Tokenizer, vocab_size: int, calls: PartCalls | None = None
+        self,
+        entry: Entry | None,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        calls: PartCalls | None = None,
+        options: Mapping[str, OptionValue] | None = None,
     ) -> None:
         self._entry = entry
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._calls = calls
+        self._options = options or {}
         self._backend: GrammarBackend | None = None
         self._making = asyncio.Lock()
         self._verdicts: OrderedDict[GrammarSpec, str | None] = OrderedDict()
@@ -71,7 +80,7 @@ class GrammarChecker:
         async with self._making:
             if self._backend is None:
                 self._backend = await asyncio.to_thread(
-                    build_grammar_backend, self._entry, self._tokenizer, self._vocab_size
+                    build_grammar_backend, self._entry, self._tokenizer, self._vocab_size, self._options
                 )
         return self._backend
 

@@ -73,7 +73,9 @@ class LLM:
         from llmfw.core.engine.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))
-        config = _engine_config(resolve_model(model, plugins.registry).path, settings)
+        options = settings.get("options")
+        resolved = resolve_model(model, plugins.registry, options if isinstance(options, dict) else {})
+        config = _engine_config(resolved.path, settings)
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))

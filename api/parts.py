@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import msgspec
 from llmfw.core.batch_store import BatchStore
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.client.client import EngineClient
-from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.file_store import FileStore
 from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.isolation.guard import guarded
 from llmfw.core.parsers import ReasoningParser, ToolParser
-from llmfw.core.registry import Registry
+from llmfw.core.part_options import with_keywords
+from llmfw.core.registry import Registry, refuse_options
 from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
@@ -35,6 +36,12 @@ STORES: dict[str, type] = {
     "batch_store": BatchStore,
     "response_store": ResponseStore,
 }
+
+ParserKind = tuple[str, type, tuple[Any, ...]]
+"""A kind of parser, its interface, and arguments with which any one of it can be built."""
+
+REASONING: ParserKind = ("reasoning_parser", ReasoningParser, ())
+TOOLS: ParserKind = ("tool_parser", ToolParser, ([],))
 
 JSON_CALLS = "json_calls"
 """Tool parser for calls that models do not write by themselves, but grammars make them."""
@@ -70,10 +77,10 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
     return ModelParts(
         tokenizer=tokenizer,
         chat_template=build_chat_template(config.chat_template, registry, tokenizer),
-        reasoning_parser=_load(registry, "reasoning_parser", ReasoningParser, config.reasoning_parser),
-        tool_parser=_load(registry, "tool_parser", ToolParser, config.tool_parser),
+        reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
+        tool_parser=_load_parser(registry, TOOLS, config.tool_parser, config.options),
         json_tool_parser=(
-            _load(registry, "tool_parser", ToolParser, JSON_CALLS)
+            _load_parser(registry, TOOLS, JSON_CALLS, {})
             if JSON_CALLS in registry.names("tool_parser")
             else None
         ),
@@ -98,30 +105,45 @@ async def start_engine(
         await starting
     finally:
         starting.cancel()
-    return with_grammar_checker(parts, config.grammar, registry, client.info.vocab_size)
+    return with_grammar_checker(parts, config, registry, client.info.vocab_size)
 
 
-def with_grammar_checker(parts: ModelParts, name: str, registry: Registry, vocab_size: int) -> ModelParts:
-    """Return the parts with a checker of the grammar backend of a name.
+def with_grammar_checker(
+    parts: ModelParts, config: ServerConfig, registry: Registry, vocab_size: int
+) -> ModelParts:
+    """Return the parts with a checker of the grammar backend that a user chose.
 
     Args:
         vocab_size: width of the model's logits.
 
     Raises:
-        ConfigError: as `choose_grammar_backend`.
+        ConfigError: as `choose_grammar_backend`; or an option is not the backend's.
     """
-    entry = choose_grammar_backend(name, registry)
+    entry = choose_grammar_backend(config.grammar, registry)
+    if entry is None:
+        refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
+    elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
+        entry.build_options(
+            config.options
+        )  # what is wrong is told now; with "auto" the first grammar loads it
     calls = registry.ledger.of(entry) if entry is not None else None
-    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls)
+    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options)
     return msgspec.structs.replace(parts, grammar_checker=checker)
 
 
-def _load(registry: Registry, kind: str, interface: type, name: str | None) -> Any:
-    """Return the class of a parser, whose calls are watched."""
+def _load_parser(
+    registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
+) -> Any:
+    """Return the class of a parser, which has its options, and whose calls are watched."""
+    named, interface, arguments = kind
     if not name:
+        flag = f"--{named.replace('_', '-')} NAME"
+        refuse_options(named, options, f"no {named.replace('_', ' ')} is chosen; {flag} chooses one")
         return None
-    entry = registry.find(kind, name)
-    return guarded(entry.load(), interface, registry.ledger.of(entry), per_request=True)
+    entry = registry.find(named, name)
+    part, keywords = entry.load(), entry.built_with(options)
+    entry.build(part, *arguments, **keywords)  # one that cannot be built is told of now, not by each request
+    return with_keywords(guarded(part, interface, registry.ledger.of(entry), per_request=True), keywords)
 
 
 async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
@@ -141,8 +163,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
                 name = "memory" if folder is None else "sqlite"
             entry = registry.find(kind, name)
             made = guarded(entry.load(), interface, registry.ledger.of(entry))
-            options = entry.build_options(config.options)
-            given = {"options": options} if options.__struct_fields__ else {}
+            given = entry.built_with(config.options)
             stores.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ()), **given))
             names.append(entry.name)
     except BaseException:

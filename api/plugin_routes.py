@@ -6,10 +6,12 @@ import importlib
 import logging
 import os
 from collections.abc import Iterable
+from operator import attrgetter
+from types import FunctionType
 from typing import Any
 
 from litestar import Request, Response, Router
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 
 from llmfw.core.errors import LLMFWError, PartError
 from llmfw.core.isolation.calls import PartLedger
@@ -22,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return those of some routes that can be imported; the others are logged, and missed by nobody who is served.
+    """Return those of some routes that can be served; the others are logged, and missed by nobody who is served.
 
     Raises:
         PartError: one cannot, and LLMFW_STRICT_PLUGINS is set.
@@ -30,7 +32,7 @@ def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     usable = []
     for plugin, path in routes:
         try:
-            _import(plugin, path)
+            import_route(plugin, path)
         except PartError as error:
             if os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
                 raise
@@ -48,28 +50,44 @@ def plugin_route(plugin: str, path: str, ledger: PartLedger) -> Router:
         ledger: counts its failures.
 
     Raises:
-        PartError: it cannot be imported.
+        PartError: it cannot be imported, or is none.
     """
-    found = _import(plugin, path)
+    found = import_route(plugin, path)
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         if isinstance(error, LLMFWError | HTTPException):
             return handle(request, error)
         where = f"{request.method} {request.url.path}"
-        return error_response(ledger.of(_entry(plugin, path)).failed(error, where))
+        return error_response(ledger.of(route_entry(plugin, path)).failed(error, where))
 
     return Router("/", route_handlers=[found], exception_handlers={HTTPException: handle, Exception: failed})
 
 
-def _import(plugin: str, path: str) -> Any:
+def import_route(plugin: str, path: str) -> Any:
+    """Return what a plugin registered as a route.
+
+    Raises:
+        PartError: it cannot be imported, or is no route handler, router or controller.
+    """
     module, _, name = path.partition(":")
+    entry = route_entry(plugin, path)
     try:
-        return getattr(importlib.import_module(module), name)
+        found = attrgetter(name)(importlib.import_module(module))
     except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+        raise PartError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
+    try:
+        Router("/", route_handlers=[found])
+    except ImproperlyConfiguredException as error:
+        is_bare = isinstance(found, FunctionType)
+        what = (
+            "is a function that none of litestar's get, post, … decorates" if is_bare else "cannot be served"
+        )
         raise PartError(
-            f"{_entry(plugin, path)} cannot be imported: {type(error).__name__}: {error}"
+            f"{entry} {what}; a route is a Litestar route handler, router or controller ({error.detail})"
         ) from error
+    return found
 
 
-def _entry(plugin: str, path: str) -> Entry:
+def route_entry(plugin: str, path: str) -> Entry:
+    """Return what stands for a plugin's route among parts: in errors, and in the ledger of calls."""
     return Entry("route", path, path, plugin, *package_of(plugin))

@@ -28,6 +28,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -66,7 +68,11 @@ class GrammarBackend(ABC):
     Args:
         tokenizer: the model's. Its `eos_token_ids` end an output.
         vocab_size: width of the model's logits, which may be more than the tokenizer has tokens.
+        options: given by this name, and only to a backend that has some: an instance of its `Options`.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o grammar.key=value`. A backend with options overrides this."""
 
     @abstractmethod
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...

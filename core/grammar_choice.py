@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
+from .config import OptionValue
 from .errors import PartError
 from .grammar import GrammarBackend
 from .registry import Entry, Registry
@@ -35,16 +37,20 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
     return entry
 
 
-def build_grammar_backend(entry: Entry, tokenizer: Tokenizer, vocab_size: int) -> GrammarBackend:
+def build_grammar_backend(
+    entry: Entry, tokenizer: Tokenizer, vocab_size: int, options: Mapping[str, OptionValue]
+) -> GrammarBackend:
     """Return a grammar backend.
 
     Args:
         vocab_size: width of the model's logits.
+        options: "kind.key" → value.
 
     Raises:
+        ConfigError: an option is not one of the backend's, or of the wrong type.
         PartError: it cannot be imported, or not be built for this tokenizer; with the reason.
     """
-    backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size)
+    backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size, **entry.built_with(options))
     return backend
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from .errors import ConfigError, ModelError, PartError, UnknownPartError
-from .registry import Registry
+from .registry import Registry, refuse_options
+
+if TYPE_CHECKING:
+    from .config import OptionValue
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 
@@ -18,7 +25,12 @@ class ModelSource(ABC):
     """A model that a plugin brings under a name of its own, such as `demo`.
 
     Any other name is taken as a folder, or as a hub id that transformers resolves.
+
+    Built without arguments, unless it has options: then with `options`, an instance of its `Options`.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o model.key=value`. A source with options overrides this."""
 
     tool_parser: str | None = None
     """Name of the tool parser that fits the model, used unless the user names one."""
@@ -50,21 +62,27 @@ class ResolvedModel:
     reasoning_parser: str | None = None
 
 
-def resolve_model(name: str, registry: Registry) -> ResolvedModel:
+def resolve_model(
+    name: str, registry: Registry, options: Mapping[str, OptionValue] | None = None
+) -> ResolvedModel:
     """Return what a model's name stands for: a registered model, else a folder, else a hub id.
 
     A hub id is not looked up here; whoever reads the model's config does that.
 
+    Args:
+        options: "kind.key" → value; those of the kind "model" are the source's.
+
     Raises:
         ModelError: a folder without config.json, or a name that can be none of the three.
-        ConfigError: several plugins register the name.
+        ConfigError: several plugins register the name, or an option is not one of the source's.
         PartError: the registered source cannot be imported or built, or does not say where the model is.
     """
     try:
         entry = registry.find("model", name)
     except UnknownPartError:
+        refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
         return ResolvedModel(_folder_or_hub_id(name, registry), name)
-    source: ModelSource = entry.build(entry.load())
+    source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))
     try:
         path = Path(source.folder())
     except ConfigError:

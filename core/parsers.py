@@ -77,7 +77,11 @@ class ReasoningParser(ABC):
 
     Args:
         in_reasoning: the prompt already ends inside the reasoning (the chat template opened it).
+        options: given by this name, and only to a parser that has some: an instance of its `Options`.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o reasoning_parser.key=value`. A parser with options overrides this."""
 
     opening: ClassVar[str | None] = None
     """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
@@ -115,7 +119,11 @@ class ToolParser(ABC):
 
     Args:
         tools: the request's tool definitions, as in the OpenAI API.
+        options: given by this name, and only to a parser that has some: an instance of its `Options`.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o tool_parser.key=value`. A parser with options overrides this."""
 
     call_format: ClassVar[CallFormat | None] = None
     """How calls are written, so that a grammar can enforce them; None: this cannot be said with JSON arguments."""

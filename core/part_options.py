@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import ValidationError
 
 from .config import OptionValue
 
-__all__ = ["NoOptions", "ValidationError", "converted", "option_text"]
+__all__ = ["NoOptions", "ValidationError", "converted", "option_text", "with_keywords"]
+
+PartT = TypeVar("PartT")
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,3 +50,15 @@ def _from_json(value: OptionValue) -> Any:
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(value)
     return value
+
+
+def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]:
+    """Return a subclass of a part that is built with these keywords, too; the class itself if there are none.
+
+    So who builds parts one by one, as parsers are for each choice, need not know of options.
+    """
+    if not keywords:
+        return part
+    about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
+    made = {"__init__": functools.partialmethod(part.__init__, **keywords)}
+    return type(part.__name__, (part,), about | made)

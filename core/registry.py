@@ -180,6 +180,14 @@ class Entry:
         except ValidationError as error:
             raise ConfigError(f"options of {self}: {error}") from error
 
+    def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
+        """Return the keywords that a part is built with beside its interface's: its options, if it has some.
+
+        Raises as `build_options`.
+        """
+        built = self.build_options(options)
+        return {"options": built} if built.__struct_fields__ else {}
+
     def __str__(self) -> str:
         return f"{self.spoken} ({self.distribution} {self.version}, {self.path})"
 
@@ -247,6 +255,18 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
         if not (dot and name and kind in kinds):
             parts = ", ".join(f"{kind}.…" for kind in kinds)
             raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+
+
+def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
+    """Raise ConfigError if an option is given to a kind of which no part is chosen.
+
+    Args:
+        why: a clause that says so, and how to choose one.
+    """
+    for key in options:
+        of, _, name = key.partition(".")
+        if of == kind:
+            raise ConfigError(f"{_spoken(kind)} option {name!r} is given, but {why}")
 
 
 def kinds_with_options() -> list[str]:

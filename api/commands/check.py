@@ -18,13 +18,14 @@ import click
 from llmfw.core.errors import LLMFWError
 from llmfw.core.registry import INTERFACES, Entry
 
+from .check_others import KINDS, check_others, find_others
 from .params import plugins_of
 from .part_options import OPTIONS, Assignment, collect
 
 if TYPE_CHECKING:
     from llmfw.core.config import OptionValue
 
-    from ..part_check import Promise, Verdict
+    from ..verdict import Promise, Verdict
 
 NEEDS = ("pytest", "hypothesis")
 PAGE = "docs/testing_a_plugin.md"
@@ -39,12 +40,11 @@ class CheckError(click.ClickException):
 def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
     """Callback of the argument KIND."""
     found = kind.replace("-", "_")
-    if found not in INTERFACES:
-        nearest = difflib.get_close_matches(found, INTERFACES, n=1)
+    kinds = (*INTERFACES, *KINDS)
+    if found not in kinds:
+        nearest = difflib.get_close_matches(found, kinds, n=1)
         hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
-        raise click.BadParameter(
-            f"there is no kind {kind!r}; kinds are {', '.join(INTERFACES)}{hint}", ctx, param
-        )
+        raise click.BadParameter(f"there is no kind {kind!r}; kinds are {', '.join(kinds)}{hint}", ctx, param)
     return found
 
 
@@ -101,10 +101,15 @@ def check_command(
     """Hold the part NAME of a KIND to the promises of its interface, as its author's tests do.
 
     KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The part is built as a server builds it. Prints
-    one line for each promise, with the reason if it is broken or could not be checked.
+    one line for each promise, with the reason if it is broken or could not be checked. Of a command and of a route it is
+    checked whether llmfw can have it; a route's NAME is its import path, or its plugin's name.
 
     Exit code: 0 all that could be checked holds; 1 a promise is broken; 2 the check could not be run.
     """
+    if kind in KINDS:
+        if fixtures:
+            raise CheckError(f"--set names fixtures of a part's tests; a {kind} has none")
+        ctx.exit(_check_others(ctx, kind, name, as_json, verbose))
     entry = _find(ctx, kind, name, options)
     options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
     from ..part_check import explained, run_check
@@ -124,6 +129,20 @@ def check_command(
         raise CheckError(explained(verdict.error))
     click.echo(json.dumps(_described(entry, verdict), indent=2) if as_json else _summary(entry, verdict))
     ctx.exit(verdict.exit_code)
+
+
+def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbose: bool) -> int:
+    """Check commands or routes; return the exit code."""
+    plugins, code = plugins_of(ctx), 0
+    own = getattr(ctx.find_root().command, "own_commands", ())
+    for entry in find_others(kind, name, plugins, ctx):
+        if not as_json:
+            click.echo(f"{entry}, of {entry.distribution} {entry.version}:")
+        show = _Printer(verbose).show if not as_json else lambda promise: None
+        verdict = check_others(entry, plugins, own, show)
+        click.echo(json.dumps(_described(entry, verdict), indent=2) if as_json else _summary(entry, verdict))
+        code = max(code, verdict.exit_code)
+    return code
 
 
 def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionValue]) -> Entry:

@@ -41,11 +41,11 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
     plugins = plugins_of(ctx)
     for broken in plugins.broken:
         click.echo(f"warning: {broken}", err=True)
-    resolved = resolve_model(name, plugins.registry)
-    engine_config, server_config = build_configs(resolved, values)
-    from ..serve import serve  # brings Litestar
-
     try:
+        resolved = resolve_model(name, plugins.registry, values["options"])
+        engine_config, server_config = build_configs(resolved, values)
+        from ..serve import serve  # brings Litestar
+
         serve(engine_config, server_config, plugins)
     except LLMFWError as error:
         say_where_from(error, ctx.meta[OPTIONS])

@@ -211,7 +211,7 @@ def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -
 
     def make() -> GrammarBackend:
         tokenizer = load_tokenizer(config.model, config.load_format)
-        backend = build_grammar_backend(entry, tokenizer, vocab_size)
+        backend = build_grammar_backend(entry, tokenizer, vocab_size, config.options)
         logger.info("Grammar backend: %s", entry.name)
         return backend
 

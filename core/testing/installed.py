@@ -7,7 +7,6 @@ The part is built as a server builds it. What a test class cannot know of it, it
 from __future__ import annotations
 
 import difflib
-import functools
 import importlib
 import inspect
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from ..config import OptionValue
 from ..errors import ConfigError, PartError
+from ..part_options import with_keywords
 from ..plugins import load_plugins
 from ..registry import Entry
 
@@ -84,13 +84,12 @@ def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, OptionValue
     if entry.kind == "policy":
         return lambda: part(built)
     if entry.kind == "model":
-        return part
+        return lambda: part(**entry.built_with(options))
     if not built.__struct_fields__:
         return lambda: part
     if entry.kind == "attention":
         return lambda: _with_options(part, built)
-    made: Callable[..., Any] = part
-    return lambda: functools.partial(made, options=built)
+    return lambda: with_keywords(part, {"options": built})
 
 
 def _with_options(part: type[Any], options: Any) -> type[Any]:

@@ -176,6 +176,10 @@ def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(i
             "@hookimpl\ndef register_routes(register): register('json:nothing')",
             "problem: route json:nothing (foreign 1.2): cannot be imported: AttributeError",
         ),
+        (
+            "@hookimpl\ndef register_routes(register): register('json:dumps')",
+            "problem: route json:dumps (foreign 1.2): is a function that none of litestar's get, post, … decorates",
+        ),
     ],
 )
 def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, source, line):

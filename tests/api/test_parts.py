@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.api.parts import open_stores
-from llmfw.api.services import Stores
-from llmfw.core.config import ServerConfig
+from llmfw.api.parts import load_model_parts, open_stores, with_grammar_checker
+from llmfw.api.services import ModelParts, Stores
+from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError
+from llmfw.core.model import resolve_model
 from llmfw.core.plugins import load_plugins
 
 
@@ -77,3 +78,86 @@ def test_a_store_with_options_is_given_them(
 def test_an_option_that_a_store_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="file store 'memory' has no option 'shelf'; it has none"):
         stores_of(options={"file_store.shelf": "7"})
+
+
+SHOUTS = """
+from llmfw.core.grammar import GrammarBackend
+from llmfw.core.parsers import ContentDelta, ReasoningParser, ToolParser
+
+class Shouts(ToolParser):
+    class Options(ToolParser.Options, frozen=True):
+        mark: str = "!"
+
+    def __init__(self, tools, *, options):
+        super().__init__(tools)
+        self.mark = options.mark
+
+    def feed(self, text): return [ContentDelta(text + self.mark)]
+    def finish(self): return []
+
+class Unbuilt(ReasoningParser):
+    def __init__(self, *, in_reasoning=False): raise OSError("no disk")
+    def feed(self, text): return [ContentDelta(text)]
+    def finish(self): return []
+
+class Half(GrammarBackend):
+    def __init__(self, tokenizer, vocab_size): ...
+
+@hookimpl
+def register_grammar_backends(register):
+    register("half", __name__ + ":Half", rank=-1)
+
+@hookimpl
+def register_tool_parsers(register):
+    register("shouts", __name__ + ":Shouts")
+
+@hookimpl
+def register_reasoning_parsers(register):
+    register("unbuilt", __name__ + ":Unbuilt")
+"""
+
+
+def parts_of(**settings: object) -> ModelParts:
+    """Return what fits the demo model, and a grammar checker, as a server gets them."""
+    registry = load_plugins().registry
+    engine = EngineConfig(model=resolve_model("demo", registry).path)
+    config = ServerConfig(served_model_name="m", **settings)  # type: ignore[arg-type]
+    return with_grammar_checker(load_model_parts(engine, config, registry), config, registry, 4096)
+
+
+def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("shouts", SHOUTS)
+    for options, text in (({}, "a!"), ({"tool_parser.mark": "?"}, "a?")):
+        parser = parts_of(tool_parser="shouts", options=options).tool_parser
+        assert parser is not None
+        [delta] = parser([]).feed("a")
+        assert delta.text == text  # type: ignore[union-attr]
+        assert parser.__name__ == "Shouts"
+
+
+def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("shouts", SHOUTS)
+    with pytest.raises(ConfigError, match=r"grammar 'half' .* lacks compile, fill_masks, which"):
+        parts_of(grammar="half")
+    with pytest.raises(ConfigError, match=r"reasoning parser 'unbuilt' .* cannot be built: OSError: no disk"):
+        parts_of(reasoning_parser="unbuilt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"options": {"tool_parser.mark": "?"}},
+            "'mark' is given, but no tool parser is chosen; --tool-parser NAME",
+        ),
+        (
+            {"tool_parser": "hermes", "options": {"tool_parser.mark": "?"}},
+            "'hermes' has no option 'mark'; it has none",
+        ),
+        ({"grammar": "none", "options": {"grammar.x": "1"}}, "'x' is given, but there is no grammar backend"),
+        ({"options": {"grammar.x": "1"}}, "grammar 'llguidance' has no option 'x'; it has none"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parts_of(**settings)

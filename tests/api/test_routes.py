@@ -22,6 +22,10 @@ from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, memory_stores, serving
 
 
+async def bare() -> str:
+    return "no decorator"
+
+
 @get("/plugin/hello")
 async def hello() -> dict[str, str]:
     return {"hello": "world"}
@@ -172,6 +176,11 @@ def test_a_plugin_s_route_that_cannot_be_imported_stops_no_server(
     good, bad = ("hello", f"{__name__}:hello"), ("broken", "nothing:here")
     assert usable_routes([bad, good]) == [good]
     assert "'nothing:here' of plugin 'broken'" in caplog.text
+    assert usable_routes([("bare", f"{__name__}:bare"), good]) == [good]
+    assert (
+        "'bare' (unknown package , tests.api.test_routes:bare) is a function that none of litestar's get"
+        in caplog.text
+    )
     monkeypatch.setenv("LLMFW_STRICT_PLUGINS", "1")
     with pytest.raises(PartError, match="No module named 'nothing'"):
         usable_routes([bad, good])
@@ -184,5 +193,5 @@ def test_a_route_at_a_path_that_is_taken_is_named(server: Served, tmp_path: Path
             ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
-            plugin_routes=[("second", f"{__name__}:taken")],
+            plugin_routes=[("hello", f"{__name__}:hello"), ("second", f"{__name__}:taken")],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmfw.core.errors import ModelError
+from llmfw.core.errors import ConfigError, ModelError
 from llmfw.core.model import resolve_model
 from llmfw.core.registry import Entry, Registry
 
@@ -56,3 +56,29 @@ def test_a_name_that_can_be_neither_folder_nor_hub_id_is_refused(name):
 @pytest.mark.parametrize("name", ["gpt2", "meta-llama/Llama-3.2-1B", "HuggingFaceTB/SmolLM2-135M"])
 def test_other_names_are_hub_ids(name):
     assert resolve_model(name, EMPTY).path == name
+
+
+def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
+    for step in (1, 2):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "config.json").write_text("{}")
+    (tmp_path / "steps.py").write_text(
+        "from llmfw.core.model import ModelSource\n"
+        "class Steps(ModelSource):\n"
+        "    class Options(ModelSource.Options, frozen=True):\n"
+        "        step: int = 1\n"
+        "    def __init__(self, *, options): self.step = options.step\n"
+        f"    def folder(self): return {str(tmp_path)!r} + f'/step-{{self.step}}'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry([Entry("model", "steps", "steps:Steps", "ours", "d", "1")])
+    assert resolve_model("steps", registry).path.endswith("/step-1")
+    assert resolve_model("steps", registry, {"model.step": "2", "policy.x": "3"}).path.endswith("/step-2")
+    with pytest.raises(ConfigError, match=r"options of model 'steps' .* Expected `int`"):
+        resolve_model("steps", registry, {"model.step": "two"})
+
+
+def test_an_option_of_a_model_that_is_a_folder_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is no registered model"):
+        resolve_model(str(tmp_path), EMPTY, {"model.step": "2"})

@@ -180,11 +180,13 @@ def test_an_option_of_the_wrong_type_is_named():
         AGED.build_options({"policy.steps": "many"})
 
 
-@pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "tool_parser.x", ".x"])
+@pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "module_pass.x", ".x"])
 def test_an_option_key_that_no_kind_of_part_takes_is_refused(key):
     with pytest.raises(ConfigError, match=r"no part option .* named attention.…, policy.…"):
         check_option_keys({key: "1"})
 
 
 def test_option_keys_of_kinds_with_options_pass():
-    check_option_keys({"policy.x": "1", "attention.y": "2", "file_store.z": "3"})
+    check_option_keys(
+        {"policy.x": "1", "attention.y": "2", "file_store.z": "3", "tool_parser.v": "4", "model.w": "5"}
+    )

@@ -100,7 +100,7 @@ def run_command(
     endpoint = endpoint or endpoint_of(file)
     folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
     plugins = plugins_of(click.get_current_context())
-    resolved = resolve_model(name, plugins.registry)
+    resolved = resolve_model(name, plugins.registry, values["options"])
     kept = {"storage": str(folder_path), **_STORES}
     engine, config = build_configs(resolved, {**DEFAULTS, **values, **kept})
 

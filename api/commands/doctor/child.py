@@ -11,10 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection
-from importlib import import_module
-from operator import attrgetter
 from typing import Any
 
+from llmfw.core.errors import PartError
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
 
@@ -37,7 +36,7 @@ def examine(left_out: Collection[str], tell: Tell) -> None:
         for path in plugin.routes:
             if f"route {path}" not in left_out:
                 tell({"event": "importing", "part": f"route {path}", "package": package})
-                tell({"event": "imported", **_examined_route(path)})
+                tell({"event": "imported", **_examined_route(plugin.name, path)})
 
 
 def label_of(part: Entry) -> str:
@@ -54,14 +53,15 @@ def _examined(part: Entry) -> dict[str, Any]:
     return {"lacks": lacking, "problems": problems, "seconds": time.perf_counter() - began}
 
 
-def _examined_route(path: str) -> dict[str, Any]:
-    module, _, name = path.partition(":")
+def _examined_route(plugin: str, path: str) -> dict[str, Any]:
+    from ...plugin_routes import import_route, route_entry  # brings Litestar
+
     began = time.perf_counter()
     problems = []
     try:
-        attrgetter(name)(import_module(module))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code may raise anything)
-        problems.append(f"cannot be imported: {type(error).__name__}: {error}")
+        import_route(plugin, path)
+    except PartError as error:
+        problems.append(str(error).removeprefix(str(route_entry(plugin, path))).strip())
     return {"lacks": None, "problems": problems, "seconds": time.perf_counter() - began}
 
 

@@ -98,7 +98,7 @@ def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]
         "description": f"{kind.spoken.capitalize()} for llmfw: {kind.summary}",
         "spoken": kind.spoken,
         "use": kind.use.format(name=names.part),
-        "checking": f"\n$ llmfw check {kind.name} {names.part}" if kind.is_part else "",
+        "checking": f"\n$ llmfw check {kind.name} {names.part}",
         "promises": kind.promises,
     }
     own = TEMPLATES / kind.name

@@ -1,0 +1,128 @@
+"""`llmfw check route` and `llmfw check command` say whether llmfw can have what a plugin brings beside parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from llmfw.api.cli import build_cli
+
+ROUTES = """
+from litestar import Controller, get, post
+from litestar.datastructures import State
+from llmfw.core.errors import OverloadedError
+
+@get("/load")
+async def load(state: State) -> dict[str, int]:
+    return {"waiting": (await state["client"].stats()).num_waiting}
+
+@get("/busy")
+async def busy() -> None:
+    raise OverloadedError("later")
+
+@get("/broken")
+async def broken() -> None:
+    raise IndexError("too far")
+
+@get("/v1/models")
+async def taken() -> None: ...
+
+async def bare() -> None: ...
+
+class Words(Controller):
+    path = "/words"
+
+    @post("/")
+    async def add(self) -> None: ...
+
+@hookimpl
+def register_routes(register):
+    for name in ("load", "busy", "broken", "taken", "bare", "Words"):
+        register(f"{__name__}:{name}")
+"""
+
+COMMANDS = """
+import click
+from llmfw.core.lazy_command import LazyCommand
+
+@hookimpl
+def register_commands(cli):
+    @cli.command()
+    def count():
+        "Count."
+
+    @cli.command("serve")
+    def ours(): ...
+
+    cli.add_command(LazyCommand("gone", "nowhere:gone", "Not there."))
+"""
+
+
+def check(line: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["check", *line.split()])
+
+
+Routes = Callable[[str], Result]
+
+
+@pytest.fixture
+def check_route(install_plugin: Callable[..., Path]) -> Routes:
+    [file] = install_plugin("ours", ROUTES).glob("*.py")
+    return lambda name: check(f"route {file.stem}:{name}")
+
+
+def test_a_route_that_a_server_can_have_is_asked(check_route: Routes) -> None:
+    for name in ("load", "busy"):
+        done = check_route(name)
+        assert done.exit_code == 0, done.output
+        assert "  ok       who asks without parameters gets an answer" in done.stdout
+    done = check_route("Words")
+    assert done.exit_code == 0
+    assert (
+        "skipped  who asks without parameters gets an answer: it has no GET without parameters" in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("broken", "GET /broken: IndexError: too far"),
+        ("taken", "does not go with the others: "),
+        ("bare", "is a function that none of litestar's get, post, … decorates"),
+    ],
+)
+def test_a_route_that_a_server_cannot_have_is_told_why(check_route: Routes, name: str, says: str) -> None:
+    done = check_route(name)
+    assert done.exit_code == 1
+    assert "FAILED" in done.stdout
+    assert says in done.stdout
+
+
+def test_the_routes_of_a_plugin_are_checked_by_its_name(check_route: Routes) -> None:
+    done = check("route ours")
+    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 6)
+    assert "no plugin brings a route 'theirs'; known: " in check("route theirs").output
+
+
+def test_a_command_is_held_to_what_the_command_line_needs(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("ours", COMMANDS)
+    assert check("command bench").exit_code == 0
+    assert check("command count").exit_code == 0
+    done = check("command ours/serve --json")
+    broken = [each["reason"] for each in json.loads(done.stdout)["promises"] if each["outcome"] == "failed"]
+    assert broken == [
+        "llmfw has a command 'serve' of its own; this one is called 'ours/serve'",
+        "it has none: give the function a docstring",
+    ]
+    assert "No module named 'nowhere'" in check("command gone").stdout
+
+
+def test_a_command_that_makes_each_start_slow_is_found(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("ours", "import litestar\n" + COMMANDS)
+    done = check("command count")
+    assert done.exit_code == 1
+    assert "declaring it imports litestar; import that in the command" in done.stdout
