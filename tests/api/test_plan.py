@@ -207,3 +207,27 @@ def test_a_weight_file_that_is_none_is_an_error(llama_8b, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x10" + bytes(30))
     with pytest.raises(ModelError, match="is no safetensors file"):
         weight_bytes(read_numbers(tmp_path), "bfloat16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_quantised_weights_are_counted_as_the_engine_has_them(scheme):
+    plan = found("demo", "--device", "mine=2", "--quantization", scheme)
+    config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)
+    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_PARTS).num_bytes
+    assert plan["settings"]["quantization"] == scheme
+
+
+@pytest.mark.slow
+def test_a_model_of_experts_cannot_be_quantised(tmp_path):
+    folder = save_random_model(tmp_path, *SERVABLE["mixtral"])
+    result = run(folder, "--device", "mine=2", "--quantization", "int8")
+    assert result.exit_code == 1
+    assert "MixtralForCausalLM cannot be quantised" in result.output
+
+
+def test_what_is_quantised_already_is_not_quantised_again(llama_8b, tmp_path):
+    config = json.loads((llama_8b / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"bits": 4}}))
+    result = run(tmp_path, "--device", "mine=2", "--quantization", "int8")
+    assert "is quantised already: leave out --quantization" in " ".join(result.output.split())

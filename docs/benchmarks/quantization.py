@@ -1,0 +1,190 @@
+"""What `--quantization` costs and brings: errors of the demo model, and what a step takes, next to bfloat16.
+
+    .venv/bin/python docs/benchmarks/quantization.py --page docs/benchmarks.md
+
+Errors: the distribution of the next token, after each token that the demo model was to learn to say in texts that its
+training never showed, against the same model's in bfloat16. They do not depend on the machine's speed. A line for the
+same weights computed in float32 says how much of an error is bfloat16's own rounding.
+
+Speed: engines with bfloat16, int8 and int4 weights in one process, without HTTP, take turns at decoding 1 and 16 sequences,
+A B C A B C; figures are medians over the turns, of medians over a turn's steps, with the lowest and highest of the turns.
+Ratios are those of neighbours. It takes about two minutes on a quiet machine; `--errors-only` half a minute on any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cpu_steps import MODELS, memory_speed, run
+from make_model import make_model
+from tables import row, spread, write_between
+
+if TYPE_CHECKING:
+    from llmfw.core.engine.engine import Engine
+    from llmfw.core.engine.models import LoadedModel
+
+HERE = Path(__file__).resolve().parent
+SIDES = {"bfloat16": None, "int8": "int8", "int4": "int4"}
+"""Name → what `--quantization` says."""
+COUNTS = (1, 16)
+BATCHES, SEED = 8, 7
+STEPS = 24
+
+
+def main() -> None:
+    """Measure, and write what was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--errors-only", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "quantization.json")
+    parser.add_argument("--page", type=Path, help="page between whose markers the tables are written")
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    found["errors"] = errors()
+    if not options.errors_only:
+        found["memory_gb_s"] = memory_speed()
+        found["steps"] = {name: steps(name, options.runs) for name in options.models}
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    text = "\n".join(tables(found))
+    print(text)
+    if options.page:
+        write_between(options.page, "quantization", text)
+
+
+def load(folder: Path, side: str) -> LoadedModel:
+    """Load a model in bfloat16, or quantised from it, or for another dtype, with the passes that there are."""
+    import torch
+
+    from llmfw.core.config import EngineConfig
+    from llmfw.core.engine.models import load_model
+    from llmfw.core.plugins import load_plugins
+
+    dtype = "float32" if side == "float32" else "bfloat16"
+    config = EngineConfig(model=str(folder), dtype=dtype, quantization=SIDES.get(side))
+    return load_model(config, torch.device("cpu"), load_plugins().registry)
+
+
+def errors() -> dict[str, dict[str, float]]:
+    """Return, for each side, how far the demo model's distributions are from those in bfloat16."""
+    import torch
+
+    texts = list(held_out())
+    found: dict[str, dict[str, float]] = {}
+    expected = torch.empty(0)
+    for side in ("bfloat16", "float32", "int8", "int4"):
+        model = load(MODELS["demo"], side)
+        scores = torch.cat([log_probabilities(model, *text) for text in texts])
+        labels = torch.cat([labels[1:][labels[1:] >= 0] for _, labels in texts])
+        if side == "bfloat16":
+            expected = scores
+        divergence = (expected.exp() * (expected - scores)).sum(-1)
+        found[side] = {
+            "weight_mb": model.num_bytes / 1e6 / (2 if side == "float32" else 1),
+            "tokens": len(scores),
+            "perplexity": float((-scores.gather(1, labels[:, None])).mean().exp()),
+            "mean_kl": float(divergence.mean()),
+            "p99_kl": float(divergence.quantile(0.99)),
+            "max_kl": float(divergence.max()),
+            "same_top": float((scores.argmax(-1) == expected.argmax(-1)).double().mean()),
+        }
+    return found
+
+
+def held_out() -> Iterator[tuple[Any, Any]]:
+    """Yield tokens and labels of texts that the demo model was not trained on; a label below 0 is not to be learned."""
+    from transformers import AutoTokenizer
+
+    from llmfw.plugins.model_demo.encoding import Encoder
+    from llmfw.plugins.model_demo.train import held_out_batches
+
+    encoder = Encoder(AutoTokenizer.from_pretrained(MODELS["demo"]))
+    for tokens, labels in held_out_batches(encoder, SEED, BATCHES):
+        yield from zip(tokens, labels, strict=True)
+
+
+def log_probabilities(model: LoadedModel, tokens: Any, labels: Any) -> Any:
+    """Return the logarithms of the next token's probabilities, in float64, before each token that has a label."""
+    from llmfw.core.engine.probe import run_in_one_row
+
+    logits = run_in_one_row(model.module, [tokens.tolist()])
+    return logits[:-1][labels[1:] >= 0].double().log_softmax(-1)
+
+
+def steps(name: str, runs: int) -> dict[str, list[dict[str, float]]]:
+    """Return milliseconds of a step by number of sequences, of each side and turn."""
+    import torch
+
+    folder = MODELS[name]
+    if not (folder / "model.safetensors").exists():
+        folder.parent.mkdir(exist_ok=True)
+        (folder.parent / ".gitignore").write_text("*\n")
+        make_model(folder)
+    engines = {side: build(folder, side) for side in SIDES}
+    if all(engine.has_own_threads for engine in engines.values()):  # as in the engine's process
+        torch.set_num_threads(1)
+    for engine in engines.values():
+        run(engine, 1, 20, 8)  # what the first steps bring with them
+    turns: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for _ in range(runs):
+        for side, engine in engines.items():
+            taken = {count: run(engine, count, 20, STEPS)[-STEPS + 4 :] for count in COUNTS}
+            turns[side].append(
+                {f"step_{count}_ms": 1e3 * statistics.median(each) for count, each in taken.items()}
+            )
+    return turns
+
+
+def build(folder: Path, side: str) -> Engine:
+    """Build an engine."""
+    from llmfw.core.config import EngineConfig
+    from llmfw.core.engine.engine import Engine
+    from llmfw.core.plugins import load_plugins
+
+    config = EngineConfig(
+        model=str(folder),
+        dtype="bfloat16",
+        quantization=SIDES[side],
+        max_total_tokens=8192,
+        log_level="warning",
+    )
+    return Engine.build(config, load_plugins().registry)
+
+
+def tables(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the tables."""
+    first = found["errors"]["bfloat16"]
+    yield f"Errors of the demo model over {first['tokens']:.0f} tokens, against its own distributions in bfloat16:"
+    yield ""
+    yield row(
+        ["", "weights, MB", "perplexity", "mean KL", "99% of KL below", "largest KL", "same first choice"]
+    )
+    yield row(["---"] * 7)
+    for side, each in found["errors"].items():
+        shown = [f"{each[name]:.1e}" for name in ("mean_kl", "p99_kl", "max_kl")]
+        shown = ["–"] * 3 if side == "bfloat16" else shown
+        same = "–" if side == "bfloat16" else f"{each['same_top']:.2%}"
+        side = "the same weights in float32" if side == "float32" else side
+        yield row([side, f"{each['weight_mb']:.1f}", f"{each['perplexity']:.4f}", *shown, same])
+    for name, turns in found.get("steps", {}).items():
+        yield from ("", f"A step of {name}, ms; memory was read at {found['memory_gb_s']:.1f} GB/s:", "")
+        yield row(["sequences", *SIDES, "int8: times as fast", "int4: times as fast"])
+        yield row(["---"] * 6)
+        for count in COUNTS:
+            times = {side: [turn[f"step_{count}_ms"] for turn in turns[side]] for side in SIDES}
+            faster = [
+                spread([a / b for a, b in zip(times["bfloat16"], times[side], strict=True)], digits=2)
+                for side in ("int8", "int4")
+            ]
+            yield row([str(count), *(spread(each, digits=2) for each in times.values()), *faster])
+
+
+if __name__ == "__main__":
+    main()
