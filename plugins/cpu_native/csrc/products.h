@@ -3,27 +3,15 @@
 // Packed weights are panels of 32 output features: [out / 32][in][32] in float32, [out / 32][in / 2][32][2] in bfloat16;
 // what is past the last feature is zeros. So the weights of a product are read from one end to the other, whatever the
 // number of rows, and all that is written is whole panels: outputs need room for `out` rounded up to 32.
-//
-// A number's sum runs over the inputs from the first to the last, in every kernel: what a row gives does not depend on
-// how many rows stand beside it.
 #pragma once
 
 #include <cstdint>
 
-#include "pairs.h"
+#include "multiply.h"
 #include "pool.h"
 #include "simd.h"
 
 namespace llmfw {
-
-constexpr int64_t PANEL = 32;
-#if defined(__AVX512F__)
-constexpr int MAX_ROWS = 12;      // of a block: what 32 registers hold
-constexpr int MAX_PAIR_ROWS = 4;  // of a block of two panels
-#else
-constexpr int MAX_ROWS = 2;
-constexpr int MAX_PAIR_ROWS = 1;
-#endif
 
 // What a matrix's panels hold: numbers of the product's own type, or codes as codes.h has them.
 enum Kind : int64_t { NUMBERS, INT8, INT4 };
@@ -34,30 +22,35 @@ struct Matrix {
     const float* bias;  // [out], or null
     int64_t out;        // a multiple of PANEL
     int64_t in;
-    int64_t kind;  // a Kind
+    Kind kind;
 };
 
-template <typename T>
-inline int64_t num_units(int64_t in) {
-    return (in + Unit<T>::size - 1) / Unit<T>::size;
-}
-
-// How the work of a product is cut: blocks of rows, whose inputs stay in a core's cache, times groups of panels.
+// How the work of a product is cut: groups of rows times groups of panels.
 struct Cut {
     int64_t rows, row_size, panels, panel_size;
 
-    Cut(int64_t rows, int64_t panels, int64_t in)
-        : rows(rows), row_size(rows < 1 ? 1 : rows), panels(panels), panel_size(1) {
-        constexpr int64_t cached = 1 << 18, most = 96;
-        if (rows > most) {
-            int64_t size = cached / (in < 1 ? 1 : in);
-            size = size < 24 ? 24 : size > most ? most : size;
-            row_size = size / 12 * 12;
+    // At most so many panels at once.
+    Cut(int64_t rows, int64_t panels, int64_t most = MAX_PANELS) : rows(rows), row_size(rows), panels(panels) {
+        if (rows > MOST_ROWS) {
+            const int64_t groups = (rows + MOST_ROWS - 1) / MOST_ROWS;
+            row_size = ((rows + groups - 1) / groups + MAX_ROWS - 1) / MAX_ROWS * MAX_ROWS;
         }
-        if (rows <= MAX_PAIR_ROWS && panels >= 16 * num_threads()) panel_size = 2;
+        // As many panels at once as leave no thread without work at the end; of a few rows two at least, which come faster
+        // from memory than one after the other.
+        constexpr int64_t EACH = 3;  // chunks a thread should have
+        const int64_t threads = num_threads(), fair = row_groups() * panels / (EACH * threads);
+        const int64_t step = rows <= MAX_PAIR_ROWS && most % 2 == 0 && panels >= 2 * threads ? 2 : 1;
+        int64_t least = INT64_MAX;
+        panel_size = step;
+        for (int64_t size = fair > most ? most : fair / step * step; size >= step; size -= step) {
+            const int64_t groups = row_groups() * ((panels + size - 1) / size);
+            const int64_t time = (groups + threads - 1) / threads * size;
+            if (time < least) least = time, panel_size = size;
+        }
     }
+    int64_t row_groups() const { return row_size < 1 ? 0 : (rows + row_size - 1) / row_size; }
     int64_t panel_groups() const { return (panels + panel_size - 1) / panel_size; }
-    int64_t chunks() const { return (rows + row_size - 1) / row_size * panel_groups(); }
+    int64_t chunks() const { return row_groups() * panel_groups(); }
     int64_t first_row(int64_t chunk) const { return chunk / panel_groups() * row_size; }
     int64_t end_row(int64_t chunk) const { return smaller(rows, first_row(chunk) + row_size); }
     int64_t first_panel(int64_t chunk) const { return chunk % panel_groups() * panel_size; }
@@ -67,31 +60,17 @@ private:
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-// sums[panel][row][PANEL] of rows of `input`, for one or two panels (`second` may be null). ROWS at most MAX_ROWS.
+// Of quantised weights: the codes of a panel; the sums of some rows with some panels, as `sums_of` in multiply.h has
+// them; the numbers of one output, [in].
+const void* codes_of_panel(const Matrix& matrix, int64_t panel);
 template <typename T>
-void multiply(const T* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,
-              float* sums);
-
-// The same with weights in bfloat16, of which each number is multiplied as float32, as those of `input` are: pairs of
-// them, the last one filled up with zero.
-void multiply_wide(const float* input, int64_t stride, int rows, const void* first, const void* second, int64_t units,
-                   float* sums);
-
-// Rows in float32, in memory of this thread: [rows, stride], of which numbers past `width` are zero.
-const float* widened(const bfloat16* input, int64_t stride, int rows, int64_t width, int64_t wide_stride);
-
-// Of quantised weights: sums[panel][row][PANEL] of any number of rows, for a panel of `one` and, unless `other` is null,
-// one of `other`, which is of the same kind and width. In memory of this thread, until its next call.
-template <typename T>
-const float* quantized_sums(const T* input, int64_t stride, int64_t rows, const Matrix& one, int64_t panel,
-                            const Matrix* other, int64_t other_panel);
-
-// The quantised weights of one output: [in].
+const float* quantized_sums(const T* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels);
 template <typename T>
 void unpack_quantized_row(const Matrix& matrix, int64_t row, T* to);
 
 template <typename T>
 inline const void* panel_at(const Matrix& matrix, int64_t panel) {
+    if (matrix.kind != NUMBERS) return codes_of_panel(matrix, panel);
     return static_cast<const typename Unit<T>::type*>(matrix.panels) + panel * num_units<T>(matrix.in) * PANEL;
 }
 
@@ -100,58 +79,28 @@ inline Floats biased(const float* sums, const Matrix& matrix, int64_t panel, int
     return matrix.bias ? x + load(matrix.bias + panel * PANEL + column) : x;
 }
 
-inline void multiply_rows(const float* input, int64_t stride, int rows, int64_t width, const void* first,
-                          const void* second, float* sums) {
-    multiply<float>(input, stride, rows, first, second, num_units<float>(width), sums);
-}
-
-// How pairs are multiplied depends on the CPU alone: a row gives the same among any number of rows.
-inline void multiply_rows(const bfloat16* input, int64_t stride, int rows, int64_t width, const void* first,
-                          const void* second, float* sums) {
-    const int64_t units = num_units<bfloat16>(width);
-    if (pairs() == FAST_PAIRS) return multiply<bfloat16>(input, stride, rows, first, second, units, sums);
-    multiply_wide(widened(input, stride, rows, width, 2 * units), 2 * units, rows, first, second, units, sums);
-}
-
-// Call finish(row, sums of one panel's columns for this row, the same of the other panel) for rows `first` to `end`.
-template <typename T, typename Finish>
-inline void for_rows(const T* input, int64_t stride, int64_t first, int64_t end, const Matrix& one, int64_t panel,
-                     const Matrix& other, int64_t other_panel, bool is_pair, const Finish& finish) {
-    if (one.kind != NUMBERS) {
-        const int64_t rows = end - first;
-        const float* found = quantized_sums(input + first * stride, stride, rows, one, panel, is_pair ? &other : nullptr,
-                                            other_panel);
-        for (int64_t i = 0; i < rows; ++i) finish(first + i, found + i * PANEL, found + (rows + i) * PANEL);
-        return;
-    }
-    alignas(64) float sums[2 * MAX_ROWS * PANEL];
-    const void* weights = panel_at<T>(one, panel);
-    const void* others = is_pair ? panel_at<T>(other, other_panel) : nullptr;
-    const int64_t blocks = (end - first + MAX_ROWS - 1) / MAX_ROWS;
-    for (int64_t block = 0, row = first; block < blocks; ++block) {
-        const int rows = static_cast<int>((end - row + blocks - block - 1) / (blocks - block));
-        multiply_rows(input + row * stride, stride, rows, one.in, weights, others, sums);
-        for (int i = 0; i < rows; ++i, ++row) finish(row, sums + i * PANEL, sums + (rows + i) * PANEL);
-    }
+// The sums of some rows with panels that hold what those of `matrix` do.
+template <typename T>
+inline const float* sums_with(const Matrix& matrix, const T* input, int64_t stride, int64_t rows, const Panels& panels) {
+    if (matrix.kind != NUMBERS) return quantized_sums(input, stride, rows, matrix.in, matrix.kind, panels);
+    return sums_of(input, stride, rows, matrix.in, panels);
 }
 
 // One chunk of a product; finish(row, panel, sums of this row and panel's columns, without bias).
 template <typename T, typename Finish>
 inline void product_chunk(const Matrix& matrix, const T* input, int64_t stride, int64_t rows, int64_t chunk,
                           const Finish& finish) {
-    const Cut cut(rows, matrix.out / PANEL, matrix.in);
-    const int64_t panel = cut.first_panel(chunk);
-    const bool is_pair = cut.end_panel(chunk) - panel == 2;
-    for_rows<T>(input, stride, cut.first_row(chunk), cut.end_row(chunk), matrix, panel, matrix, panel + 1, is_pair,
-                [&](int64_t row, const float* sums, const float* others) {
-                    finish(row, panel, sums);
-                    if (is_pair) finish(row, panel + 1, others);
-                });
+    const Cut cut(rows, matrix.out / PANEL);
+    const int64_t first = cut.first_row(chunk), many = cut.end_row(chunk) - first;
+    const int64_t panel = cut.first_panel(chunk), end = cut.end_panel(chunk);
+    Panels panels{{}, static_cast<int>(end - panel), panel_at<T>(matrix, end)};
+    for (int i = 0; i < panels.count; ++i) panels.at[i] = panel_at<T>(matrix, panel + i);
+    const float* sums = sums_with(matrix, input + first * stride, stride, many, panels);
+    for (int64_t row = 0; row < many; ++row)
+        for (int i = 0; i < panels.count; ++i) finish(first + row, panel + i, sums + (i * many + row) * PANEL);
 }
 
-inline int64_t product_chunks(const Matrix& matrix, int64_t rows) {
-    return Cut(rows, matrix.out / PANEL, matrix.in).chunks();
-}
+inline int64_t product_chunks(const Matrix& matrix, int64_t rows) { return Cut(rows, matrix.out / PANEL).chunks(); }
 
 // How much work it is, in the words of pool.h.
 inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.out * matrix.in * (rows + READING); }

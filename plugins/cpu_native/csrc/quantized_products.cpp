@@ -196,25 +196,29 @@ void unpack_row(const Matrix& matrix, int64_t row, T* to) {
 
 }  // namespace
 
+const void* codes_of_panel(const Matrix& matrix, int64_t panel) {
+    return matrix.kind == INT8 ? codes_at<Int8>(matrix, panel) : codes_at<Int4>(matrix, panel);
+}
+
 template <typename T>
-const float* quantized_sums(const T* input, int64_t stride, int64_t rows, const Matrix& one, int64_t panel,
-                            const Matrix* other, int64_t other_panel) {
+const float* quantized_sums(const T* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels) {
     thread_local std::vector<float> kept;
-    const int64_t size = (other ? 2 : 1) * rows * PANEL, groups = num_groups(one.in);
+    const int64_t size = panels.count * rows * PANEL, groups = num_groups(in);
     float* sums = memory(size, kept);
     std::memset(sums, 0, size * sizeof(float));
-    const float* floats = whole_groups(input, stride, rows, one.in);
-    if (one.kind == INT8)
-        multiply<Int8>(floats, stride, rows, codes_at<Int8>(one, panel),
-                       other ? codes_at<Int8>(*other, other_panel) : nullptr, groups, sums);
-    else
-        multiply<Int4>(floats, stride, rows, codes_at<Int4>(one, panel),
-                       other ? codes_at<Int4>(*other, other_panel) : nullptr, groups, sums);
+    const float* floats = whole_groups(input, stride, rows, in);
+    const auto run = kind == INT8 ? multiply<Int8> : multiply<Int4>;
+    for (int i = 0; i < panels.count; i += 2) {
+        const auto at = [&](int panel) {
+            return panel < panels.count ? static_cast<const uint8_t*>(panels.at[panel]) : nullptr;
+        };
+        run(floats, stride, rows, at(i), at(i + 1), groups, sums + i * rows * PANEL);
+    }
     return sums;
 }
 
-template const float* quantized_sums(const float*, int64_t, int64_t, const Matrix&, int64_t, const Matrix*, int64_t);
-template const float* quantized_sums(const bfloat16*, int64_t, int64_t, const Matrix&, int64_t, const Matrix*, int64_t);
+template const float* quantized_sums(const float*, int64_t, int64_t, int64_t, Kind, const Panels&);
+template const float* quantized_sums(const bfloat16*, int64_t, int64_t, int64_t, Kind, const Panels&);
 
 template <typename T>
 void unpack_quantized_row(const Matrix& matrix, int64_t row, T* to) {

@@ -1,13 +1,14 @@
 // Vectors of float32, as wide as the CPU has them, and numbers in bfloat16.
 //
 // Everything is written with the vector extensions of GCC and Clang, so one source serves AVX-512, AVX2, NEON and what
-// has nothing; `-march` decides. Only the product of pairs of bfloat16 has an instruction of its own (AVX512_BF16).
+// has nothing; `-march` decides. Only what a compiler does not find by itself has an instruction of its own: the product
+// of pairs of bfloat16 (AVX512_BF16), and 16 bits to 32 and back in one vector (AVX-512).
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -47,10 +48,27 @@ inline Words load(const uint32_t* from) {
     return x;
 }
 
+inline Words words_of(Halves x) {
+#if defined(__AVX512F__)
+    return (Words)_mm512_cvtepu16_epi32((__m256i)x);
+#else
+    return __builtin_convertvector(x, Words);
+#endif
+}
+
+// The lower halves.
+inline Halves halves_of(Words x) {
+#if defined(__AVX512F__)
+    return (Halves)_mm512_cvtepi32_epi16((__m512i)x);
+#else
+    return __builtin_convertvector(x, Halves);
+#endif
+}
+
 inline Floats load(const bfloat16* from) {
     Halves x;
     std::memcpy(&x, from, sizeof x);
-    return (Floats)(__builtin_convertvector(x, Words) << 16);
+    return (Floats)(words_of(x) << 16);
 }
 
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
@@ -64,7 +82,7 @@ inline Words rounded_bits(Floats x) {
 }
 
 inline void store(bfloat16* to, Floats x) {
-    Halves halves = __builtin_convertvector(rounded_bits(x), Halves);
+    Halves halves = halves_of(rounded_bits(x));
     std::memcpy(to, &halves, sizeof halves);
 }
 

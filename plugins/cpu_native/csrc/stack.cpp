@@ -115,27 +115,34 @@ Floats silu(Floats x) {
     return rounded<T>(x / (1.0f + exponential(-x)));
 }
 
+// A panel of gate goes with one of up.
+Cut activate_cut(const LlmfwLayer& layer, int64_t rows) { return Cut(rows, layer.gate.out / PANEL, MAX_PANELS / 2); }
+
 template <typename T>
 void activate(const void* context, int64_t index, int64_t chunk) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const LlmfwLayer& layer = stack->layers[index];
-    const Cut cut(step->rows, 2 * layer.gate.out / PANEL, layer.gate.in);
-    const int64_t panels = layer.gate.out / PANEL, panel = chunk % panels, first = chunk / panels * cut.row_size;
-    const int64_t end = first + cut.row_size < step->rows ? first + cut.row_size : step->rows;
-    for_rows<T>(static_cast<const T*>(step->normed), step->normed_stride, first, end, layer.gate, panel, layer.up,
-                panel, true, [&](int64_t row, const float* gates, const float* ups) {
-                    T* to = row_of<T>(step->active, step->active_stride, row) + panel * PANEL;
-                    for (int64_t i = 0; i < PANEL; i += LANES) {
-                        Floats gate = rounded<T>(biased(gates, layer.gate, panel, i));
-                        Floats up = rounded<T>(biased(ups, layer.up, panel, i));
-                        store(to + i, silu<T>(gate) * up);
-                    }
-                });
-}
-
-int64_t activate_chunks(const LlmfwLayer& layer, int64_t rows) {
-    const Cut cut(rows, 2 * layer.gate.out / PANEL, layer.gate.in);
-    return (rows + cut.row_size - 1) / cut.row_size * (layer.gate.out / PANEL);
+    const Cut cut = activate_cut(layer, step->rows);
+    const int64_t first = cut.first_row(chunk), many = cut.end_row(chunk) - first;
+    const int64_t panel = cut.first_panel(chunk), count = cut.end_panel(chunk) - panel;
+    Panels panels{{}, static_cast<int>(2 * count), panel_at<T>(layer.gate, panel + count)};
+    for (int64_t i = 0; i < count; ++i) {
+        panels.at[2 * i] = panel_at<T>(layer.gate, panel + i);
+        panels.at[2 * i + 1] = panel_at<T>(layer.up, panel + i);
+    }
+    const T* input = row_of<T>(step->normed, step->normed_stride, first);
+    const float* sums = sums_with(layer.gate, input, step->normed_stride, many, panels);
+    for (int64_t row = 0; row < many; ++row)
+        for (int64_t p = 0; p < count; ++p) {
+            const float* gates = sums + (2 * p * many + row) * PANEL;
+            const float* ups = gates + many * PANEL;
+            T* to = row_of<T>(step->active, step->active_stride, first + row) + (panel + p) * PANEL;
+            for (int64_t i = 0; i < PANEL; i += LANES) {
+                Floats gate = rounded<T>(biased(gates, layer.gate, panel + p, i));
+                Floats up = rounded<T>(biased(ups, layer.up, panel + p, i));
+                store(to + i, silu<T>(gate) * up);
+            }
+        }
 }
 
 int64_t chunks_of(int64_t rows) { return (rows + ROWS_EACH - 1) / ROWS_EACH; }
@@ -154,10 +161,10 @@ void add_before(Program& program, const Run& run, int64_t index) {
 template <typename T>
 void add_after(Program& program, const Run& run, int64_t index) {
     const LlmfwLayer& layer = run.stack->layers[index];
-    const int64_t rows = run.step->rows;
+    const int64_t rows = run.step->rows, work = product_work(layer.gate, rows) + product_work(layer.up, rows);
     program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows));
     program.add(norm_after<T>, &run, index, row_chunks(run), 0);
-    program.add(activate<T>, &run, index, activate_chunks(layer, rows), 2 * product_work(layer.gate, rows));
+    program.add(activate<T>, &run, index, activate_cut(layer, rows).chunks(), work);
     program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows));
 }
 
