@@ -57,12 +57,16 @@ def resolve_model(name: str, registry: Registry) -> ResolvedModel:
 
     Raises:
         ModelError: a folder without config.json, or a name that can be none of the three.
+        LostPartError: the name is that of a plugin that did not load.
         ConfigError: several plugins register the name.
         PartError: the registered source cannot be imported or built, or does not say where the model is.
     """
     try:
         entry = registry.find("model", name)
     except UnknownPartError:
+        lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
+        if lost and not Path(name).expanduser().exists():
+            raise
         return ResolvedModel(_folder_or_hub_id(name, registry), name)
     source: ModelSource = entry.build(entry.load())
     try:
