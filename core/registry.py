@@ -178,7 +178,17 @@ class Entry:
         try:
             return converted(given, struct)
         except ValidationError as error:
-            raise ConfigError(f"options of {self}: {error}") from error
+            hint = self._needed(struct, given) if "missing required" in str(error) else ""
+            raise ConfigError(f"options of {self}: {error}{hint}") from error
+
+    def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
+        """Return a clause for an error: the options without a default that are not given, as they are written."""
+        import msgspec
+
+        needed = [
+            field for field in msgspec.structs.fields(struct) if field.required and field.name not in given
+        ]
+        return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
         """Return the keywords that a part is built with beside its interface's: its options, if it has some.
@@ -241,7 +251,10 @@ class Registry:
 
     def _unknown(self, kind: str, name: str) -> str:
         message = f"unknown {_spoken(kind)} {name!r}; {_known_names(name, self.names(kind))}"
-        return f"{message} ({'; '.join(map(str, self._broken))})" if self._broken else message
+        from .isolation.silent import silent_packages  # only for errors
+
+        reasons = [*map(str, self._broken), *map(str, silent_packages())]
+        return f"{message} ({'; '.join(reasons)})" if reasons else message
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
