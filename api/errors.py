@@ -91,7 +91,8 @@ def body_of(error: Exception) -> ErrorBody:
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
     elif isinstance(error, HTTPException):
         kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-        detail = ErrorDetail(message=error.detail, type=kind, code=_HTTP_CODES.get(error.status_code))
+        message, param = _said(error)
+        detail = ErrorDetail(message=message, type=kind, param=param, code=_HTTP_CODES.get(error.status_code))
     else:
         detail = ErrorDetail(
             message="The server failed on this request; its log says why.",
@@ -99,6 +100,15 @@ def body_of(error: Exception) -> ErrorBody:
             code="internal_error",
         )
     return ErrorBody(detail)
+
+
+def _said(error: HTTPException) -> tuple[str, str | None]:
+    """Return the message, and the parameter at fault where Litestar knows it (of a plugin's route: ours check bodies)."""
+    found = error.extra if isinstance(error.extra, list) else []
+    for each in found:
+        if isinstance(each, dict) and isinstance(key := each.get("key"), str):
+            return _shortened(f"{error.detail}: {key}: {each.get('message', '')}", MAX_MESSAGE), key
+    return error.detail, None
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -78,13 +78,11 @@ def import_route(plugin: str, path: str) -> Any:
     try:
         Router("/", route_handlers=[found])
     except ImproperlyConfiguredException as error:
-        is_bare = isinstance(found, FunctionType)
-        what = (
-            "is a function that none of litestar's get, post, … decorates" if is_bare else "cannot be served"
-        )
-        raise PartError(
-            f"{entry} {what}; a route is a Litestar route handler, router or controller ({error.detail})"
-        ) from error
+        if isinstance(found, FunctionType):
+            reason = "is a function that none of litestar's get, post, … decorates"
+        else:
+            reason = f"is no Litestar route handler, router or controller: {error.detail}"
+        raise PartError(f"{entry} {reason}") from error
     return found
 
 

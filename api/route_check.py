@@ -95,7 +95,7 @@ async def _asked(app: Any, found: Any) -> Promise:
 
 def _plain_paths(found: Any) -> list[str]:
     """Return the paths of a route's GETs that have no parameters."""
-    app = Litestar([Router("/", route_handlers=[found])], openapi_config=None)
+    app = Litestar([Router("/", route_handlers=[found])], openapi_config=None, logging_config=None)
     return [
         route.path
         for route in app.routes
@@ -143,7 +143,7 @@ class _NoTemplate(ChatTemplate):
 class _IdleEngine(EngineClient):
     """An engine that has nothing to do, and does nothing."""
 
-    info = EngineInfo(  # type: ignore[assignment]
+    info = EngineInfo(
         model="none",
         architecture="none",
         dtype="float32",
@@ -155,13 +155,13 @@ class _IdleEngine(EngineClient):
         attention="none",
         policy="none",
     )
-    failure = None  # type: ignore[assignment]
+    failure = None
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:  # type: ignore[override]
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         self._refuse()
         yield
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
 
 import click
 import pluggy
@@ -169,6 +170,7 @@ class _Loader:
             if reason := reason_against(entry_point.dist):
                 raise PluginError(reason)
             module = entry_point.load()
+            _check_functions(module)
             self._manager.register(module, plugin.name)
             self._check_hooks(module)
             self._call_hooks(module, plugin)
@@ -222,6 +224,30 @@ class _Loader:
     def _print(self, line: str) -> None:
         if self._trace:
             print(f"llmfw plugins: {line}", file=sys.stderr)
+
+
+def _check_functions(module: object) -> None:
+    """Raise PluginError for a hook without `@hookimpl`, which would never be called, or with a wrong argument."""
+    for name, spec in vars(HookSpecs).items():
+        function = vars(module).get(name) if name.startswith("register_") else None
+        if not isinstance(function, FunctionType):
+            continue
+        if not hasattr(function, "llmfw_impl"):
+            if function.__module__ == getattr(module, "__name__", None):
+                raise PluginError(
+                    f"{name} has no @hookimpl (from llmfw.core import hookimpl), and is not called"
+                )
+            continue
+        passed = _arguments(spec)[1:]
+        if wrong := [argument for argument in _arguments(function) if argument not in passed]:
+            raise PluginError(
+                f"{name} has the argument {wrong[0]!r}, which this llmfw does not pass; it passes {', '.join(passed)!r}"
+            )
+
+
+def _arguments(function: FunctionType) -> tuple[str, ...]:
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:

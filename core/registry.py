@@ -189,7 +189,17 @@ class Entry:
         try:
             return converted(given, struct)
         except ValidationError as error:
-            raise ConfigError(f"options of {self}: {error}") from error
+            hint = self._needed(struct, given) if "missing required" in str(error) else ""
+            raise ConfigError(f"options of {self}: {error}{hint}") from error
+
+    def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
+        """Return a clause for an error: the options without a default that are not given, as they are written."""
+        import msgspec
+
+        needed = [
+            field for field in msgspec.structs.fields(struct) if field.required and field.name not in given
+        ]
+        return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
         """Return the keywords that a part is built with beside its interface's: its options, if it has some.
@@ -259,12 +269,14 @@ class Registry:
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
             return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
-        message = f"unknown {what}; {_known_names(name, known)}"
-        if not self.broken:
+        from .isolation.silent import silent_packages  # only for errors
+
+        message, reasons = f"unknown {what}; {_known_names(name, known)}", [*self.broken, *silent_packages()]
+        if not reasons:
             return UnknownPartError(message)
         # Nothing says what it would have registered: where the name is like none of those that are there, it is suspect.
         error = UnknownPartError if _nearest(name, known) else LostPartError
-        return error(f"{message} ({'; '.join(map(str, self.broken))})")
+        return error(f"{message} ({'; '.join(map(str, reasons))})")
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:

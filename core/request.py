@@ -137,7 +137,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     Attributes:
         id: unique among the requests in the engine.
         prompt: token ids, at least one.
-        sampling: `max_tokens` and `seed` are set (see `Engine.add`).
+        sampling: where `max_tokens` or `seed` is None, the engine decides.
         eos_token_ids: the model's end-of-sequence tokens, empty with `ignore_eos` (but not with a grammar, which
             says itself when the text may end).
         priority: larger runs earlier, for policies that look at it.

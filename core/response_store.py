@@ -16,11 +16,11 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A response and the input items that came with it.
 
     Attributes:
-        id: made by the API.
+        id: made by the API, and never used again.
         created_at: seconds since the epoch.
         status: as the client sees it; "queued" and "in_progress" while it runs.
         previous: id of the response that it continues; never changes.
-        response: the object, as JSON.
+        response: the object, as JSON. It comes back byte for byte, as `input` does.
         input: the list of this turn's own input items, as JSON; those of the turns before are theirs.
     """
 
@@ -44,7 +44,8 @@ class ResponseStore(ABC):
 
     Args:
         folder: to keep them in; None where the user named none.
-        max_bytes: past it, whole conversations go, the one that was continued longest ago first.
+        max_bytes: past it, whole conversations go, the one that was continued longest ago first (of equals any), and at
+            last one that is larger than the room alone.
         options: given by this name, and only to a store that has some: an instance of its `Options`.
 
     Raises:

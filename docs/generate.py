@@ -149,7 +149,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core.client.client:EngineClient",
         "llmfw.core.request:EngineInfo",
         "llmfw.core.request:EngineStats",
+        "llmfw.core.request:TokenEvent",
+        "llmfw.core.config:ServerConfig",
     ),
+    "command": ("llmfw.core.lazy_command:LazyCommand",),
     "request": ("llmfw.core.request:Request", "llmfw.core.request:SamplingParams"),
 }
 """What docs/interfaces.md shows in each of its sections."""

@@ -58,6 +58,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "MessageMarks",
     ),
     "llmfw.core.model": ("ModelSource",),
+    "llmfw.core.lazy_command": ("LazyCommand",),
     "llmfw.core.request": (
         "GrammarSpec",
         "Request",
@@ -93,6 +94,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "OverloadedError",
         "TenantLimitError",
         "DeadlineError",
+        "PartFailedError",
         "EngineError",
         "EngineDeadError",
     ),

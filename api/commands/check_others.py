@@ -78,8 +78,8 @@ def _brought(kind: str, plugin: LoadedPlugin) -> Iterator[Entry]:
             yield Entry(kind, path, path, plugin.name, *package)
     else:
         for command in plugin.commands:
-            callback = getattr(command.callback, "__module__", None) or getattr(command, "path", plugin.name)
-            yield Entry(kind, str(command.name), callback, plugin.name, *package)
+            module = getattr(command.callback, "__module__", plugin.name)  # a lazy command's is not imported
+            yield Entry(kind, str(command.name), module, plugin.name, *package)
 
 
 def _check_command(entry: Entry, plugins: Plugins, own: tuple[str, ...]) -> Iterator[Promise]:

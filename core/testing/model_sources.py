@@ -34,7 +34,9 @@ class ModelSourceTests:
         folder = folder_of(source)
         assert isinstance(source.folder(), str)
         assert folder.is_absolute(), f"{folder} depends on where the server is started"
-        assert type(source)().folder() == source.folder() == str(folder)
+        assert source.folder() == str(folder)
+        if not type(source).Options.__struct_fields__:  # what it was given is not known here
+            assert type(source)().folder() == str(folder)
 
     def test_transformers_reads_its_config(self, source: ModelSource) -> None:
         from transformers import AutoConfig

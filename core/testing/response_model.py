@@ -15,13 +15,18 @@ MAX_BYTES = 100
 RUNNING = ("queued", "in_progress")
 
 
+def object_of(size: int) -> bytes:
+    """Return an object in JSON of so many bytes, 8 at least: a store may keep JSON as such."""
+    return b'{"a":"%s"}' % (b"x" * (size - 8))
+
+
 def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
-    """Return a response of ten bytes."""
+    """Return a response of ten bytes, unless its fields say otherwise."""
     given: dict[str, Any] = {
         "created_at": 1.0,
         "status": "completed",
-        "response": b"{response}",
-        "input": b"",
+        "response": object_of(8),
+        "input": b"[]",
     } | fields
     return ResponseRecord(id=id, previous=previous, **given)
 
@@ -49,7 +54,8 @@ class ResponseModel:
         known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
         if operation == "replace" and known.id in self.records:
             # None grows: whether the conversation that is put to may itself be the one that goes is not said.
-            changed = {"status": given["status"], "response": known.response[: given["size"]]}
+            size = min(given["size"], len(known.response))
+            changed = {"status": given["status"], "response": object_of(size)}
             return "put", (msgspec.structs.replace(known, **changed),)
         return "get" if operation == "replace" else operation, (known.id,)
 
@@ -58,7 +64,7 @@ class ResponseModel:
         number = len(self._all)
         before = self._all[-previous].id if 0 < previous <= number else None
         made = response(
-            f"resp_{number:04}", before, created_at=float(number), status=status, response=b"x" * size
+            f"resp_{number:04}", before, created_at=float(number), status=status, response=object_of(size)
         )
         self._all.append(made)
         return made
@@ -106,10 +112,10 @@ OPERATIONS = any_of(
     {
         "new": {
             "previous": st.integers(0, 4),
-            "size": st.integers(0, 60),
+            "size": st.integers(8, 60),
             "status": _STATUS,
         },
-        "replace": {"number": _NUMBER, "size": st.integers(0, 60), "status": _STATUS},
+        "replace": {"number": _NUMBER, "size": st.integers(8, 60), "status": _STATUS},
         "get": {"number": _NUMBER},
         "conversation": {"number": _NUMBER},
         "delete": {"number": _NUMBER},

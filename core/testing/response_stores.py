@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..response_store import ResponseRecord, ResponseStore
-from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, response
+from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, response
 from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
 
 MIB = 2**20
 STRANGE_IDS = ("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500)
+
+values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
+objects = st.dictionaries(st.text(), values, max_size=4).map(lambda value: json.dumps(value).encode())
+lists = st.lists(values, max_size=4).map(lambda value: json.dumps(value, ensure_ascii=False).encode())
 
 OpenResponses = Callable[[Path, int], ResponseStore]
 Open = Callable[[Path], ResponseStore]
@@ -39,7 +44,11 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
         """Return a function that opens a store of a folder, with room for a hundred bytes."""
         return lambda folder: _open(open_store, folder, MAX_BYTES)
 
-    @given(record=structs(ResponseRecord, id=st.just("resp_1"), previous=st.none()))
+    @given(
+        record=structs(
+            ResponseRecord, id=st.just("resp_1"), previous=st.none(), response=objects, input=lists
+        )
+    )
     @drawn
     @on_a_loop
     async def test_a_response_comes_back_with_every_field(
@@ -56,7 +65,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             await store.put(response(status="queued"))
             await store.put(response("resp_2", "resp_1"))
             for status in ("in_progress", "completed"):
-                changed = response(status=status, response=status.encode(), input=b"[]")
+                changed = response(status=status, response=b'{"status":"%s"}' % status.encode(), input=b"[1]")
                 await store.put(changed)
                 assert await store.get("resp_1") == changed
                 assert [*await store.conversation("resp_2")] == [changed, response("resp_2", "resp_1")]
@@ -151,7 +160,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
         self, open_small: Open, tmp_path: Path
     ) -> None:
         async with opened(open_small, tmp_path) as store:
-            full: Any = {"response": b"x" * 20, "input": b"y" * 5}  # four of them are a hundred bytes
+            full: Any = {"response": object_of(20), "input": b'["y"]'}  # four of them are a hundred bytes
             await store.put(response("resp_1", created_at=1.0, **full))
             await store.put(response("resp_2", created_at=2.0, **full))
             await store.put(response("resp_3", "resp_1", created_at=3.0, **full))
@@ -160,27 +169,28 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await self.there(store, 5) == [1, 3, 4, 5]
             await store.put(response("resp_6", created_at=6.0, **full))
             assert await self.there(store, 6) == [4, 5, 6]
-            await store.put(response("resp_6", created_at=6.0, response=b"x" * 51))
+            await store.put(response("resp_6", created_at=6.0, response=object_of(49)))
             assert await self.there(store, 6) == [5, 6]
 
     @on_a_loop
     async def test_many_put_at_once_and_all_is_there(self, open_large: Open, tmp_path: Path) -> None:
         async with opened(open_large, tmp_path) as store:
-            await store.put(response("resp_x", response=b"0"))
+            await store.put(response("resp_x", response=b'{"n":0}', input=b"[0]"))
 
             async def work(number: int) -> None:
                 previous = None
                 for turn in range(5):
                     made = response(f"resp_{number}_{turn}", previous, created_at=float(turn))
                     await store.put(made)
-                    await store.put(response("resp_x", response=b"%d" % number, input=b"%d" % number))
+                    both: Any = {"response": b'{"n":%d}' % number, "input": b"[%d]" % number}
+                    await store.put(response("resp_x", **both))
                     previous = made.id
                 assert len(await store.conversation(f"resp_{number}_4")) == 5
 
             async def watch() -> None:
                 for _ in range(50):
                     seen = await store.get("resp_x")
-                    assert seen.response == seen.input or seen.response == b"0"
+                    assert seen.response == b'{"n":%s}' % seen.input.strip(b"[]")
                     await asyncio.sleep(0)
 
             await asyncio.gather(*map(work, range(10)), watch())
@@ -191,7 +201,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
     async def test_responses_are_there_when_the_store_is_opened_again(
         self, open_large: Open, open_small: Open, tmp_path: Path
     ) -> None:
-        full: Any = {"response": b"x" * 40}
+        full: Any = {"response": object_of(40)}
         async with opened(open_large, tmp_path) as store:
             await store.put(response("resp_1", created_at=1.0, **full))
             await store.put(response("resp_2", "resp_1", created_at=2.0, status="queued", **full))

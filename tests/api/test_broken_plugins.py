@@ -43,8 +43,9 @@ AT_LOAD = {
     "dependency": ("import no_such_kernels", "ModuleNotFoundError: No module named 'no_such_kernels'"),
     "signature": (
         "from llmfw.core import hookimpl\n@hookimpl\ndef register_models(register, engine): pass",
-        r"Argument\(s\) \{'engine'\} are declared in the hookimpl but can not be found in the hookspec",
+        "register_models has the argument 'engine', which this llmfw does not pass; it passes 'register'",
     ),
+    "undecorated": ("def register_models(register): pass", r"register_models has no @hookimpl"),
     "misspelt": (
         "from llmfw.core import hookimpl\n@hookimpl\ndef register_model(register): pass",
         "there is no hook 'register_model'; did you mean 'register_models'",

@@ -31,6 +31,11 @@ async def hello() -> dict[str, str]:
     return {"hello": "world"}
 
 
+@get("/plugin/count")
+async def count(most: int) -> dict[str, int]:
+    return {"most": most}
+
+
 @get("/health")
 async def taken() -> None:
     """Answer in place of the server's own route."""
@@ -147,6 +152,15 @@ def test_with_the_key_the_sdk_is_let_in_and_without_it_refused(locked: Served) -
 
 def test_health_needs_no_key(locked: Served) -> None:
     assert httpx.get(locked.url + "/health").status_code == 200
+
+
+def test_a_parameter_of_a_plugin_s_route_is_named_where_it_is_wrong(tmp_path: Path) -> None:
+    routes = [("count", f"{__name__}:count")]
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), plugin_routes=routes) as served:
+        assert httpx.get(f"{served.url}/plugin/count?most=3").json() == {"most": 3}
+        reply = httpx.get(f"{served.url}/plugin/count?most=x")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "most")
+    assert "most: Expected `int`, got `str`" in reply.json()["error"]["message"]
 
 
 def test_a_plugin_s_route_is_served_behind_the_key(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.errors import ConfigError, ModelError
-from llmfw.core.model import resolve_model
+from llmfw.core.model import ModelSource, resolve_model
 from llmfw.core.registry import Entry, Registry
+from llmfw.core.testing import ModelSourceTests
 
 EMPTY = Registry()
 
@@ -82,3 +83,18 @@ def test_an_option_of_a_model_that_is_a_folder_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is no registered model"):
         resolve_model(str(tmp_path), EMPTY, {"model.step": "2"})
+
+
+def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
+    class Run(ModelSource):
+        class Options(ModelSource.Options, frozen=True):
+            run: str
+
+        def __init__(self, *, options: Options) -> None:
+            self.run = options.run
+
+        def folder(self) -> str:
+            return self.run
+
+    source = Run(options=Run.Options(run=str(tmp_path)))
+    ModelSourceTests().test_the_folder_is_there_and_stays_the_same(source)

@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from llmfw.core.errors import ConfigError, PluginError
+from llmfw.core.errors import ConfigError, PluginError, UnknownPartError
 from llmfw.core.isolation.slow_import import telling_of
 from llmfw.core.plugins import load_plugins
 
@@ -33,8 +33,9 @@ BREAKING = {
     POLICY + "@hookimpl\ndef register_models(register): raise OSError('disk')": "OSError: disk",
     "@hookimpl\ndef register_schedule_policy(register): pass": "no hook 'register_schedule_policy'; did you mean "
     "'register_schedule_policies'?",
-    "@hookimpl\ndef register_models(register, engine): pass": "Argument(s) {'engine'} are declared in the hookimpl "
-    "but can not be found in the hookspec",
+    "@hookimpl\ndef register_models(register, engine): pass": "register_models has the argument 'engine', which this llmfw "
+    "does not pass; it passes 'register'",
+    "def register_models(register): pass": "register_models has no @hookimpl (from llmfw.core import hookimpl)",
 }
 WRONG_CALLS = {
     "register('a b', 'm:C')": "policy name 'a b' is not made of",
@@ -195,3 +196,23 @@ def test_each_thing_that_takes_long_is_told_of_once():
         names[0], begun[0] = "b", 1.0
         wait_until(lambda: len(lines) == 2)
     assert lines == [f"still importing {name} after 0 s …" for name in "ab"]
+
+
+def test_a_package_that_needs_llmfw_and_declares_no_plugin_is_named_where_a_part_is_missing(install_plugin):
+    for package, group in (
+        ("forgot", ""),
+        ("mistook", "[llmfw.plugins]\na = b\n"),
+        ("other", "[pytest11]\na = b\n"),
+    ):
+        [about] = install_plugin(package, "", package).glob("*.dist-info")
+        (about / "entry_points.txt").write_text(group)
+        if package != "other":
+            (about / "METADATA").write_text(
+                f"Name: {package}\nVersion: 1.2\nRequires-Dist: llmfw<0.3,>=0.1\n"
+            )
+    with pytest.raises(UnknownPartError) as caught:
+        load_plugins().registry.find("policy", "mine")
+    text = str(caught.value)
+    assert "package forgot 1.2 declares no plugin: it has no entry point in the group 'llmfw' (" in text
+    assert "([project.entry-points.llmfw]); it has [llmfw.plugins]" in text
+    assert "other" not in text

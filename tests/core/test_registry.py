@@ -203,3 +203,17 @@ def test_option_keys_of_kinds_with_options_pass():
     check_option_keys(
         {"policy.x": "1", "attention.y": "2", "file_store.z": "3", "tool_parser.v": "4", "model.w": "5"}
     )
+
+
+def test_an_option_that_has_to_be_given_is_named_as_it_is_written(tmp_path, monkeypatch):
+    (tmp_path / "needy.py").write_text(
+        "from llmfw.core.model import ModelSource\n"
+        "class Needy(ModelSource):\n"
+        "    class Options(ModelSource.Options, frozen=True):\n"
+        "        run: str\n"
+        "    def folder(self): return '/'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = Entry("model", "needy", "needy:Needy", "ours", "d", "1")
+    with pytest.raises(ConfigError, match=r"missing required field `run`; give -o model.run=VALUE"):
+        entry.build_options({})

@@ -6,6 +6,8 @@ import json
 
 import click
 
+from llmfw.core.isolation.silent import silent_packages
+
 from .examination import Examined, Finding, examine, installed_plugins
 
 
@@ -36,6 +38,11 @@ def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
             findings.append(found)
             if not as_json:
                 click.echo(f"{found.level}: {found.what}: {found.text}")
+    for package in silent_packages():
+        note = Finding("note", f"package {package.name} {package.version}", package.reason)
+        findings.append(note)
+        if not as_json:
+            click.echo(f"{note.level}: {note.what}: {note.text}")
     num_problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         click.echo(json.dumps(_as_data(examined, findings), indent=2))
