@@ -11,7 +11,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, metadata, version
@@ -190,11 +190,18 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+        silent: returns clauses on packages that name no plugin, which are quoted, too; asked only there.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        broken: Sequence[BrokenPlugin] = (),
+        silent: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._entries = tuple(entries)
         self._broken = tuple(broken)
+        self._silent = silent
 
     @functools.cached_property
     def ledger(self) -> PartLedger:
@@ -233,7 +240,8 @@ class Registry:
 
     def _unknown(self, kind: str, name: str) -> str:
         message = f"unknown {_spoken(kind)} {name!r}; {_known_names(name, self.names(kind))}"
-        return f"{message} ({'; '.join(map(str, self._broken))})" if self._broken else message
+        causes = [*map(str, self._broken), *self._silent()]
+        return f"{message} ({'; '.join(causes)})" if causes else message
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:

@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from llmfw.core.errors import ConfigError, PluginError
+from llmfw.core.errors import ConfigError, PluginError, UnknownPartError
 from llmfw.core.isolation.slow_import import telling_of
 from llmfw.core.plugins import load_plugins
 
@@ -186,3 +186,14 @@ def test_while_an_import_takes_long_it_is_told_what_is_imported():
     with telling_of(lambda: "plugin 'ours'", lines.append, after_s=0.01):
         wait_until(lambda: bool(lines))
     assert lines == ["still importing plugin 'ours' after 0 s …"]
+
+
+def test_whoever_asks_for_a_part_is_told_of_packages_that_forgot_their_entry_point(tmp_path, monkeypatch):
+    about = tmp_path / "llmfw_forgot-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw>=0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        UnknownPartError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
+    ):
+        load_plugins().registry.find("policy", "forgot")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import click
+
+from llmfw.core.package_metadata import without_plugins
+from llmfw.core.plugins import GROUP, NAMES_NO_PLUGIN
 
 from .examination import Examined, Finding, examine, installed_plugins
 
@@ -29,7 +33,8 @@ def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
     """
     examined: list[Examined] = []
     findings: list[Finding] = []
-    for found in examine(installed_plugins(), timeout):
+    notes = (Finding("note", f"package {package}", NAMES_NO_PLUGIN) for package in without_plugins(GROUP))
+    for found in chain(notes, examine(installed_plugins(), timeout)):
         if isinstance(found, Examined):
             examined.append(found)
         else:
