@@ -163,7 +163,7 @@ class Entry:
         }
         import msgspec
 
-        from .part_options import NoOptions, ValidationError, converted  # bring msgspec
+        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
@@ -178,7 +178,7 @@ class Entry:
         try:
             return converted(given, struct)
         except ValidationError as error:
-            raise ConfigError(f"options of {self}: {error}") from error
+            raise ConfigError(f"options of {self}: {at_fault(given, error, self.kind)}{error}") from error
 
     def __str__(self) -> str:
         return f"{self.spoken} ({self.distribution} {self.version}, {self.path})"
@@ -254,7 +254,10 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
         kind, dot, name = key.partition(".")
         if not (dot and name and kind in kinds):
             parts = ", ".join(f"{kind}.…" for kind in kinds)
-            raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+            none = (
+                f"parts of the kind {kind!r} have none; " if kind in INTERFACES and kind not in kinds else ""
+            )
+            raise ConfigError(f"there is no part option {key!r}; {none}options are named {parts}")
 
 
 def kinds_with_options() -> list[str]:
