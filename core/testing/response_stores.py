@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ..response_store import ResponseRecord, ResponseStore
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, response
-from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
+from .stores import Operation, StoreTests, built, drawn, fresh, on_a_loop, opened, outcome, structs
 
 MIB = 2**20
 STRANGE_IDS = ("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500)
@@ -240,4 +240,4 @@ def comparable(method: str, found: Any) -> Any:
 
 
 def _open(open_store: OpenResponses, folder: Path, max_bytes: int) -> ResponseStore:
-    return open_store(folder, max_bytes)
+    return built(open_store, folder, max_bytes)

@@ -81,10 +81,18 @@ class StoreTests(Generic[StoreT]):
             )
 
 
+def built(open_store: Callable[..., StoreT], *arguments: Any) -> StoreT:
+    """Open a store as a server does: a class that has options of its own is given them, here with their defaults."""
+    options = getattr(open_store, "Options", None)
+    if isinstance(open_store, type) and options is not None and options.__struct_fields__:
+        return open_store(*arguments, options=options())
+    return open_store(*arguments)
+
+
 @asynccontextmanager
 async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
     """Give an open store, and close it afterwards."""
-    store = await asyncio.to_thread(open_store, folder)
+    store = await asyncio.to_thread(built, open_store, folder)
     try:
         yield store
     finally:
@@ -123,14 +131,14 @@ async def hold_together(
         reopening: whether the operation "reopen" does that; else it does nothing.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        store = await asyncio.to_thread(open_store, Path(name))
+        store = await asyncio.to_thread(built, open_store, Path(name))
         try:
             for method, arguments in operations:
                 if method == "reopen":
                     if not reopening:
                         continue
                     await store.close()
-                    store = await asyncio.to_thread(open_store, Path(name))
+                    store = await asyncio.to_thread(built, open_store, Path(name))
                 expected = await outcome(getattr(model, method)(**arguments))
                 found = await outcome(getattr(driven(store), method)(**arguments))
                 assert found == expected, (method, arguments)
