@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 from llmfw.core.batch_store import BatchStore
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.client.client import EngineClient
-from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.file_store import FileStore
 from llmfw.core.grammar_choice import choose_grammar_backend
@@ -40,14 +40,20 @@ JSON_CALLS = "json_calls"
 """Tool parser for calls that models do not write by themselves, but grammars make them."""
 
 
-def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokenizer) -> ChatTemplate:
+def build_chat_template(
+    name: str | None,
+    registry: Registry,
+    tokenizer: Tokenizer,
+    options: Mapping[str, OptionValue] = {},
+) -> ChatTemplate:
     """Return the chat template that a user's choice stands for.
 
     Args:
         name: a registered template, else a file with a Jinja template; None: the model's own.
+        options: of parts, "kind.key" → value.
 
     Raises:
-        ConfigError: it is neither, or the template is broken.
+        ConfigError: it is neither, the template is broken, or an option is wrong.
     """
     source, entry_name = tokenizer.chat_template, "jinja"
     if name is not None:
@@ -57,7 +63,9 @@ def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokeniz
             source = _read_template(name, str(error))
     entry = registry.find("chat_template", entry_name)
     made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
-    return entry.build(made, source, tokenizer.special_tokens)
+    own = entry.build_options(options)
+    given = {"options": own} if own.__struct_fields__ else {}
+    return entry.build(made, source, tokenizer.special_tokens, **given)
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
@@ -69,7 +77,7 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
     tokenizer = load_tokenizer(model.model, model.load_format)
     return ModelParts(
         tokenizer=tokenizer,
-        chat_template=build_chat_template(config.chat_template, registry, tokenizer),
+        chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
         reasoning_parser=_load(registry, "reasoning_parser", ReasoningParser, config.reasoning_parser),
         tool_parser=_load(registry, "tool_parser", ToolParser, config.tool_parser),
         json_tool_parser=(

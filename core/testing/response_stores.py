@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..response_store import ResponseRecord, ResponseStore
+from .declared import built
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, response
-from .stores import Operation, StoreTests, built, drawn, fresh, on_a_loop, opened, outcome, structs
+from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
 
 MIB = 2**20
 STRANGE_IDS = ("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from .declared import declared
+from .declared import built, declared
 
 
 class Closable(Protocol):
@@ -79,14 +79,6 @@ class StoreTests(Generic[StoreT]):
             pytest.skip(
                 "the store does not have the capability survives_reopening (override the fixture if it has)"
             )
-
-
-def built(open_store: Callable[..., StoreT], *arguments: Any) -> StoreT:
-    """Open a store as a server does: a class that has options of its own is given them, here with their defaults."""
-    options = getattr(open_store, "Options", None)
-    if isinstance(open_store, type) and options is not None and options.__struct_fields__:
-        return open_store(*arguments, options=options())
-    return open_store(*arguments)
 
 
 @asynccontextmanager

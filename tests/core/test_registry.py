@@ -189,8 +189,8 @@ def test_an_option_of_the_wrong_type_is_said_as_it_was_written():
 
 
 def test_options_of_a_kind_that_has_none_are_refused_with_that():
-    with pytest.raises(ConfigError, match="parts of the kind 'chat_template' have none; options are named"):
-        check_option_keys({"chat_template.x": "1"})
+    with pytest.raises(ConfigError, match="parts of the kind 'tool_parser' have none; options are named"):
+        check_option_keys({"tool_parser.x": "1"})
 
 
 @pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "tool_parser.x", ".x"])

@@ -1,11 +1,11 @@
-"""The kits open a store as a server does."""
+"""The kits build a part as a server does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from llmfw.core.file_store import FileStore
-from llmfw.core.testing.stores import built
+from llmfw.core.testing.declared import built
 from llmfw.plugins.store_memory.files import MemoryFiles
 
 
