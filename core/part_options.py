@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from msgspec import ValidationError
 
 from .config import OptionValue
 
-__all__ = ["NoOptions", "ValidationError", "converted", "option_text", "with_keywords"]
+__all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
 
 PartT = TypeVar("PartT")
 
@@ -42,6 +43,18 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
         if read == given:
             raise
     return msgspec.convert(read, struct, strict=False)
+
+
+def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
+    """Return which option an error is about, and its value, as "kind.key is value: "; "" where that is not known.
+
+    The value of one that may be a URL is left out: there may be a password in it.
+    """
+    found = re.search(r"`\$\.(\w+)", str(error))
+    if found is None or found[1] not in given:
+        return ""
+    value = option_text(given[found[1]])
+    return f"{kind}.{found[1]}: " if "://" in value else f"{kind}.{found[1]} is {value!r}: "
 
 
 def _from_json(value: OptionValue) -> Any:

@@ -174,7 +174,7 @@ class Entry:
         }
         import msgspec
 
-        from .part_options import NoOptions, ValidationError, converted  # bring msgspec
+        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
@@ -190,7 +190,8 @@ class Entry:
             return converted(given, struct)
         except ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            raise ConfigError(f"options of {self}: {error}{hint}") from error
+            fault = at_fault(given, error, self.kind)
+            raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
         """Return a clause for an error: the options without a default that are not given, as they are written."""
@@ -289,7 +290,10 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
         kind, dot, name = key.partition(".")
         if not (dot and name and kind in kinds):
             parts = ", ".join(f"{kind}.…" for kind in kinds)
-            raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+            none = (
+                f"parts of the kind {kind!r} have none; " if kind in INTERFACES and kind not in kinds else ""
+            )
+            raise ConfigError(f"there is no part option {key!r}; {none}options are named {parts}")
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
