@@ -40,7 +40,8 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """Return the numbers [..., GROUP] in float32 that codes [..., GROUP] and scales [...] stand for, exactly."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
-    return found * scales[..., None].float()
+    numbers: torch.Tensor = found * scales[..., None].float()
+    return numbers
 
 
 def pack_halves(codes: torch.Tensor) -> torch.Tensor:

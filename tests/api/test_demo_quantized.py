@@ -11,14 +11,13 @@ pytestmark = pytest.mark.slow
 CAPITAL = {"role": "user", "content": "What is the capital of France?"}
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
-def test_the_quantised_demo_knows_what_it_was_taught(scheme: str) -> None:
-    options = ("--quantization", scheme, "--port", "0", "--max-total-tokens", "4096")
+def test_the_quantised_demo_knows_what_it_was_taught() -> None:
+    options = ("--quantization", "int8", "--port", "0", "--max-total-tokens", "4096")
     with running(*LLMFW, "demo", *options) as process:
         process.wait_for(READY, timeout_s=300)
-        assert f"quantization={scheme}" in process.log
+        assert "quantization=int8" in process.log
         info = httpx.get(f"{process.url}/get_model_info", timeout=60).json()
-        assert info["quantization"] == scheme
+        assert info["quantization"] == "int8"
         with sdk_of(process) as sdk:
             reply = sdk.chat.completions.create(
                 model="demo",
