@@ -182,6 +182,8 @@ class ModelRunner:
         logits = self._forward(ids, positions, batch, wanted)
         # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
         # change them.
+        if not prompt_places:
+            return ForwardStep(plan, logits.float(), [], logits[:0], sampled_rows)
         num = len(to_sample)
         return ForwardStep(
             plan, logits[:num].float(), list(prompt_places.values()), logits[num:], sampled_rows

@@ -147,7 +147,7 @@ class Sampler:
 
     def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
         kinds = self._kinds[rows]
-        if not kinds.any():
+        if not np.count_nonzero(kinds):
             return _take_largest(logits)
         places_of_kinds = [np.flatnonzero(kinds == kind) for kind in (GREEDY, FILTERED, UNFILTERED)]
         positions = np.array([p.end for p in planned], dtype=np.int64)
@@ -167,7 +167,7 @@ class Sampler:
 
     def waits(self, rows: Ints) -> bool:
         """Return whether the host has to wait for the logits of these rows, to see how many candidates they need."""
-        return bool(self._may_need_all[rows].any())
+        return np.count_nonzero(self._may_need_all[rows]) > 0
 
     def _kind(self, row: int) -> int:
         """Return whether a row takes the most likely token, samples among some, or among all."""
@@ -254,6 +254,9 @@ class Sampler:
 
 
 def _take_largest(logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
+    """Return the first of the most likely tokens of each row."""
+    if logits.device.type == "cpu":  # numpy compares many numbers at a time, torch one after the other
+        return torch.from_numpy(logits.numpy().argmax(axis=-1))
     return logits.argmax(dim=-1)
 
 
