@@ -92,7 +92,7 @@ class LaunchedStep:
 
 
 class ModelRunner:
-    """The model, its attention backend and its sampler, on one device.
+    """The model, its attention backend and its sampler, on one device. Whoever runs steps is in torch's inference mode.
 
     Args:
         model: loaded and probed.
@@ -155,7 +155,6 @@ class ModelRunner:
         if capture_all:
             self._graphs.capture_all()
 
-    @torch.inference_mode()
     def forward(self, plan: BatchPlan) -> ForwardStep:
         """Start the forward pass of a plan."""
         for planned in plan.prefills:
@@ -189,7 +188,6 @@ class ModelRunner:
             plan, logits[:num].float(), list(prompt_places.values()), logits[num:], sampled_rows
         )
 
-    @torch.inference_mode()
     def sample(self, step: ForwardStep, masks: TokenMasks | None = None) -> LaunchedStep:
         """Start the sampling of a step whose forward pass was started last.
 

@@ -69,17 +69,17 @@ class Ends:
             IndexError: there is no such token.
         """
         attentions = self._stack.native_attention(step)
-        if attentions is None or input_ids.shape != position_ids.shape or len(input_ids) != 1:
+        if attentions is None or input_ids.shape != position_ids.shape or input_ids.shape[0] != 1:
             return None
         ids, wanted = input_ids[0].contiguous(), None
         if isinstance(logits_to_keep, torch.Tensor):
             wanted = logits_to_keep.contiguous()
         elif logits_to_keep:
             return None
-        if ids.dtype != torch.int64 or not len(ids) or not (wanted is None or _are_places(wanted)):
+        if ids.dtype != torch.int64 or not ids.numel() or not (wanted is None or _are_places(wanted)):
             return None
         positions, cosines, sines = self._tables.of(position_ids[0])
-        logits = torch.empty(len(ids if wanted is None else wanted), self._width)
+        logits = torch.empty((ids if wanted is None else wanted).numel(), self._width)
         self._struct.ids, self._struct.logits = ids.data_ptr(), logits.data_ptr()
         status = self._stack.run_whole(self._struct, positions, (cosines, sines), attentions, wanted)
         if status == NO_SUCH_ID:

@@ -153,7 +153,7 @@ class Stack:
             wanted: of which rows there are logits, int64, contiguous; None: of all.
         """
         struct = self._step
-        num = len(positions if wanted is None else wanted)
+        num = (positions if wanted is None else wanted).numel()
         result = torch.empty(num, self._layers[0].width, dtype=self.dtype)
         self._prepare(result, positions, tables)
         struct.wanted, struct.num_results = None if wanted is None else wanted.data_ptr(), num
@@ -166,7 +166,7 @@ class Stack:
         self, result: torch.Tensor, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
     ) -> None:
         """Point at what a step reads and writes; all rows have a result."""
-        rows = len(positions)
+        rows = positions.numel()
         self._reserve(rows)
         struct = self._step
         struct.rows = struct.num_results = rows
