@@ -53,6 +53,11 @@ class Staging:
         self._packs = device.type != "cpu" if packs is None else packs
         self._buffers: deque[_Buffer] = deque()  # that which was used longest ago first
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether host and device have one memory, so that each reads the other's numbers as they are."""
+        return not self._packs
+
     def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
         """Return the arrays as tensors on the device, of the same shapes and types.
 

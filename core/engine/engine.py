@@ -241,6 +241,7 @@ class Engine:
         """
         return self._administration.answer(command)
 
+    @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
         """Run one step; return what became known by it."""
         events = self._end_late() + self._take_compiled()

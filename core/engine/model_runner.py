@@ -92,7 +92,7 @@ class LaunchedStep:
 
 
 class ModelRunner:
-    """The model, its attention backend and its sampler, on one device.
+    """The model, its attention backend and its sampler, on one device. Whoever runs steps is in torch's inference mode.
 
     Args:
         model: loaded and probed.
@@ -155,7 +155,6 @@ class ModelRunner:
         if capture_all:
             self._graphs.capture_all()
 
-    @torch.inference_mode()
     def forward(self, plan: BatchPlan) -> ForwardStep:
         """Start the forward pass of a plan."""
         for planned in plan.prefills:
@@ -182,12 +181,13 @@ class ModelRunner:
         logits = self._forward(ids, positions, batch, wanted)
         # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
         # change them.
+        if not prompt_places:
+            return ForwardStep(plan, logits.float(), [], logits[:0], sampled_rows)
         num = len(to_sample)
         return ForwardStep(
             plan, logits[:num].float(), list(prompt_places.values()), logits[num:], sampled_rows
         )
 
-    @torch.inference_mode()
     def sample(self, step: ForwardStep, masks: TokenMasks | None = None) -> LaunchedStep:
         """Start the sampling of a step whose forward pass was started last.
 

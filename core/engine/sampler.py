@@ -147,8 +147,8 @@ class Sampler:
 
     def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
         kinds = self._kinds[rows]
-        if not kinds.any():
-            return _take_largest(logits)
+        if not np.count_nonzero(kinds):
+            return self._take_largest(logits)
         places_of_kinds = [np.flatnonzero(kinds == kind) for kind in (GREEDY, FILTERED, UNFILTERED)]
         positions = np.array([p.end for p in planned], dtype=np.int64)
         sent = self._staging.send(
@@ -159,7 +159,7 @@ class Sampler:
         numbers = RowNumbers(sent[3].float(), *(column[:, None] for column in sent[4:]))
         sample_filtered: Choose = partial(self._sample_filtered, may_need_all=self.waits(rows))
         tokens = torch.empty(len(rows), dtype=torch.long, device=self._device)
-        chooses: tuple[Choose, ...] = (_take_largest, sample_filtered, self._sample_all)
+        chooses: tuple[Choose, ...] = (self._take_largest, sample_filtered, self._sample_all)
         for places, choose in zip(sent, chooses, strict=False):
             if len(places):
                 tokens[places] = choose(logits[places], numbers.of(places))
@@ -167,7 +167,7 @@ class Sampler:
 
     def waits(self, rows: Ints) -> bool:
         """Return whether the host has to wait for the logits of these rows, to see how many candidates they need."""
-        return bool(self._may_need_all[rows].any())
+        return np.count_nonzero(self._may_need_all[rows]) > 0
 
     def _kind(self, row: int) -> int:
         """Return whether a row takes the most likely token, samples among some, or among all."""
@@ -175,6 +175,12 @@ class Sampler:
             return GREEDY
         limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
         return FILTERED if limited else UNFILTERED
+
+    def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
+        """Take the first of the most likely tokens."""
+        if self._staging.is_shared:  # numpy compares many numbers at a time, torch one after the other
+            return torch.from_numpy(logits.numpy().argmax(axis=-1))
+        return logits.argmax(dim=-1)
 
     def _sample_all(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
         """Sample among all tokens."""
@@ -251,10 +257,6 @@ class Sampler:
             counts = self._counts.get(int(row))
             if counts is not None:
                 counts.add(tokens[i : i + 1])
-
-
-def _take_largest(logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
-    return logits.argmax(dim=-1)
 
 
 def _invert(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,8 @@ def take_sampled(
     Returns:
         An event for each, but for sequences that ended meanwhile; and which sequences end with theirs, and why.
     """
-    sampling, tokens, indices = plan.sampling, result.token_ids, plan.indices[plan.samples]
+    sampling, tokens = plan.sampling, result.token_ids
+    indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
     goes_on = [seq.status is not Status.FINISHED for seq in sampling]
     if not all(goes_on):
         indices = indices[goes_on]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from .admission import MAX_NEW_TOKENS_COUNTED
 from .deferral import Lane, Limits
 from .draft import Draft
@@ -147,12 +149,12 @@ class StepPlanner:
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
         awaits_end = (in_flight > 0) & (length >= table.max_len[indices])
-        if awaits_end.any():
+        if np.count_nonzero(awaits_end):
             indices, length = indices[~awaits_end], length[~awaits_end]
         indices, length = indices[: limits.places], length[: limits.places]
         is_decoding = (length - table.num_computed[indices] == 1) & (length > table.prompt_len[indices])
         is_decoding &= table.is_new[indices] == 0
-        if is_decoding.all():
+        if np.count_nonzero(is_decoding) == len(indices):
             return indices, []
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 

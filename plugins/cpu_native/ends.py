@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from .decoder import NativeDecoder
-from .library import largest
 from .recognition import is_plain_embedding
 from .structs import EndsStruct
 from .weights import NativeEmbedding, NativeLinear
+
+DONE, NO_SUCH_ID = 0, 1
+"""What `llmfw_run_model` returns; anything else: a row is wanted that there is not, as counted from the first one."""
 
 
 class Ends:
@@ -31,9 +33,8 @@ class Ends:
     ) -> None:
         self._stack, self._tables = decoder.stack, decoder.tables
         self._held = embedding, head  # the struct has their addresses
-        self._num_ids = embedding.num_embeddings
         self._vocab_size, self._width = head.out_features, head.packed.widths[0]
-        self._struct = EndsStruct(head=head.packed.matrix())
+        self._struct = EndsStruct(head=head.packed.matrix(), num_ids=embedding.num_embeddings)
         if isinstance(embedding, NativeEmbedding):
             self._struct.embeddings = embedding.packed.matrix()
         else:
@@ -60,7 +61,7 @@ class Ends:
         logits_to_keep: int | torch.Tensor,
         step: Any,
     ) -> torch.Tensor | None:
-        """Return the logits of some tokens of a step, [W, vocab], or None if it cannot be done by one call.
+        """Return the logits of some tokens of a step, [W, vocab], in float32; None if it cannot be done by one call.
 
         The arguments are those of `HeadedForward`.
 
@@ -68,27 +69,24 @@ class Ends:
             IndexError: there is no such token.
         """
         attentions = self._stack.native_attention(step)
-        if attentions is None or input_ids.shape != position_ids.shape or len(input_ids) != 1:
+        if attentions is None or input_ids.shape != position_ids.shape or input_ids.shape[0] != 1:
             return None
         ids, wanted = input_ids[0].contiguous(), None
         if isinstance(logits_to_keep, torch.Tensor):
             wanted = logits_to_keep.contiguous()
         elif logits_to_keep:
             return None
-        if not len(ids) or not (wanted is None or _are_places(wanted, len(ids))):
+        if ids.dtype != torch.int64 or not ids.numel() or not (wanted is None or _are_places(wanted)):
             return None
-        if not _are_places(ids, self._num_ids):
-            raise IndexError(f"token ids have to be of int64 and below {self._num_ids}")
         positions, cosines, sines = self._tables.of(position_ids[0])
-        struct = self._struct
-        logits = torch.empty(len(ids if wanted is None else wanted), self._width, dtype=self._stack.dtype)
-        struct.ids, struct.logits = ids.data_ptr(), logits.data_ptr()
-        self._stack.run_whole(struct, positions, (cosines, sines), attentions, wanted)
-        return logits[:, : self._vocab_size]
+        logits = torch.empty((ids if wanted is None else wanted).numel(), self._width)
+        self._struct.ids, self._struct.logits = ids.data_ptr(), logits.data_ptr()
+        status = self._stack.run_whole(self._struct, positions, (cosines, sines), attentions, wanted)
+        if status == NO_SUCH_ID:
+            raise IndexError(f"token ids have to be below {self._struct.num_ids}")
+        return logits[:, : self._vocab_size] if status == DONE else None
 
 
-def _are_places(numbers: torch.Tensor, limit: int) -> bool:
-    """Return whether contiguous numbers are in one row of int64, from 0 on, and below a limit."""
-    if numbers.dtype != torch.int64 or numbers.dim() != 1:
-        return False
-    return numbers.numel() == 0 or largest(numbers) < limit
+def _are_places(numbers: torch.Tensor) -> bool:
+    """Return whether these may be rows of a step: not if they are a mask, say."""
+    return numbers.dtype == torch.int64 and numbers.dim() == 1

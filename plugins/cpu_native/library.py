@@ -33,7 +33,6 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_begin": (c_void_p, c_void_p),
     "llmfw_continue": (c_void_p, c_void_p, c_int64),
     "llmfw_run_stack": (c_void_p, c_void_p, c_void_p),
-    "llmfw_run_model": (c_void_p, c_void_p, c_void_p, c_void_p),
 }
 """Of what returns nothing, by the files of csrc/."""
 
@@ -61,6 +60,7 @@ def open_library(path: Path) -> ctypes.CDLL:
         function.argtypes = arguments
         function.restype = None
     library.llmfw_num_threads.restype = c_int32
+    library.llmfw_run_model.argtypes, library.llmfw_run_model.restype = (c_void_p,) * 4, c_int32
     library.llmfw_largest.argtypes, library.llmfw_largest.restype = (c_void_p, c_int64), c_uint64
     return library
 

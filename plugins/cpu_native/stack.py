@@ -144,8 +144,8 @@ class Stack:
         tables: tuple[torch.Tensor, torch.Tensor],
         attentions: ctypes.Array[AttentionStruct],
         wanted: torch.Tensor | None,
-    ) -> None:
-        """Run from token ids to logits, in one call.
+    ) -> int:
+        """Run from token ids to logits, in one call; return what that returns: 0 if it was done.
 
         Args:
             ends: what is before and after the layers, with the ids, as many as positions, at least one; and with room
@@ -155,19 +155,20 @@ class Stack:
             wanted: of which rows there are logits, int64, contiguous; None: of all.
         """
         struct = self._step
-        num = len(positions if wanted is None else wanted)
+        num = (positions if wanted is None else wanted).numel()
         result = torch.empty(num, self._layers[0].width, dtype=self.dtype)
         self._prepare(result, positions, tables)
         struct.wanted, struct.num_results = None if wanted is None else wanted.data_ptr(), num
-        self._library.llmfw_run_model(
+        status: int = self._library.llmfw_run_model(
             ctypes.byref(self._struct), ctypes.byref(struct), attentions, ctypes.byref(ends)
         )
+        return status
 
     def _prepare(
         self, result: torch.Tensor, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
     ) -> None:
         """Point at what a step reads and writes; all rows have a result."""
-        rows = len(positions)
+        rows = positions.numel()
         self._reserve(rows)
         struct = self._step
         struct.rows = struct.num_results = rows

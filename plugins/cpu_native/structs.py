@@ -56,6 +56,7 @@ class EndsStruct(ctypes.Structure):
         ("embeddings", Matrix),
         ("plain_embeddings", c_void_p),
         ("head", Matrix),
+        ("num_ids", c_int64),
         ("ids", c_void_p),
         ("logits", c_void_p),
     )

@@ -26,8 +26,9 @@ void head(const void* context, int64_t, int64_t chunk) {
     const Matrix& matrix = ends->head;
     product_chunk<T>(matrix, static_cast<const T*>(step->result), step->result_stride, step->num_results, chunk,
                      [&](int64_t row, int64_t panel, const float* sums) {
-                         T* to = static_cast<T*>(ends->logits) + row * matrix.out + panel * PANEL;
-                         for (int64_t i = 0; i < PANEL; i += LANES) store(to + i, biased(sums, matrix, panel, i));
+                         float* to = ends->logits + row * matrix.out + panel * PANEL;
+                         for (int64_t i = 0; i < PANEL; i += LANES)
+                             store(to + i, rounded<T>(biased(sums, matrix, panel, i)));
                      });
 }
 
@@ -46,7 +47,6 @@ void add_head(Program& program, const EndsRun& run) {
 
 }  // namespace llmfw
 
-// The largest of some numbers, of which negative ones count as larger than all others.
 extern "C" uint64_t llmfw_largest(const int64_t* numbers, int64_t count) {
     uint64_t most = 0;
     for (int64_t i = 0; i < count; ++i)

@@ -13,9 +13,13 @@ struct LlmfwEnds {
     llmfw::Matrix embeddings;      // [ids, hidden], packed; or
     const void* plain_embeddings;  // [ids, hidden] as they are, or null
     llmfw::Matrix head;            // [ids, hidden]
-    const int64_t* ids;            // [rows], each less than there are
-    void* logits;                  // [num_results, head.out], of the stack's dtype
+    int64_t num_ids;               // that have embeddings
+    const int64_t* ids;            // [rows]
+    float* logits;                 // [num_results, head.out], rounded to what the stack's dtype holds
 };
+
+// The largest of some numbers, of which negative ones count as larger than all others.
+uint64_t llmfw_largest(const int64_t* numbers, int64_t count);
 }
 
 namespace llmfw {

@@ -82,9 +82,13 @@ void llmfw_run_stack(const LlmfwStack* stack, const LlmfwStep* step, const Llmfw
     llmfw::run(program);
 }
 
-// The same from token ids to logits.
-void llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions,
+// The same from token ids to logits. Returns 0; or, with nothing done, 1 if there is no such id, 2 if there is no such row
+// as one that is wanted.
+int32_t llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions,
                      const LlmfwEnds* ends) {
+    if (llmfw_largest(ends->ids, step->rows) >= static_cast<uint64_t>(ends->num_ids)) return 1;
+    const uint64_t rows = static_cast<uint64_t>(step->rows);
+    if (step->wanted && step->num_results && llmfw_largest(step->wanted, step->num_results) >= rows) return 2;
     const llmfw::Run run{stack, step};
     const llmfw::EndsRun around{ends, stack, step};
     llmfw::Program program;
@@ -92,6 +96,7 @@ void llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const Llmfw
     const auto calls = llmfw::add_layers(program, run, attentions);
     llmfw::add_head(program, around);
     llmfw::run(program);
+    return 0;
 }
 
 // Bytes of the structs, for whoever has the same in another language.
