@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -42,12 +43,12 @@ public:
     void run(const std::vector<Phase>& phases) {
         if (phases.empty()) return;
         std::lock_guard lock(running_);
-        if (size() == 1) return run_alone(phases);
+        if (size() == 1 || std::all_of(phases.begin(), phases.end(), is_one_chunk)) return run_alone(phases);
         for (; started_ < size(); ++started_) start(started_);
-        phase_ = phases.data();
-        last_ = phase_ + phases.size() - 1;
+        next_ = phases.data();
+        end_ = next_ + phases.size();
         is_busy_.store(true, std::memory_order_relaxed);
-        open(phase_->chunks);
+        advance();
         while (true) {
             uint64_t ticket = ticket_.load(std::memory_order_acquire);
             if (ticket & CHUNK_MASK) {
@@ -61,6 +62,8 @@ public:
     }
 
 private:
+    static bool is_one_chunk(const Phase& phase) { return phase.chunks == 1; }
+
     static void run_alone(const std::vector<Phase>& phases) {
         for (const Phase& phase : phases)
             for (int64_t chunk = 0; chunk < phase.chunks; ++chunk) phase.body(phase.context, phase.index, chunk);
@@ -91,18 +94,20 @@ private:
         const Phase& phase = *phase_;
         const int64_t chunks = phase.chunks;
         phase.body(phase.context, phase.index, chunks - static_cast<int64_t>(ticket & CHUNK_MASK));
-        if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) finish();
+        if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 < chunks) return;
+        done_.store(0, std::memory_order_relaxed);
+        advance();
     }
 
-    void finish() {
-        done_.store(0, std::memory_order_relaxed);
-        if (phase_ == last_) {
-            is_busy_.store(false, std::memory_order_release);
-            open(0);
-        } else {
-            ++phase_;
-            open(phase_->chunks);
+    // Open the next phase. One of a single chunk is sooner done than handed out; nobody else hears of it.
+    void advance() {
+        while (next_ != end_) {
+            phase_ = next_++;
+            if (!is_one_chunk(*phase_)) return open(phase_->chunks);
+            phase_->body(phase_->context, phase_->index, 0);
         }
+        is_busy_.store(false, std::memory_order_release);
+        open(0);
     }
 
     void open(int64_t chunks) {
@@ -128,18 +133,20 @@ private:
         num_asleep_.fetch_sub(1);
     }
 
+    // Each line of the cache has what changes as often.
     alignas(64) std::atomic<uint64_t> ticket_{0};
     alignas(64) std::atomic<int64_t> done_{0};
     alignas(64) std::atomic<uint32_t> wake_{0};
     std::atomic<int> num_asleep_{0};
-    std::atomic<int> wanted_;
+    alignas(64) std::atomic<int> wanted_;
     std::atomic<bool> is_busy_{false};
     // Of whoever opens the next phase:
-    alignas(64) const Phase* phase_ = nullptr;
-    const Phase* last_ = nullptr;
+    const Phase* phase_ = nullptr;
+    const Phase* next_ = nullptr;
+    const Phase* end_ = nullptr;
     uint64_t number_ = 0;
     // Of whoever calls:
-    std::mutex running_;
+    alignas(64) std::mutex running_;
     int started_ = 1;
 };
 
