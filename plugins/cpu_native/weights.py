@@ -19,8 +19,9 @@ from .library import DTYPES, largest, load_library
 PANEL = 32
 """Output features that stand together; PANEL in csrc/products.h."""
 ALIGNMENT = 64
-HUGE = 1 << 22
-"""From so many bytes on, numpy asks the system for large pages; what reads all of it then does so faster."""
+PIECE = 1 << 26
+"""Bytes asked of the system at once. Numpy asks for large pages from 4 MB on, so what reads all of it does so faster; and
+only the edges of a piece have small ones. What is not written to takes no memory."""
 
 
 class Matrix(ctypes.Structure):
@@ -39,7 +40,7 @@ class Arena:
         size: bytes of a piece; what is larger has one of its own.
     """
 
-    def __init__(self, size: int = HUGE) -> None:
+    def __init__(self, size: int = PIECE) -> None:
         self._size = size
         self._piece = torch.empty(0, dtype=torch.uint8)
 

@@ -138,19 +138,20 @@ private:
         num_asleep_.fetch_sub(1);
     }
 
+    // Each line of the cache has what changes as often.
     alignas(64) std::atomic<uint64_t> ticket_{0};
     alignas(64) std::atomic<int64_t> done_{0};
     alignas(64) std::atomic<uint32_t> wake_{0};
     std::atomic<int> num_asleep_{0};
-    std::atomic<bool> is_caller_asleep_{false};
+    alignas(64) std::atomic<bool> is_caller_asleep_{false};
     std::atomic<int> wanted_;
     std::atomic<bool> is_busy_{false};
     // Of whoever opens the next phase:
-    alignas(64) const Phase* phase_ = nullptr;
+    const Phase* phase_ = nullptr;
     const Phase* end_ = nullptr;
     uint64_t number_ = 0;
     // Of whoever calls:
-    std::mutex running_;
+    alignas(64) std::mutex running_;
     int started_ = 1;
 };
 

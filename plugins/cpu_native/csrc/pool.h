@@ -1,8 +1,9 @@
 // Threads that work through a program of phases.
 //
 // A phase is a number of chunks. Threads claim them one by one; who finishes the last chunk of a phase opens the next
-// one. So a thread that the system pushed off its core holds up nobody, unless it has a chunk in its hands. A thread
-// that waits spins for a few tens of microseconds and then sleeps, within a program as after it.
+// one, or does it himself if that has a single chunk. So a thread that the system pushed off its core holds up nobody,
+// unless it has a chunk in its hands. A thread that waits spins for a few tens of microseconds and then sleeps, within a
+// program as after it.
 //
 // The thread that calls `run` is one of the threads. A program of little work it does alone: to wake others, and to hand
 // over to them from phase to phase what each of them has in its cache, costs more than they bring. A phase of one chunk

@@ -135,6 +135,18 @@ def test_two_threads_give_what_one_gives() -> None:
     check_products(linear(64, 2000, torch.bfloat16), range(1, 20))
 
 
+@DTYPES
+@pytest.mark.usefixtures("two_threads")
+def test_more_threads_than_there_are_cores_or_chunks_give_what_one_gives(dtype: torch.dtype) -> None:
+    packed, rows = native(linear(64, 500, dtype)), torch.randn(120, 64).to(dtype)
+    for count in (1, 5, 120):
+        load_library().llmfw_set_threads(1)
+        expected = packed(rows[:count])
+        load_library().llmfw_set_threads(19)
+        for _ in range(10):
+            assert torch.equal(packed(rows[:count]), expected), count
+
+
 @pytest.mark.usefixtures("two_threads")
 def test_threads_sleep_between_calls() -> None:
     packed, row = native(linear(64, 2000, torch.bfloat16)), torch.randn(1, 64).bfloat16()
