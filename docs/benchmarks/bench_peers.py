@@ -11,6 +11,7 @@ Quantised weights are compared among themselves, 8 bits with 8 bits and 4 with 4
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ ROOT = HERE.parent.parent
 WORK = ROOT / ".bench"
 SAMPLE = " point" * 12
 SAMPLED = 16
+START = 900.0  # seconds; vLLM compiles when it starts
 
 
 def main() -> None:
@@ -89,6 +91,7 @@ def measure_all(record: Record, options: argparse.Namespace) -> None:
     Raises:
         ValueError: the file is of another kind of run.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))  # the servers are to be stopped
     WORK.mkdir(exist_ok=True)
     (WORK / ".gitignore").write_text("*\n")
     chosen = [
@@ -195,7 +198,7 @@ class Field:
             )
             server.name = name
             with (WORK / f"{name}.log").open("wb") as log:
-                ready = server.start(self._folder, log)
+                ready = server.start(self._folder, log, limit=START)
             text = server.complete(SAMPLE, SAMPLED)
         except (CannotInstallError, RuntimeError, OSError) as error:
             if server is not None:

