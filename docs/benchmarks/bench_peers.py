@@ -187,27 +187,26 @@ class Field:
 
         What does not start is left out: `failed` tells why.
         """
-        if name in self.servers:
-            self.servers.pop(name).stop()
+        self._drop(name)
         peer = self.peers[name]
         home, quantizer = home_of(peer, self._homes), Home.of("llama.cpp", self._homes)
-        server = None
         try:
-            server = peer.serve(
-                home, models.model_file(self._folder, peer.weights, home, quantizer), self._folder
-            )
+            file = models.model_file(self._folder, peer.weights, home, quantizer)
+            server = self.servers[name] = peer.serve(home, file, self._folder)
             server.name = name
             with (WORK / f"{name}.log").open("wb") as log:
                 ready = server.start(self._folder, log, limit=START)
             text = server.complete(SAMPLE, SAMPLED)
-        except (CannotInstallError, RuntimeError, OSError) as error:
-            if server is not None:
-                server.stop()
+        except (CannotInstallError, RuntimeError, OSError, LookupError, ValueError) as error:
+            self._drop(name)
             print(f"{name} does not start: {error}", flush=True)
             return {"failed": self.tidy(str(error))}
-        self.servers[name] = server
         print(f"{name} ready after {ready:.1f} s, says {text!r}", flush=True)
         return {"ready_s": round(ready, 1), "command": self.tidy(server.describe()), "text": text}
+
+    def _drop(self, name: str) -> None:
+        if name in self.servers:
+            self.servers.pop(name).stop()
 
     def tidy(self, text: str) -> str:
         """Return a text without this machine's folders, for the file."""

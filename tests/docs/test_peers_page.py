@@ -88,6 +88,7 @@ def test_quantised_weights_have_a_table_of_their_own_and_no_limit(page):
     lines = [BEGIN, MODEL] + [turn(name, 0, 2.0) | {"bits": 8} for name in ("llmfw-int8", "a")]
     text = page.text(lines)
     assert "### a-shape, 8 bits a weight" in text
+    assert "limit" not in text
     assert [row.split(" | ")[1] for row in rows(text)] == ["**llmfw-int8**", "a"]
 
 
