@@ -12,6 +12,7 @@ from servers import KV_TOKENS, Server
 from .peer import CannotInstallError, Home, Peer
 
 SLOTS = 16
+CACHE_MIB = 1024  # of prompts whose slot was taken; by default 8 GiB, which a machine with several servers does not have
 BUILD = "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
 SERVER = "-DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DBUILD_SHARED_LIBS=OFF"
 
@@ -46,14 +47,16 @@ def fetch(home: Home) -> Path:
     package = home.pinned["sources"]
     unpacked = home.folder / "src" / package.replace("==", "-")
     if not unpacked.exists():
+        download, part = home.folder / "download", unpacked.with_suffix(".part")
+        shutil.rmtree(download, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         # Without build isolation pip takes scikit-build-core, which tells it the package's name, from this environment.
-        home.pip(
-            "download", package, "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest",
-            str(home.folder / "download"),
-        )  # fmt: skip
-        [archive] = (home.folder / "download").glob("llama*.tar.gz")
+        command = ["download", package, "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+        home.pip(*command, "--dest", str(download))
+        [archive] = download.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
-            tar.extractall(unpacked, filter="data")
+            tar.extractall(part, filter="data")
+        part.rename(unpacked)
     found = sorted(unpacked.glob("*/vendor/llama.cpp"))
     if not found:
         raise CannotInstallError(f"{package} holds no vendor/llama.cpp")
@@ -68,16 +71,10 @@ def program(home: Home, name: str) -> Path:
 def serve(home: Home, model: Path, _folder: Path) -> Server:
     """Return the server: each slot with keys and values of its own, which was faster than all in one."""
     threads = str(os.cpu_count())
-    command = [
-        str(program(home, "llama-server")),
-        "-m",
-        str(model),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "{port}",
-    ]
+    command = [str(program(home, "llama-server")), "-m", str(model)]
+    command += ["--host", "127.0.0.1", "--port", "{port}"]
     command += ["--parallel", str(SLOTS), "-c", str(KV_TOKENS), "--no-kv-unified", "--cont-batching"]
+    command += ["--cache-ram", str(CACHE_MIB)]
     command += ["-t", threads, "-tb", threads, "-b", "2048", "-ub", "512", "-fa", "on", "--no-webui"]
     return Server("llama.cpp", command)
 

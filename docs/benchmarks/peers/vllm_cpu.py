@@ -66,15 +66,8 @@ def name_it_vllm(home: Home) -> None:
 
 def serve(home: Home, model: Path, _folder: Path) -> Server:
     """Return the server."""
-    command = [
-        str(home.folder / "bin" / "vllm"),
-        "serve",
-        str(model),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "{port}",
-    ]
+    command = [str(home.folder / "bin" / "vllm"), "serve", str(model)]
+    command += ["--host", "127.0.0.1", "--port", "{port}"]
     command += ["--dtype", "bfloat16", "--max-model-len", "4096", "--max-num-seqs", "128"]
     cores = os.cpu_count() or 1
     environment = {
