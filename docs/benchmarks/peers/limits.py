@@ -20,12 +20,18 @@ from typing import Protocol
 class Load(Protocol):
     """The numbers of a workload, as `llmfw.plugins.bench.workloads.Workload` has them."""
 
-    requests: int
-    concurrency: int
-    prompt: int
-    output: int
-    shared: int
-    turns: int
+    @property
+    def requests(self) -> int: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def prompt(self) -> int: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
+    @property
+    def turns(self) -> int: ...
 
 
 @dataclass(frozen=True)

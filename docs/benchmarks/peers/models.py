@@ -38,6 +38,7 @@ def model_file(folder: Path, weights: str, home: Home, quantizer: Home) -> Path:
     if file.exists():
         return file
     part = file.with_suffix(".part")
+    command: list[str | Path]
     if weights == "q4_k_m":
         source = model_file(folder, "bf16", home, quantizer)
         command = [llama_cpp.program(quantizer, "llama-quantize"), source, part, "Q4_K_M"]

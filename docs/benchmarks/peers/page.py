@@ -129,7 +129,7 @@ class Side:
     @property
     def rate(self) -> float:
         """Output tokens a second, the median."""
-        return statistics.median(turn["output_tok_s"] for turn in self.turns)
+        return statistics.median(float(turn["output_tok_s"]) for turn in self.turns)
 
 
 @dataclass
