@@ -4,13 +4,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 PEER ?= .venv-bench
+PEERS ?= .peers
 EXAMPLES ?= $(VENV)-examples
 ARGS ?=
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test examples soak lint types docs surface site size bench simulate-bench gpu gpu-wheels python
+.PHONY: help serve test examples soak lint types docs surface site size bench peers bench-peers simulate-bench gpu \
+	gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -52,6 +54,12 @@ size: $(VENV)/installed-dev  ## the largest files and functions
 
 bench: $(VENV)/installed $(PEER)/installed  ## measure llmfw and `transformers serve`, write docs/benchmarks.md; takes long
 	$(BIN)/python docs/benchmarks/compare.py --page docs/benchmarks.md $(ARGS)
+
+peers: $(VENV)/installed  ## install the servers that bench-peers measures, as far as they can be
+	$(BIN)/python docs/benchmarks/install_peers.py --folder $(PEERS) $(ARGS)
+
+bench-peers: $(VENV)/installed  ## measure llmfw and what is in .peers, write docs/benchmarks.md; takes hours
+	$(BIN)/python docs/benchmarks/bench_peers.py --folder $(PEERS) --page docs/benchmarks.md $(ARGS)
 
 simulate-bench: $(VENV)/installed  ## replay TRACE=FILE with several policies, write docs/benchmarks.md
 	$(BIN)/python docs/benchmarks/policies.py $(TRACE) --page docs/benchmarks.md $(ARGS)

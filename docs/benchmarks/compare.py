@@ -9,10 +9,7 @@ run that counts, after its warm-up. Results go into a JSON file after each workl
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from machine import describe_machine
 from make_model import make_model
 from servers import Server, llmfw, transformers_serve
 from tables import split_page, write_tables
@@ -43,7 +41,7 @@ def main() -> None:
     (WORK / ".gitignore").write_text("*\n")
     servers = [llmfw(LLMFW), transformers_serve(options.peer)]
     results: dict[str, Any] = {
-        "machine": describe_machine(options.peer),
+        "machine": describe_machine() | describe_versions(options.peer),
         "commands": {server.name: server.describe() for server in servers},
         "scale": options.scale,
         "models": {},
@@ -96,24 +94,13 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def describe_machine(peer: Path) -> dict[str, Any]:
-    """Return what the figures depend on: the machine and the versions of both sides."""
+def describe_versions(peer: Path) -> dict[str, Any]:
+    """Return the versions of both sides."""
     script = "import torch, transformers; print(torch.__version__, transformers.__version__)"
     versions = subprocess.run(
         [peer.parent / "python", "-c", script], capture_output=True, text=True, check=True
     )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": cpu[0] if cpu else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "python": platform.python_version(),
-        "commit": commit.stdout.strip(),
         "llmfw": {name: version(name) for name in ("llmfw", "torch", "transformers")},
         "transformers serve": dict(zip(("torch", "transformers"), versions.stdout.split(), strict=True)),
     }

@@ -1,6 +1,6 @@
-"""Make a model folder of SmolLM2-135M's shape with random weights and a tokenizer of its own; nothing is downloaded.
+"""Make a model folder of a known model's shape with random weights and a tokenizer of its own; nothing is downloaded.
 
-    python docs/benchmarks/make_model.py FOLDER
+    python docs/benchmarks/make_model.py FOLDER [smollm2-135m-shape | qwen2-0.5b-shape]
 
 The weights are drawn with seed 0 and saved as bfloat16 safetensors, so two runs with one version of torch give the
 same file. The tokenizer is a byte-level BPE trained on the sources of Python's standard library (it differs a little
@@ -14,6 +14,7 @@ speculative decoding would look better here than it is.
 
 from __future__ import annotations
 
+import json
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -21,9 +22,17 @@ from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 
-VOCABULARY = 32_000  # of the tokenizer; the embedding has SmolLM2's 49,152 rows
+VOCABULARY = 32_000  # of the tokenizer; the embeddings have as many rows as those of the models
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WORD_PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CHAT_TEMPLATE = (
@@ -69,9 +78,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def make_weights(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Draw the weights, such that greedy decoding picks tokens of `tokenizer` that are text by themselves."""
-    config = LlamaConfig(
+def smollm2() -> LlamaConfig:
+    """Return the config of SmolLM2-135M."""
+    return LlamaConfig(
         vocab_size=49_152,
         hidden_size=576,
         intermediate_size=1536,
@@ -88,8 +97,36 @@ def make_weights(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         pad_token_id=0,
         dtype="bfloat16",
     )
+
+
+def qwen2() -> Qwen2Config:
+    """Return the config of Qwen2-0.5B."""
+    return Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        max_position_embeddings=32_768,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=0,
+        dtype="bfloat16",
+    )
+
+
+SMOLLM2 = "smollm2-135m-shape"
+SHAPES = {SMOLLM2: smollm2, "qwen2-0.5b-shape": qwen2}
+
+
+def make_weights(tokenizer: PreTrainedTokenizerFast, config: PretrainedConfig) -> PreTrainedModel:
+    """Draw the weights, such that greedy decoding picks tokens of `tokenizer` that are text by themselves."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -108,18 +145,26 @@ def is_text(text: str) -> bool:
     return bool(text) and "\ufffd" not in text
 
 
-def make_model(folder: Path) -> None:
+def make_model(folder: Path, shape: str = SMOLLM2) -> None:
     """Write config, weights and tokenizer into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(folder)
-    model = make_weights(tokenizer)
+    model = make_weights(tokenizer, SHAPES[shape]())
     model.save_pretrained(folder)
+    keep_old_names(folder / "config.json")
     millions = sum(p.numel() for p in model.parameters()) / 1e6
     print(f"{folder}: {millions:.1f} M parameters, {len(tokenizer)} tokens in the tokenizer")
 
 
+def keep_old_names(path: Path) -> None:
+    """Say the type and the base of rotary embedding in a config.json also as readers before transformers 5 look for them."""
+    config = json.loads(path.read_text())
+    config |= {"torch_dtype": config["dtype"], "rope_theta": config["rope_parameters"]["rope_theta"]}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or (sys.argv[2:] and sys.argv[2] not in SHAPES):
         sys.exit(__doc__)
-    make_model(Path(sys.argv[1]))
+    make_model(Path(sys.argv[1]), *sys.argv[2:])

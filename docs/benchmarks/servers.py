@@ -28,6 +28,7 @@ class Server:
         command: to start it; `{folder}` and `{port}` are replaced.
         bench: further arguments of `llmfw bench`.
         model_name: what it calls the model, `{folder}` replaced; empty: it is asked.
+        environment: variables for it, besides those that all servers get.
         model, port, process: set by `start`.
     """
 
@@ -35,6 +36,7 @@ class Server:
     command: list[str]
     bench: list[str] = field(default_factory=list)
     model_name: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
     model: str = ""
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -70,7 +72,7 @@ class Server:
             command,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | ENVIRONMENT | self.environment,
             start_new_session=True,
         )
         while not self.answers():
@@ -84,11 +86,20 @@ class Server:
     def answers(self) -> bool:
         """Whether it generates a token."""
         try:
-            model = self.model or get_json(f"{self.url}/v1/models")["data"][0]["id"]
-            body = {"model": model, "prompt": "a", "max_tokens": 1, "temperature": 0}
-            return bool(get_json(f"{self.url}/v1/completions", body)["choices"])
+            self.complete("a", tokens=1)
         except (OSError, LookupError, ValueError):
             return False
+        return True
+
+    def complete(self, prompt: str, tokens: int) -> str:
+        """Return the greedy text of at most so many tokens that follows a prompt.
+
+        Raises:
+            OSError, LookupError, ValueError: it cannot be reached, or answers something else.
+        """
+        model = self.model or get_json(f"{self.url}/v1/models")["data"][0]["id"]
+        body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
+        return str(get_json(f"{self.url}/v1/completions", body)["choices"][0]["text"])
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that its processes have used so far."""

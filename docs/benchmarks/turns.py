@@ -27,6 +27,7 @@ class Turns:
         scale: multiplies the number of requests.
         foreign: share of the machine's CPU that may be used by others than servers and client, 0 to 1.
         wait: seconds to wait, before a turn, until they use less than that.
+        limit: seconds that an attempt may take; None: as long as it takes.
     """
 
     llmfw: Path
@@ -35,18 +36,22 @@ class Turns:
     scale: float
     foreign: float
     wait: float
+    limit: float | None = None
 
     def take(self, server: Server, workload: str, run: int) -> dict[str, Any]:
         """Run the workload once on `server`; again, with other prompts, if others used too much of the CPU.
 
         Returns:
             The figures of `llmfw bench`, and shares of the machine's CPU under `…_cpu`. With `disturbed` true even
-            the last attempt had too much foreign load.
+            the last attempt had too much foreign load, of which what idle servers used is a part here.
+
+        Raises:
+            RuntimeError: there are no figures, or not within the limit.
         """
         for attempt in range(ATTEMPTS):
             self._wait_for_quiet()
             found = self._attempt(server, workload, seed=run * ATTEMPTS + attempt)
-            found["disturbed"] = found["foreign_cpu"] > self.foreign
+            found["disturbed"] = found["foreign_cpu"] + found["idle_cpu"] > self.foreign
             print(
                 f"{workload} {run + 1}: {server.name} {found['output_tok_s']} tok/s, "
                 f"{found['failed']} failed, {found['short']} short, foreign CPU {found['foreign_cpu']:.1%}",
@@ -62,7 +67,10 @@ class Turns:
         command += ["--tokenizer", str(self.folder), *server.bench]
         command += ["--model", server.model] if server.model else []
         before = self._cpu()
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.limit)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{workload} on {server.name}: not ended after {self.limit:.0f} s") from error
         used = [b - a for a, b in zip(before, self._cpu(), strict=True)]
         if not done.stdout:
             raise RuntimeError(f"{workload} on {server.name}: {done.stderr.strip()}")

