@@ -77,7 +77,7 @@ class LLM:
         resolved = resolve_model(model, plugins.registry, options if isinstance(options, dict) else {})
         config = _engine_config(resolved.path, settings)
         tokenizer = load_tokenizer(config.model, config.load_format)
-        self._template = build_chat_template(chat_template, plugins.registry, tokenizer)
+        self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
         self._generator = Generator(self._client, tokenizer, model)
         self._loop = asyncio.new_event_loop()

@@ -47,14 +47,20 @@ JSON_CALLS = "json_calls"
 """Tool parser for calls that models do not write by themselves, but grammars make them."""
 
 
-def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokenizer) -> ChatTemplate:
+def build_chat_template(
+    name: str | None,
+    registry: Registry,
+    tokenizer: Tokenizer,
+    options: Mapping[str, OptionValue] = {},
+) -> ChatTemplate:
     """Return the chat template that a user's choice stands for.
 
     Args:
         name: a registered template, else a file with a Jinja template; None: the model's own.
+        options: of parts, "kind.key" → value.
 
     Raises:
-        ConfigError: it is neither, or the template is broken.
+        ConfigError: it is neither, the template is broken, or an option is wrong.
     """
     source, entry_name = tokenizer.chat_template, "jinja"
     if name is not None:
@@ -64,7 +70,7 @@ def build_chat_template(name: str | None, registry: Registry, tokenizer: Tokeniz
             source = _read_template(name, str(error))
     entry = registry.find("chat_template", entry_name)
     made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
-    return entry.build(made, source, tokenizer.special_tokens)
+    return entry.build(made, source, tokenizer.special_tokens, **entry.built_with(options))
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
@@ -76,7 +82,7 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
     tokenizer = load_tokenizer(model.model, model.load_format)
     return ModelParts(
         tokenizer=tokenizer,
-        chat_template=build_chat_template(config.chat_template, registry, tokenizer),
+        chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
         reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
         tool_parser=_load_parser(registry, TOOLS, config.tool_parser, config.options),
         json_tool_parser=(

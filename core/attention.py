@@ -33,6 +33,7 @@ class AttentionBackend(ABC):
         options: the backend's own options, an instance of its `Options`.
 
     Attributes:
+        layers, storage, options: what it was built with.
         has_own_threads: it computes on threads of its own, not on torch's (see `ModulePass`).
     """
 
@@ -57,6 +58,8 @@ class AttentionBackend(ABC):
         If they can, a step with `batch.is_static` is planned anew before each replay, outside of the graph, but its
         `forward` is called only while the graph is captured. So what `forward` reads has to stand at the same
         addresses after each plan of so many sequences, and what it launches must not depend on lengths.
+
+        Here: a reason; such a backend's steps are computed one by one.
         """
         return "it does not say that it can"
 

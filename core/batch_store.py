@@ -46,7 +46,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     A change of its fields needs a look at the stores: what an older llmfw has written is read by a newer one.
 
     Attributes:
-        id: sorts by when it was made (`core.ids`).
+        id: made by the server, and sorts by when it was made; ASCII letters, digits, `-` and `_`.
         status: "validating", "in_progress", "finalizing", "cancelling", or one of ENDED.
         outcome: what a job that is "finalizing" will end as.
         output_file_id, error_file_id: set before the files are written, so that who resumes writes the same ones.

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 Message = Mapping[str, Any]
 """A message as in the OpenAI API: `role`, `content`, and what goes with the role."""
 
@@ -16,7 +18,14 @@ class ChatTemplate(ABC):
     Args:
         source: the template's own text (of the tokenizer, or of the file that the user named), or "" if none.
         special_tokens: the tokenizer's, by name: `bos_token`, `eos_token`, ….
+        options: given by this name, and only to a template that has some: an instance of its `Options`.
+
+    Attributes:
+        source, special_tokens: what it was built with.
     """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the part, set by `-o chat_template.key=value`. A template with options overrides this."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source

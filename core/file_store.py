@@ -17,7 +17,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a stored file.
 
     Attributes:
-        id: sorts by when it was made (`core.ids`); ASCII letters, digits, `-` and `_`.
+        id: made by the server, and sorts by when it was made; ASCII letters, digits, `-` and `_`.
         filename: as the client wrote it: any text, also with a NUL, a slash or a lone surrogate.
         bytes: its size.
         created_at, expires_at: seconds since the epoch; expires_at is None for what stays.
@@ -70,6 +70,7 @@ class FileStore(ABC):
 
         Raises:
             Exception: what chunks and describe raise; then nothing remains of it, nor after a crash of the process.
+            CancelledError: the task was cancelled; it is there whole, or not at all.
         """
 
     @abstractmethod

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from msgspec import ValidationError
 
 from .config import OptionValue
 
-__all__ = ["NoOptions", "ValidationError", "converted", "option_text", "with_keywords"]
+__all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
 
 PartT = TypeVar("PartT")
 
@@ -44,6 +44,18 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
     return msgspec.convert(read, struct, strict=False)
 
 
+def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
+    """Return which option an error is about, and its value, as "kind.key is value: "; "" where that is not known.
+
+    The value of one that may be a URL is left out: there may be a password in it.
+    """
+    found = re.search(r"`\$\.(\w+)", str(error))
+    if found is None or found[1] not in given:
+        return ""
+    value = option_text(given[found[1]])
+    return f"{kind}.{found[1]}: " if "://" in value else f"{kind}.{found[1]} is {value!r}: "
+
+
 def _from_json(value: OptionValue) -> Any:
     """Return what a text is in JSON if it is a list or an object."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
@@ -59,6 +71,9 @@ def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]
     """
     if not keywords:
         return part
+
+    def build(self: Any, *args: Any, **given: Any) -> None:
+        part.__init__(self, *args, **given | keywords)
+
     about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
-    made = {"__init__": functools.partialmethod(part.__init__, **keywords)}
-    return type(part.__name__, (part,), about | made)
+    return type(part.__name__, (part,), about | {"__init__": build})

@@ -136,7 +136,11 @@ class Order(NamedTuple):
 
 
 class SchedulePolicy(ABC):
-    """Orders requests. Built once; asked in each step in which a request waits and one could be admitted."""
+    """Orders requests. Built once; asked in each step in which a request waits and one could be admitted.
+
+    Attributes:
+        options: what it was built with.
+    """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the part, set by `-o policy.key=value`. A policy with options overrides this."""

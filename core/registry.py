@@ -11,7 +11,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, metadata, version
@@ -163,7 +163,7 @@ class Entry:
         }
         import msgspec
 
-        from .part_options import NoOptions, ValidationError, converted  # bring msgspec
+        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
@@ -179,7 +179,9 @@ class Entry:
             return converted(given, struct)
         except ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            raise ConfigError(f"options of {self}: {error}{hint}") from error
+            raise ConfigError(
+                f"options of {self}: {at_fault(given, error, self.kind)}{error}{hint}"
+            ) from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
         """Return a clause for an error: the options without a default that are not given, as they are written."""
@@ -208,11 +210,18 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+        silent: returns clauses on packages that name no plugin, which are quoted, too; asked only there.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        broken: Sequence[BrokenPlugin] = (),
+        silent: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._entries = tuple(entries)
         self._broken = tuple(broken)
+        self._silent = silent
 
     @functools.cached_property
     def ledger(self) -> PartLedger:
@@ -251,10 +260,8 @@ class Registry:
 
     def _unknown(self, kind: str, name: str) -> str:
         message = f"unknown {_spoken(kind)} {name!r}; {_known_names(name, self.names(kind))}"
-        from .isolation.silent import silent_packages  # only for errors
-
-        reasons = [*map(str, self._broken), *map(str, silent_packages())]
-        return f"{message} ({'; '.join(reasons)})" if reasons else message
+        causes = [*map(str, self._broken), *self._silent()]
+        return f"{message} ({'; '.join(causes)})" if causes else message
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
@@ -267,7 +274,10 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
         kind, dot, name = key.partition(".")
         if not (dot and name and kind in kinds):
             parts = ", ".join(f"{kind}.…" for kind in kinds)
-            raise ConfigError(f"there is no part option {key!r}; options are named {parts}")
+            none = (
+                f"parts of the kind {kind!r} have none; " if kind in INTERFACES and kind not in kinds else ""
+            )
+            raise ConfigError(f"there is no part option {key!r}; {none}options are named {parts}")
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:

@@ -115,7 +115,7 @@ def check_command(
     from ..part_check import explained, run_check
 
     if not as_json:
-        click.echo(f"{entry}, of {entry.distribution} {entry.version}:")
+        click.echo(f"{entry}:")
     verdict = run_check(
         kind,
         entry.full_name,
@@ -212,7 +212,7 @@ def _summary(entry: Entry, verdict: Verdict) -> str:
         return f"BROKEN: {counts}. Tracebacks by -v; what each promise is about: {PAGE}"
     if not kept:
         return f"NOTHING CHECKED: {counts}. What the tests need to know can be set by --set; see {PAGE}"
-    return f"OK: {counts}. {entry.name!r} keeps the promises of a {entry.kind} that could be checked."
+    return f"OK: {counts}. {entry.name!r} keeps the promises of its kind that could be checked."
 
 
 def _described(entry: Entry, verdict: Verdict) -> dict[str, Any]:

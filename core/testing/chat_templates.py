@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ..chat_template import ChatTemplate, Message
 from ..errors import RequestError
+from .declared import built as built_as
 from .declared import declared
 from .stores import drawn
 
@@ -95,7 +96,7 @@ class ChatTemplateTests:
         self, template: type[ChatTemplate], source: str, special_tokens: Mapping[str, str]
     ) -> ChatTemplate:
         """Return the template, built as for a model."""
-        return template(source, special_tokens)
+        return built_as(template, source, special_tokens)
 
     @given(content=texts)
     @drawn
@@ -129,7 +130,7 @@ class ChatTemplateTests:
         for other in (*CHATS.values(), *WRONG):
             outcome(built, other, tools=TOOLS)
         assert rendered(built, chat) == first
-        assert rendered(template(source, special_tokens), chat) == first
+        assert rendered(built_as(template, source, special_tokens), chat) == first
 
     def test_what_it_is_given_is_left_as_it_was(self, built: ChatTemplate) -> None:
         calls = [

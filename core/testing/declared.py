@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -13,3 +13,12 @@ def declared(part: Any, name: str, default: T) -> T:
     known = getattr(part, "conformance", None)
     found: T = known.get(name, default) if isinstance(known, Mapping) else default
     return found
+
+
+def built(make: Callable[..., T], *arguments: Any) -> T:
+    """Build a part as a server does: a class that has options of its own is given them, here with their defaults."""
+    options = getattr(make, "Options", None)
+    if isinstance(make, type) and options is not None and options.__struct_fields__:
+        made: T = make(*arguments, options=options())
+        return made
+    return make(*arguments)

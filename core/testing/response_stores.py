@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..response_store import ResponseRecord, ResponseStore
+from .declared import built
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, response
 from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
 
@@ -250,4 +251,4 @@ def comparable(method: str, found: Any) -> Any:
 
 
 def _open(open_store: OpenResponses, folder: Path, max_bytes: int) -> ResponseStore:
-    return open_store(folder, max_bytes)
+    return built(open_store, folder, max_bytes)

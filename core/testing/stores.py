@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from .declared import declared
+from .declared import built, declared
 
 
 class Closable(Protocol):
@@ -84,7 +84,7 @@ class StoreTests(Generic[StoreT]):
 @asynccontextmanager
 async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
     """Give an open store, and close it afterwards."""
-    store = await asyncio.to_thread(open_store, folder)
+    store = await asyncio.to_thread(built, open_store, folder)
     try:
         yield store
     finally:
@@ -123,14 +123,14 @@ async def hold_together(
         reopening: whether the operation "reopen" does that; else it does nothing.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        store = await asyncio.to_thread(open_store, Path(name))
+        store = await asyncio.to_thread(built, open_store, Path(name))
         try:
             for method, arguments in operations:
                 if method == "reopen":
                     if not reopening:
                         continue
                     await store.close()
-                    store = await asyncio.to_thread(open_store, Path(name))
+                    store = await asyncio.to_thread(built, open_store, Path(name))
                 expected = await outcome(getattr(model, method)(**arguments))
                 found = await outcome(getattr(driven(store), method)(**arguments))
                 assert found == expected, (method, arguments)

@@ -51,6 +51,37 @@ def test_a_chat_template_is_the_model_s_own_or_the_named_part_or_file(
     assert from_file.render([{"role": "user", "content": "Hi"}]) == "own Hi"
 
 
+MARKED = """
+from llmfw.core.chat_template import ChatTemplate
+
+@hookimpl
+def register_chat_templates(register):
+    register("marked", __name__ + ":Marked")
+
+class Marked(ChatTemplate):
+    class Options(ChatTemplate.Options, frozen=True):
+        mark: str = ">"
+        times: int = 1
+    def __init__(self, source, special_tokens, options):
+        super().__init__(source, special_tokens)
+        self.start = options.mark * options.times
+    def render(self, messages, **more):
+        return self.start + messages[0]["content"]
+"""
+
+
+def test_a_chat_template_is_given_its_options(
+    tokenizer: Tokenizer, install_plugin: Callable[..., Path]
+) -> None:
+    install_plugin("marked", MARKED)
+    registry, chat = load_plugins().registry, [{"role": "user", "content": "Hi"}]
+    options = {"chat_template.mark": "#", "chat_template.times": "2", "policy.x": "1"}
+    assert build_chat_template("marked", registry, tokenizer).render(chat) == ">Hi"
+    assert build_chat_template("marked", registry, tokenizer, options).render(chat) == "##Hi"
+    with pytest.raises(ConfigError, match="chat template 'marked' has no option 'size'"):
+        build_chat_template("marked", registry, tokenizer, {"chat_template.size": "1"})
+
+
 def test_a_chat_template_that_is_nowhere_is_an_error_that_lists_what_there_is(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"'jinga' cannot be read.*known: .*jinja"):
         build_chat_template("jinga", load_plugins().registry, tokenizer)
