@@ -73,7 +73,7 @@ def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]
         return part
 
     def build(self: Any, *args: Any, **given: Any) -> None:
-        part.__init__(self, *args, **given | keywords)
+        part.__init__(self, *args, **{**given, **keywords})
 
     about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
     return type(part.__name__, (part,), about | {"__init__": build})
