@@ -70,9 +70,7 @@ def build_chat_template(
             source = _read_template(name, str(error))
     entry = registry.find("chat_template", entry_name)
     made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
-    own = entry.build_options(options)
-    given = {"options": own} if own.__struct_fields__ else {}
-    return entry.build(made, source, tokenizer.special_tokens, **given)
+    return entry.build(made, source, tokenizer.special_tokens, **entry.built_with(options))
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:

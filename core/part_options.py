@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -72,6 +71,9 @@ def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]
     """
     if not keywords:
         return part
+
+    def build(self: Any, *args: Any, **given: Any) -> None:
+        part.__init__(self, *args, **{**given, **keywords})
+
     about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
-    made = {"__init__": functools.partialmethod(part.__init__, **keywords)}
-    return type(part.__name__, (part,), about | made)
+    return type(part.__name__, (part,), about | {"__init__": build})

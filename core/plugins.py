@@ -28,13 +28,17 @@ from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .isolation.requirement import reason_against
 from .isolation.slow_import import telling_of
-from .package_metadata import name_and_version
+from .package_metadata import name_and_version, without_plugins
 from .registry import BrokenPlugin, Entry, Registry, reason_of
 
 SLOW_S = (
     1.0  # a declaring module imports nothing heavy: one that takes longer is told of, while it does and after
 )
 GROUP = "llmfw"
+NAMES_NO_PLUGIN = (
+    "names no plugin: it was installed without an entry point in the group 'llmfw' "
+    "([project.entry-points.llmfw] in its pyproject.toml)"
+)
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -78,7 +82,8 @@ class Plugins:
     def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
         self.loaded = list(loaded)
         self.broken = list(broken)
-        self.registry = Registry((part for plugin in loaded for part in plugin.parts), broken)
+        parts = (part for plugin in loaded for part in plugin.parts)
+        self.registry = Registry(parts, broken, _silent)
 
     @property
     def routes(self) -> list[tuple[str, str]]:
@@ -284,6 +289,11 @@ def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
 def _check_path(path: str) -> None:
     if not (isinstance(path, str) and _PATH.fullmatch(path)):
         raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
+
+
+def _silent() -> list[str]:
+    """Return a clause on each package that needs llmfw and names no plugin."""
+    return [f"package {package} {NAMES_NO_PLUGIN}" for package in without_plugins(GROUP)]
 
 
 def _package_of(entry_point: EntryPoint) -> tuple[str, str]:

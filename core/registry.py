@@ -11,7 +11,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, metadata, version
@@ -220,14 +220,21 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+        silent: returns clauses on packages that name no plugin, which are quoted, too; asked only there.
 
     Attributes:
-        broken: these.
+        broken: as given.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        broken: Sequence[BrokenPlugin] = (),
+        silent: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._entries = tuple(entries)
         self.broken = tuple(broken)
+        self._silent = silent
 
     @functools.cached_property
     def ledger(self) -> PartLedger:
@@ -270,14 +277,15 @@ class Registry:
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
             return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
-        from .isolation.silent import silent_packages  # only for errors
-
-        message, reasons = f"unknown {what}; {_known_names(name, known)}", [*self.broken, *silent_packages()]
-        if not reasons:
+        message, causes = (
+            f"unknown {what}; {_known_names(name, known)}",
+            [*map(str, self.broken), *self._silent()],
+        )
+        if not causes:
             return UnknownPartError(message)
         # Nothing says what it would have registered: where the name is like none of those that are there, it is suspect.
         error = UnknownPartError if _nearest(name, known) else LostPartError
-        return error(f"{message} ({'; '.join(map(str, reasons))})")
+        return error(f"{message} ({'; '.join(causes)})")
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:

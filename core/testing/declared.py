@@ -19,5 +19,6 @@ def built(make: Callable[..., T], *arguments: Any) -> T:
     """Build a part as a server does: a class that has options of its own is given them, here with their defaults."""
     options = getattr(make, "Options", None)
     if isinstance(make, type) and options is not None and options.__struct_fields__:
-        return make(*arguments, options=options())
+        made: T = make(*arguments, options=options())
+        return made
     return make(*arguments)

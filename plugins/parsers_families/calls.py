@@ -23,6 +23,11 @@ Steps = Generator[Delta | None, None, T]
 _SPACE_AT_END = re.compile(r"\s*\Z")
 
 
+def examples(*found: tuple[str, list[tuple[str, str]], str]) -> Mapping[str, Any]:
+    """Return what a family's class says of itself for `llmfw check`: texts, the calls in them, and other content."""
+    return {**CallParser.conformance, "examples": found}
+
+
 class CallParser(ToolParser):
     """Finds calls in the content of one choice. A family says where calls may begin, and reads them.
 
@@ -35,7 +40,7 @@ class CallParser(ToolParser):
     - White space around calls is dropped.
     """
 
-    conformance: ClassVar[Mapping[str, bool]] = {"streams_arguments": True}
+    conformance: ClassVar[Mapping[str, Any]] = {"streams_arguments": True}
 
     markers: ClassVar[tuple[str, ...]] = ()
     """Texts with which calls may begin, anywhere in the text."""

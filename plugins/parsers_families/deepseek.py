@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from llmfw.core.parsers import CallFormat
 
-from .calls import CallParser, Steps
+from .calls import CallParser, Steps, examples
 from .qwen3 import Deltas, Qwen3ReasoningParser
 
 CALLS = "<｜tool▁calls▁begin｜>"
@@ -20,6 +23,14 @@ class DeepSeekV31ToolParser(CallParser):
 
     A call that is none ends the series; from there on the text is content, in which further calls may be.
     """
+
+    conformance = examples(
+        (
+            f'I look.{CALLS}{CALL}get_weather{SEPARATOR}{{"city": "Rome"}}{CALL_END}{CALLS_END}',
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+    )
 
     call_format = CallFormat(
         begin=CALL + "{name}" + SEPARATOR,
@@ -64,6 +75,14 @@ class DeepSeekV31ToolParser(CallParser):
 class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
     """Reads `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, and the arguments in a fenced block, as V3 and R1 do."""
 
+    conformance = examples(
+        (
+            f'I look.{CALLS}{CALL}function{SEPARATOR}get_weather\n{FENCE}json\n{{"city": "Rome"}}\n{FENCE}{CALL_END}{CALLS_END}',
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+    )
+
     call_format = CallFormat(
         begin=CALL + "function" + SEPARATOR + "{name}\n" + FENCE + "json\n",
         end="\n" + FENCE + CALL_END,
@@ -92,6 +111,13 @@ class DeepSeekR1ReasoningParser(Qwen3ReasoningParser):
 
     Its opening may be in the text, in the prompt, in both or in neither.
     """
+
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "examples": [
+            ("<think>\nHm.\n</think>\n\nYes.", "Hm.", "Yes."),
+            ("Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+        ]
+    }
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import Any, ClassVar
 
 from llmfw.core.parsers import CallFormat, ContentDelta, MessageMarks, ReasoningDelta, ReasoningParser
 
-from .calls import CallParser, Steps
+from .calls import CallParser, Steps, examples
 from .markers import partial_length
 from .reader import Reader, Waiting, run
 
@@ -30,6 +31,14 @@ class GptOssToolParser(CallParser):
 
     The recipient may stand before or after the channel; `<|start|>assistant` may be before it.
     """
+
+    conformance = examples(
+        (
+            'I look.<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>',
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+    )
 
     call_format = CallFormat(
         begin=f"{CHANNEL}commentary {RECIPIENT}functions.{{name}} {CONSTRAIN}json{MESSAGE}",
@@ -68,6 +77,17 @@ class GptOssReasoningParser(ReasoningParser):
     A message to a tool is passed on with its markers as content, for the tool parser; where no tool parser follows,
     only its text is. Messages of one kind are separated by a line break.
     """
+
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "examples": [
+            (
+                "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
+                "Hm.",
+                "Yes.",
+            ),
+            ("Yes.", "", "Yes."),
+        ]
+    }
 
     closing = CHANNEL + "final" + MESSAGE
     messages = MessageMarks(

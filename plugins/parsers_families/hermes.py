@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmfw.core.parsers import CallFormat
 
-from .calls import Steps
+from .calls import Steps, examples
 from .json_call import JsonCallParser
 
 OPEN = "<tool_call>"
@@ -13,6 +13,15 @@ CLOSE = "</tool_call>"
 
 class HermesToolParser(JsonCallParser):
     """Finds calls anywhere in the text."""
+
+    conformance = examples(
+        (
+            'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>',
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+        ('<tool_call>{"name": "now", "arguments": {}}</tool_call>', [("now", "{}")], ""),
+    )
 
     call_format = CallFormat(
         begin=OPEN + '\n{"name": "{name}", "arguments": ', end="}\n" + CLOSE, trigger=OPEN

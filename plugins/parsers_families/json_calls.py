@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from llmfw.core.parsers import CallFormat
 
-from .calls import Steps
+from .calls import Steps, examples
 from .json_call import JsonCallParser
 
 OBJECT = '{"name": '
@@ -13,6 +13,14 @@ OBJECT = '{"name": '
 
 class JsonCallsToolParser(JsonCallParser):
     """Finds calls at the beginning of the text only. What follows them is content."""
+
+    conformance = examples(
+        (
+            '[{"name": "get_weather", "arguments": {"city": "Rome"}}, {"name": "now", "arguments": {}}]',
+            [("get_weather", '{"city": "Rome"}'), ("now", "{}")],
+            "",
+        ),
+    )
 
     call_format = CallFormat(
         begin=OBJECT + '"{name}", "arguments": ',

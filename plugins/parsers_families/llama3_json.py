@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmfw.core.parsers import CallFormat
 
-from .calls import Steps
+from .calls import Steps, examples
 from .json_call import JsonCallParser
 
 TAG = "<|python_tag|>"
@@ -13,6 +13,19 @@ OBJECT = '{"name": '
 
 class Llama3JsonToolParser(JsonCallParser):
     """Finds calls at the beginning, after the tag, and wherever an object begins with a name; `;` is between them."""
+
+    conformance = examples(
+        (
+            '{"name": "get_weather", "parameters": {"city": "Rome"}}',
+            [("get_weather", '{"city": "Rome"}')],
+            "",
+        ),
+        (
+            'I look.<|python_tag|>{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"x": 1}}',
+            [("a", "{}"), ("b", '{"x": 1}')],
+            "I look.",
+        ),
+    )
 
     call_format = CallFormat(begin=OBJECT + '"{name}", "parameters": ', end="}", trigger=OBJECT, between="; ")
     needs_special_tokens = True

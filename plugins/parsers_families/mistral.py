@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from llmfw.core.parsers import CallFormat
 
-from .calls import Steps
+from .calls import Steps, examples
 from .json_call import JsonCallParser
 from .qwen3 import Qwen3ReasoningParser
 
@@ -19,6 +22,15 @@ class MistralToolParser(JsonCallParser):
     In the newer form the marker stands before each call; `[ARGS]` may be lacking, and `[CALL_ID]` with an id before
     it is passed over. A grammar enforces the newer form.
     """
+
+    conformance = examples(
+        (
+            'I look.[TOOL_CALLS]get_weather[ARGS]{"city": "Rome"}',
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+        ('[TOOL_CALLS][{"name": "now", "arguments": {}}]', [("now", "{}")], ""),
+    )
 
     call_format = CallFormat(begin=CALLS + "{name}" + ARGS, end="", trigger=CALLS, between="")
     needs_special_tokens = True
@@ -41,6 +53,10 @@ class MistralToolParser(JsonCallParser):
 
 class MistralReasoningParser(Qwen3ReasoningParser):
     """Splits off one block between Magistral's markers, as the base class does."""
+
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "examples": [("[THINK]Hm.[/THINK]Oui.", "Hm.", "Oui."), ("Oui.", "", "Oui.")]
+    }
 
     opening = "[THINK]"
     closing = "[/THINK]"

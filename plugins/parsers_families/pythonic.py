@@ -8,7 +8,7 @@ import re
 import warnings
 from typing import Any
 
-from .calls import CallParser, Steps
+from .calls import CallParser, Steps, examples
 from .reader import Waiting
 
 OPEN = "<|python_start|>"
@@ -27,6 +27,11 @@ class PythonicToolParser(CallParser):
     A list is given out when it is complete, and only if each of it is a call of a tool with keyword arguments that are
     literals (`true`, `false` and `null` too). Of the last list the closing bracket may be lacking.
     """
+
+    conformance = examples(
+        ('[get_weather(city="Rome"), now()]', [("get_weather", '{"city": "Rome"}'), ("now", "{}")], ""),
+        ("I look.<|python_start|>[now()]<|python_end|>", [("now", "{}")], "I look."),
+    )
 
     needs_special_tokens = True
     markers = (OPEN,)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser
 
@@ -18,6 +18,10 @@ class Qwen3ReasoningParser(ReasoningParser):
     White space around the block's text and between the block and the answer is dropped. Markers further on are
     part of the answer. Reasoning that never ends is reasoning.
     """
+
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "examples": [("<think>\nHm.\n</think>\n\nYes.", "Hm.", "Yes."), ("Yes.", "", "Yes.")]
+    }
 
     opening: ClassVar[str] = "<think>"
     closing: ClassVar[str] = "</think>"

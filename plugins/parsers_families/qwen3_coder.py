@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .calls import CallParser, Steps
+from .calls import CallParser, Steps, examples
 from .markers import partial_length
 from .reader import Waiting
 from .typed_text import kinds_of, to_json
@@ -27,6 +27,14 @@ class Qwen3CoderToolParser(CallParser):
     whole. The outer tags, and the end of a parameter before the next tag, may be lacking. Where the text ends within a
     value, a string is given out up to there, another value not at all, and the arguments' object stays open.
     """
+
+    conformance = examples(
+        (
+            "I look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+            [("get_weather", '{"city": "Rome"}')],
+            "I look.",
+        ),
+    )
 
     markers = (OPEN, FUNCTION)
 

@@ -115,7 +115,7 @@ WRONG = {
     "--chunked-prefill-size 0": "give 1 or more, or -1 to never cut prompts",
     "-o policy.x": "'policy.x' has no '='",
     "-o policy.x=1 -o policy.x=2": "'policy.x' is given twice: '1' and '2'",
-    "-o chat_template.x=1": "no part option 'chat_template.x'; options are named attention.…, policy.…",
+    "-o module_pass.x=1": "no part option 'module_pass.x'; parts of the kind 'module_pass' have none; options are named attention.…, policy.…",
     "--no-plugin nope": "'--no-plugin': there is no plugin 'nope' to leave out; installed: .*policies",
     "--no-plugin policies --policy lpm": "unknown policy 'lpm'; none is registered",
     "--no-plugin policies": "unknown policy 'lpm'; none is registered",

@@ -196,3 +196,14 @@ def test_the_bundled_light_parts_have_no_problem(monkeypatch):
     found = json.loads(result.stdout)
     assert (result.exit_code, found["findings"]) == (0, [])
     assert len(found["parts"]) == sum(len(plugin.parts) for plugin in load_plugins().loaded)
+
+
+def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):
+    install_parts(["fine"], PARTS)
+    about = tmp_path / "llmfw_forgot-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw>=0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = doctor()
+    assert "note: package llmfw-forgot 1.0: names no plugin" in result.stdout
+    assert result.exit_code == 0

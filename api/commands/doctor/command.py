@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import click
 
-from llmfw.core.isolation.silent import silent_packages
+from llmfw.core.package_metadata import without_plugins
+from llmfw.core.plugins import GROUP, NAMES_NO_PLUGIN
 
 from .examination import Examined, Finding, examine, installed_plugins
 
@@ -31,18 +33,14 @@ def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
     """
     examined: list[Examined] = []
     findings: list[Finding] = []
-    for found in examine(installed_plugins(), timeout):
+    notes = (Finding("note", f"package {package}", NAMES_NO_PLUGIN) for package in without_plugins(GROUP))
+    for found in chain(notes, examine(installed_plugins(), timeout)):
         if isinstance(found, Examined):
             examined.append(found)
         else:
             findings.append(found)
             if not as_json:
                 click.echo(f"{found.level}: {found.what}: {found.text}")
-    for package in silent_packages():
-        note = Finding("note", f"package {package.name} {package.version}", package.reason)
-        findings.append(note)
-        if not as_json:
-            click.echo(f"{note.level}: {note.what}: {note.text}")
     num_problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         click.echo(json.dumps(_as_data(examined, findings), indent=2))

@@ -24,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that was found.
 
     Attributes:
-        level: "problem", "lacks", "slow", or "note" of what may be meant so.
+        level: "problem", "lacks", "slow" or "note".
         what: the plugin, or the part and its package.
         text: the finding, as a clause.
     """

@@ -11,6 +11,8 @@ from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
 from llmfw.core.testing import ReasoningExample, ReasoningParserTests, ToolExample, ToolParserTests
+from llmfw.core.testing.declared import declared
+from llmfw.core.testing.parsing import tools_of
 
 from . import (
     test_deepseek,
@@ -86,3 +88,21 @@ class TestBundledReasoningParsers(ReasoningParserTests):
     @pytest.fixture
     def examples(self, entry: Entry) -> Sequence[ReasoningExample]:
         return THOUGHTS[entry.name]
+
+
+@pytest.mark.parametrize("entry", bundled("tool_parser"), ids=lambda entry: entry.name)
+def test_each_tool_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+    parser = entry.load()
+    found: Sequence[Any] = declared(parser, "examples", ())
+    examples = [ToolExample(*example) for example in found]
+    assert any(example.calls and example.content for example in examples) or entry.name == "json_calls"
+    ToolParserTests().test_the_calls_of_the_examples_are_found(parser, examples, tools_of(examples))
+
+
+@pytest.mark.parametrize("entry", bundled("reasoning_parser"), ids=lambda entry: entry.name)
+def test_each_reasoning_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+    parser = entry.load()
+    found: Sequence[Any] = declared(parser, "examples", ())
+    examples = [ReasoningExample(*example) for example in found]
+    assert any(example.reasoning and example.content for example in examples)
+    ReasoningParserTests().test_the_examples_are_split_rightly(parser, examples)
