@@ -40,14 +40,14 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """Return the numbers [..., GROUP] in float32 that codes [..., GROUP] and scales [...] stand for, exactly."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
-    numbers: torch.Tensor = found * scales[..., None].float()
-    return numbers
+    return found * scales[..., None].float()
 
 
 def pack_halves(codes: torch.Tensor) -> torch.Tensor:
     """Return two codes in a byte, [..., GROUP / 2]: those of a group's first half in the lower four bits."""
     low, high = codes.split(GROUP // 2, dim=-1)
-    return low | (high << 4)
+    packed: torch.Tensor = low | (high << 4)
+    return packed
 
 
 def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
