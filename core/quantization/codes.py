@@ -71,13 +71,16 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     table = levels(numbers.device)
     borders = (table[1:] + table[:-1]) / 2
     reaching = numbers.abs().amax(-1) / table[-1]
+    safe = torch.where(reaching > 0, reaching, 1.0)
     best = torch.full_like(reaching, torch.inf)
     codes = torch.empty_like(numbers, dtype=torch.uint8)
     chosen = torch.zeros_like(reaching)
     for factor in FACTORS:
         scales = (reaching * factor).bfloat16().float()
-        tried = torch.bucketize(_divided(numbers, scales), borders, out_int32=True)
-        error = (table[tried] * scales[:, None] - numbers).square().sum(-1)
+        divided = _divided(numbers, scales)
+        tried = torch.bucketize(divided, borders, out_int32=True)
+        # Times the scale over the reaching one: squares of small weights would be none.
+        error = (table[tried] - divided).square().sum(-1) * (scales / safe).square()
         is_better = error < best
         best = torch.where(is_better, error, best)
         chosen = torch.where(is_better, scales, chosen)
