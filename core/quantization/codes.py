@@ -40,14 +40,14 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """Return the numbers [..., GROUP] in float32 that codes [..., GROUP] and scales [...] stand for, exactly."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
-    numbers: torch.Tensor = found * scales[..., None].float()
-    return numbers
+    return found * scales[..., None].float()
 
 
 def pack_halves(codes: torch.Tensor) -> torch.Tensor:
     """Return two codes in a byte, [..., GROUP / 2]: those of a group's first half in the lower four bits."""
     low, high = codes.split(GROUP // 2, dim=-1)
-    return low | (high << 4)
+    packed: torch.Tensor = low | (high << 4)
+    return packed
 
 
 def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
@@ -71,13 +71,16 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     table = levels(numbers.device)
     borders = (table[1:] + table[:-1]) / 2
     reaching = numbers.abs().amax(-1) / table[-1]
+    safe = torch.where(reaching > 0, reaching, 1.0)
     best = torch.full_like(reaching, torch.inf)
     codes = torch.empty_like(numbers, dtype=torch.uint8)
     chosen = torch.zeros_like(reaching)
     for factor in FACTORS:
         scales = (reaching * factor).bfloat16().float()
-        tried = torch.bucketize(_divided(numbers, scales), borders, out_int32=True)
-        error = (table[tried] * scales[:, None] - numbers).square().sum(-1)
+        divided = _divided(numbers, scales)
+        tried = torch.bucketize(divided, borders, out_int32=True)
+        # Times the scale over the reaching one: squares of small weights would be none.
+        error = (table[tried] - divided).square().sum(-1) * (scales / safe).square()
         is_better = error < best
         best = torch.where(is_better, error, best)
         chosen = torch.where(is_better, scales, chosen)
