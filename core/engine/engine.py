@@ -267,11 +267,11 @@ class Engine:
         self._keeper.tick()
         piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
         limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
-        plan = self._scheduler.schedule(limits, piece=piece)
-        while not (plan.sequences or self._launched) and self._scheduler.has_work:
-            assert self._keeper.give_up(), "nothing runs, and nothing can"
+        while True:
             plan = self._scheduler.schedule(limits, piece=piece)
-        return plan
+            if plan.sequences or self._launched or not self._scheduler.has_work:
+                return plan
+            assert self._keeper.give_up(), "nothing runs, and nothing can"
 
     def _take_compiled(self) -> list[TokenEvent]:
         """Let the requests run whose grammars are ready; return the ends of those that have none."""

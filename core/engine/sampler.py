@@ -167,7 +167,7 @@ class Sampler:
 
     def waits(self, rows: Ints) -> bool:
         """Return whether the host has to wait for the logits of these rows, to see how many candidates they need."""
-        return np.count_nonzero(self._may_need_all[rows]) > 0
+        return bool(self._may_need_all[rows].any())
 
     def _kind(self, row: int) -> int:
         """Return whether a row takes the most likely token, samples among some, or among all."""
