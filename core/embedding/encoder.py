@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 
 import torch
-import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.models.auto.modeling_auto import AutoModel
+from transformers.utils import logging as transformers_logging
 
 from ..config import EngineConfig
 from ..engine.devices import gigabytes
@@ -85,8 +87,8 @@ class Encoder:
 
 
 def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         hf_config = AutoConfig.from_pretrained(config.model)
         if getattr(hf_config, "is_encoder_decoder", False):

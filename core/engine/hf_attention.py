@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_utils import AttentionInterface
 
 from ..attention import AttentionBackend
 from ..layers import LayerSpec

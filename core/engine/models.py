@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from ..config import EngineConfig
 from ..errors import ConfigError, ModelError
@@ -191,9 +192,9 @@ def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, devic
 
 
 def _quiet_transformers() -> None:
-    transformers.utils.logging.set_verbosity_error()
+    transformers_logging.set_verbosity_error()
     if not sys.stderr.isatty():
-        transformers.utils.logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

@@ -197,6 +197,9 @@ def _build(config: EngineConfig) -> AnyEngine:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
+    from ..imports.hf import import_modeling
+
+    import_modeling()
     import torch
 
     from ..plugins import load_plugins

@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from jinja2 import TemplateError, TemplateSyntaxError
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from llmfw.core.chat_template import ChatTemplate, Message
 from llmfw.core.errors import ConfigError, RequestError
+from llmfw.core.imports.hf import postpone_index
 
 from .content_form import content_forms
+
+postpone_index()  # before
+from transformers.utils.chat_template_utils import render_jinja_template
 
 _RESERVED = frozenset({"chat_template", "conversations", "messages", "return_assistant_tokens_mask"})
 

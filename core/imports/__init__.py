@@ -1,0 +1,1 @@
+"""How libraries are imported without what serving never uses of them."""

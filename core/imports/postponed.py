@@ -1,0 +1,101 @@
+"""Modules that are in `sys.modules` and have not run yet: the first who asks for something of them runs them.
+
+So a library can import another module for a decorator, or as the way to its submodules, and the seconds that running it
+takes are spent where somebody needs more of it, if ever. Nobody sees a difference but by the clock. (The lazy modules of
+`importlib.util` run as soon as anything is asked of them, also for the way to a submodule.)
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+Then = Callable[[ModuleType], None]
+
+_lock = threading.Lock()
+
+
+def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **known: object) -> None:
+    """Put a module that has not run in the place of one, unless that was imported already or is not installed.
+
+    Args:
+        name: of a module whose package was imported or postponed.
+        has_index: it is a package that only says what is where: its submodules are imported without running it.
+        then: is called with the module once it has run.
+        known: attributes that are known without running it.
+    """
+    parent, _, child = name.rpartition(".")
+    package = sys.modules.get(parent)
+    if name in sys.modules or (parent and package is None):
+        return
+    locations = (
+        None if package is None or package.__spec__ is None else package.__spec__.submodule_search_locations
+    )
+    spec = PathFinder.find_spec(name, locations)
+    if spec is None:
+        return
+    module = sys.modules[name] = _Postponed(spec, has_index, then, known)
+    if package is not None:
+        setattr(package, child, module)
+
+
+def has_run(name: str) -> bool:
+    """Return whether a module was imported, and is not one that is postponed."""
+    return name in sys.modules and not isinstance(sys.modules[name], _Postponed)
+
+
+def run(name: str) -> ModuleType:
+    """Import a module, also if it was postponed, and return it."""
+    module = importlib.import_module(name)
+    return module.run_now() if isinstance(module, _Postponed) else module
+
+
+class _Postponed(ModuleType):
+    """Stands for a module until it is needed, and passes on to it from then on."""
+
+    def __init__(
+        self, spec: ModuleSpec, has_index: bool, then: Then | None, known: dict[str, object]
+    ) -> None:
+        super().__init__(spec.name)
+        self.__spec__, self.__file__, self.__loader__ = spec, spec.origin, spec.loader
+        if (
+            has_index
+        ):  # else the import system asks for it on its way to a submodule, and so runs the package first
+            self.__path__ = spec.submodule_search_locations or []
+        self.__dict__.update(known)
+        self._has_index = has_index
+        self._then = then
+        self._known = tuple(known)
+
+    def run_now(self) -> ModuleType:
+        """Run the module, unless it has run or somebody runs it now: then wait for that. Return it."""
+        name = self.__name__
+        with _lock:
+            is_first = sys.modules.get(name) is self
+            if is_first:
+                del sys.modules[name]
+                for each in self._known:
+                    self.__dict__.pop(each, None)
+                parent, _, child = name.rpartition(".")
+                if parent in sys.modules:
+                    vars(sys.modules[parent]).pop(child, None)
+        module = importlib.import_module(name)
+        if is_first and self._then is not None:
+            self._then(module)
+        return module
+
+    def __getattr__(self, name: str) -> Any:
+        is_package = self.__spec__ is not None and self.__spec__.submodule_search_locations is not None
+        if name.startswith("__") and not (name == "__all__" or (name == "__path__" and is_package)):
+            # What inspection asks of all modules is not asked of this one.
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        path = f"{self.__name__}.{name}"
+        is_index = self._has_index and sys.modules.get(self.__name__) is self
+        if is_index and PathFinder.find_spec(path, list(self.__path__)) is not None:
+            return importlib.import_module(path)
+        return getattr(self.run_now(), name)

@@ -1,0 +1,122 @@
+"""A postponed module runs when it is needed, once, and nobody who uses it sees that it was postponed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.imports.postponed import has_run, postpone, run
+
+RUN_NOTED = "import builtins; builtins.runs = getattr(builtins, 'runs', []) + [__name__]\n"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Make a package `big` with two modules, and return the names of those that ran."""
+    folder = tmp_path / "big"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(RUN_NOTED + "from .one import ONE\nmark = lambda f: 'marked'\n")
+    (folder / "one.py").write_text(RUN_NOTED + "ONE = 1\n")
+    (folder / "two.py").write_text(RUN_NOTED + "from . import ONE\nTWO = ONE + 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    noted: list[str] = []
+    monkeypatch.setattr("builtins.runs", noted, raising=False)
+    yield _Noted()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "big"]:
+        del sys.modules[name]
+
+
+class _Noted(list[str]):
+    """The names so far, whenever it is looked at."""
+
+    def __eq__(self, other: object) -> bool:
+        import builtins
+
+        return getattr(builtins, "runs", []) == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_what_is_known_is_had_without_running_it(runs: list[str]) -> None:
+    postpone("big", mark=lambda function: function)
+    import big  # type: ignore[import-not-found]
+
+    assert big.mark(len) is len
+    assert not has_run("big")
+    assert runs == []
+
+
+def test_anything_else_runs_it_once_and_what_was_known_is_its_own_then(runs: list[str]) -> None:
+    done: list[object] = []
+    postpone("big", mark=lambda function: function, then=done.append)
+    import big
+
+    assert (big.ONE, big.mark(len)) == (1, "marked")
+    assert runs == ["big", "big.one"]
+    assert has_run("big")
+    assert done == [sys.modules["big"]]
+
+
+def test_submodules_of_an_index_do_not_run_it_and_those_of_other_packages_do(runs: list[str]) -> None:
+    postpone("big", has_index=True)
+    from big import one  # type: ignore[import-not-found]
+
+    assert one.ONE == 1
+    assert runs == ["big.one"]
+    from big.two import TWO  # type: ignore[import-not-found]
+
+    assert TWO == 2
+    assert runs == ["big.one", "big.two", "big"]
+
+
+def test_a_submodule_of_a_package_that_is_no_index_runs_the_package_first(runs: list[str]) -> None:
+    postpone("big")
+    from big.two import TWO
+
+    assert TWO == 2
+    assert runs == ["big", "big.one", "big.two"]
+
+
+def test_a_postponed_submodule_is_imported_without_its_package(runs: list[str]) -> None:
+    postpone("big")
+    postpone("big.two", TWO="two")
+    from big.two import TWO
+
+    assert (TWO, runs == []) == ("two", True)
+    assert run("big.two").TWO == 2
+
+
+def test_what_was_imported_already_stays_and_what_is_not_there_is_not_made_up(runs: list[str]) -> None:
+    import big
+
+    postpone("big", mark=None)
+    assert sys.modules["big"] is big
+    assert big.mark is not None
+    postpone("no_such_module")
+    assert "no_such_module" not in sys.modules
+
+
+def test_what_inspection_asks_of_every_module_runs_nothing(runs: list[str]) -> None:
+    postpone("big")
+    module = sys.modules["big"]
+    assert (hasattr(module, "__wrapped__"), hasattr(module, "__warningregistry__")) == (False, False)
+    assert str(module.__file__).endswith("__init__.py")
+    assert runs == []
+
+
+def test_threads_that_need_it_at_once_all_get_it_and_it_runs_once(runs: list[str]) -> None:
+    postpone("big")
+    module, found = sys.modules["big"], []
+    threads = [threading.Thread(target=lambda: found.append(module.ONE)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 8
+    assert runs == ["big", "big.one"]
