@@ -60,6 +60,7 @@ class ProcessEngineClient(EngineClient):
         self._answers = ControlAnswers(self._send)
         self._info: EngineInfo | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_started = False
         self._closed = False
 
     @property
@@ -74,17 +75,35 @@ class ProcessEngineClient(EngineClient):
 
     @property
     def pid(self) -> int | None:
-        """Of the engine process, or None before `start`."""
+        """Of the engine process, or None before it is started."""
         return self._process.pid if self._process else None
+
+    @contextlib.contextmanager
+    def launched(self) -> Iterator[None]:
+        """Start the process, to which `start` then connects. Needs no event loop. It has ended when the block has."""
+        self._endpoint = new_endpoint()
+        self._process = self._spawn()
+        try:
+            yield
+        finally:
+            if not self._closed:
+                self._process.terminate()
+                self._end_process(self._process)
+                self._endpoint.remove()
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[EngineInfo] = self._loop.create_future()
-        self._endpoint = new_endpoint()
+        if self._process is None:
+            self._endpoint = new_endpoint()
+            self._process = self._spawn()
+        threading.Thread(
+            target=self._watch, args=(self._process,), name="llmfw-engine-watch", daemon=True
+        ).start()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = open_socket(self._context, zmq.DEALER)
         self._socket.connect(self._endpoint.address)
-        self._process = self._spawn()
+        self._is_started = True
         self._loop.add_reader(self._socket.fileno(), self._receive)
         self._send(Hello())
         self._info = await self._ready
@@ -108,8 +127,9 @@ class ProcessEngineClient(EngineClient):
         return await self._answers.ask(command)
 
     async def close(self) -> None:
-        if self._process is None or self._closed:
+        if not self._is_started or self._closed:
             return
+        assert self._process is not None
         self._closed = True
         self._fail(EngineDeadError("the engine was closed"))
         self._process.terminate()
@@ -125,7 +145,6 @@ class ProcessEngineClient(EngineClient):
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it ended already: the watcher says so
             write_launch(process.stdin, Launch(self._config, self._endpoint))
-        threading.Thread(target=self._watch, args=(process,), name="llmfw-engine-watch", daemon=True).start()
         return process
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:

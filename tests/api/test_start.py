@@ -77,7 +77,7 @@ def test_reasoning_is_read_under_both_of_its_names() -> None:
 
 
 def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
-    code = "import sys, llmfw.api.serve, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
+    code = "import sys, llmfw.api.serving, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
     assert fresh_python(code) == "[False, False]\n"
 
 

@@ -1,0 +1,200 @@
+"""The server itself: engine process → application → uvicorn, and the way back down.
+
+Knows processes, signals and the log; nothing of routes. `serve` imports it while the engine process starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+
+import uvicorn
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.log import TIME_FORMAT, TIME_PREFIX
+from llmfw.core.plugins import Plugins
+
+from .app import create_app
+from .listen import url_of
+from .parts import open_stores, start_engine
+from .plugin_routes import usable_routes
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
+GRACE_S = 3.0  # for streams that run when the server is told to stop
+
+
+class Startable:
+    """An application that keeps why it did not start, so that this is told once, and as it was meant.
+
+    Attributes:
+        failure: what was raised.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.failure: Exception | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_traceback(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                message = {"type": "lifespan.startup.failed", "message": ""}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, without_traceback)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period."""
+
+    def __init__(self, app: Startable, config: uvicorn.Config, client: ProcessEngineClient, url: str) -> None:
+        super().__init__(config)
+        self._app = app
+        self._client = client
+        self._url = url
+        self._hurried = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to `_Serving`: it handles them from before the engine's start on."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so; raise what the application raised if it cannot."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            if self._app.failure is None:
+                raise
+            raise self._app.failure from self._app.failure.__cause__
+        logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
+        logger.info("The server is fired up and ready to roll!")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests finish for a while; then end what still runs by ending the engine."""
+        ending = asyncio.create_task(self._end_streams())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    def hurry(self) -> None:
+        """Do not wait for running requests any longer."""
+        self._hurried.set()
+
+    async def _end_streams(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), GRACE_S)
+        await self._client.close()
+
+
+class Serving:
+    """One run of the server, and what a signal means at each moment of it.
+
+    Args:
+        client: whose process may have been started already.
+    """
+
+    def __init__(
+        self, client: ProcessEngineClient, engine: EngineConfig, server: ServerConfig, plugins: Plugins
+    ) -> None:
+        self._client = client
+        self._engine_config = engine
+        self._config = server
+        self._plugins = plugins
+        self._server: Server | None = None
+        self._starting: asyncio.Task[Server] | None = None
+
+    async def run(self, sock: socket.socket, is_stopped: Callable[[], bool]) -> None:
+        """Serve on a bound socket until a signal.
+
+        Args:
+            is_stopped: whether there was one before this could see it.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
+            if is_stopped():
+                self._stop()
+            try:
+                self._server = await self._starting
+            except asyncio.CancelledError:
+                logger.info("Stopped while starting")
+                return
+            await self._server.serve([sock])
+        finally:
+            await self._client.close()
+
+    def _stop(self) -> None:
+        """Handle SIGINT or SIGTERM; a second one does not wait for running requests."""
+        if self._server is not None:
+            if self._server.should_exit:
+                self._server.hurry()
+            self._server.should_exit = True
+        elif self._starting is not None:
+            self._starting.cancel()
+
+    async def _start(self, client: ProcessEngineClient, url: str) -> Server:
+        """Open the stores, start the engine, and put the application together."""
+        registry = self._plugins.registry
+        stores = await open_stores(self._config, registry)
+        try:
+            parts = await start_engine(client, self._engine_config, self._config, registry)
+            routes = usable_routes(self._plugins.routes)
+            app = create_app(
+                client, parts, stores, self._config, plugin_routes=routes, ledger=registry.ledger
+            )
+        except BaseException:
+            await stores.close()
+            raise
+        _setup_uvicorn_logging()
+        startable = Startable(app)
+        return Server(startable, _uvicorn_config(startable), client, url)
+
+
+def _setup_uvicorn_logging() -> None:
+    """Give uvicorn's lines the form of the others, with its own way of showing levels and requests."""
+    formats = {
+        "uvicorn": uvicorn.logging.DefaultFormatter(
+            f"{TIME_PREFIX} %(levelprefix)s %(message)s", TIME_FORMAT, use_colors=False
+        ),
+        "uvicorn.access": uvicorn.logging.AccessFormatter(
+            f'{TIME_PREFIX} %(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s',
+            TIME_FORMAT,
+            use_colors=False,
+        ),
+    }
+    for name, formatter in formats.items():
+        handler = logging.StreamHandler()
+        handler.setFormatter(formatter)
+        logging.getLogger(name).handlers = [handler]
+        logging.getLogger(name).propagate = False
+
+
+def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        log_config=None,
+        access_log=logging.getLogger().isEnabledFor(logging.INFO),
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(GRACE_S) + 3,
+        server_header=False,
+    )
