@@ -56,6 +56,8 @@ class Startable:
             await self._app(scope, receive, without_traceback)
         except Exception as error:
             self.failure = error
+            while isinstance(self.failure, ExceptionGroup) and len(self.failure.exceptions) == 1:
+                self.failure = self.failure.exceptions[0]  # Litestar groups them
             raise
 
 

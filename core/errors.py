@@ -3,6 +3,7 @@
     LLMFWError
     ├── ConfigError            a flag, a file or a combination of them that cannot work
     │   ├── UnknownPartError   a part was asked for by a name that no plugin registers
+    │   │   └── LostPartError  a plugin that did not load probably would have
     │   ├── ModelError         a model folder that is not one, or a model that cannot be served
     │   └── PartError          a part that is registered but cannot be imported, built or used here
     ├── PluginError            a plugin package that is broken (raised only in strict mode)
@@ -37,6 +38,10 @@ class ConfigError(LLMFWError):
 
 class UnknownPartError(ConfigError):
     """No plugin registers the part that was asked for."""
+
+
+class LostPartError(UnknownPartError):
+    """No plugin registers the part that was asked for, because the one that would did not load."""
 
 
 class ModelError(ConfigError):

@@ -74,12 +74,16 @@ def resolve_model(
 
     Raises:
         ModelError: a folder without config.json, or a name that can be none of the three.
+        LostPartError: the name is that of a plugin that did not load.
         ConfigError: several plugins register the name, or an option is not one of the source's.
         PartError: the registered source cannot be imported or built, or does not say where the model is.
     """
     try:
         entry = registry.find("model", name)
     except UnknownPartError:
+        lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
+        if lost and not Path(name).expanduser().exists():
+            raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
         return ResolvedModel(_folder_or_hub_id(name, registry), name)
     source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))

@@ -30,7 +30,9 @@ from .isolation.slow_import import telling_of
 from .package_metadata import name_and_version
 from .registry import BrokenPlugin, Entry, Registry, reason_of
 
-SLOW_S = 1.0  # a declaring module imports nothing heavy: one that takes longer is told of
+SLOW_S = (
+    1.0  # a declaring module imports nothing heavy: one that takes longer is told of, while it does and after
+)
 GROUP = "llmfw"
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -104,7 +106,7 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     found = sorted(entry_points(group=GROUP), key=_loading_order)
     wanted, broken = _select(found, disabled)
     loader = _Loader()
-    with telling_of(lambda: loader.current):
+    with telling_of(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
         for entry_point in wanted:
             loader.load(entry_point)
     broken += loader.broken
@@ -144,6 +146,7 @@ class _Loader:
         self.loaded: list[LoadedPlugin] = []
         self.broken: list[BrokenPlugin] = []
         self.current = "plugins"  # in words: what is being loaded
+        self.begun = time.monotonic()  # when that began
         self._manager = pluggy.PluginManager("llmfw")
         self._manager.add_hookspecs(HookSpecs)
         self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
@@ -152,6 +155,7 @@ class _Loader:
         """Take a plugin's registrations over, or keep the reason why not."""
         plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
         self.current = f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version})"
+        self.begun = time.monotonic()
         for other in self.loaded:
             if other.name == plugin.name:
                 self._reject(

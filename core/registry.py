@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import ConfigError, PartError, UnknownPartError
+from .errors import ConfigError, LostPartError, PartError, UnknownPartError
 from .isolation.slow_import import telling_of
 
 PartT = TypeVar("PartT")
@@ -25,6 +25,9 @@ PartT = TypeVar("PartT")
 if TYPE_CHECKING:
     from .config import OptionValue
     from .isolation.calls import PartLedger
+
+FEWEST_LETTERS = 3
+"""Of a name that says something where it is found within another one."""
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core.attention:AttentionBackend",
@@ -50,6 +53,14 @@ class BrokenPlugin:
     distribution: str
     version: str
     reason: str
+
+    def is_named_in(self, part: str) -> bool:
+        """Return whether a part's name has the plugin's in it, or is in that, or in the package's."""
+        plugin, _, bare = part.rpartition("/")
+        own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
+        if len(wanted) < FEWEST_LETTERS:
+            return plugin == self.name or bare == self.name
+        return plugin == self.name or own in wanted or wanted in own or wanted in package
 
     def __str__(self) -> str:
         return f"plugin {self.name!r} ({self.distribution} {self.version}) did not load: {self.reason}"
@@ -198,11 +209,14 @@ class Registry:
     Args:
         entries: the parts; of one plugin and kind, each name once.
         broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+
+    Attributes:
+        broken: these.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), broken: Sequence[BrokenPlugin] = ()) -> None:
         self._entries = tuple(entries)
-        self._broken = tuple(broken)
+        self.broken = tuple(broken)
 
     @functools.cached_property
     def ledger(self) -> PartLedger:
@@ -226,12 +240,13 @@ class Registry:
         """Return the part of that name, "name" or "plugin/name".
 
         Raises:
-            UnknownPartError: there is none; the message lists those that are, and the plugins that did not load.
+            LostPartError: there is none, and a plugin that did not load probably brings it.
+            UnknownPartError: there is none; the message lists those that are.
             ConfigError: several plugins bring that name.
         """
         found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
         if not found:
-            raise UnknownPartError(self._unknown(kind, name))
+            raise self._unknown(kind, name)
         if len(found) > 1:
             spellings = ", ".join(entry.full_name for entry in found)
             raise ConfigError(
@@ -239,9 +254,17 @@ class Registry:
             )
         return found[0]
 
-    def _unknown(self, kind: str, name: str) -> str:
-        message = f"unknown {_spoken(kind)} {name!r}; {_known_names(name, self.names(kind))}"
-        return f"{message} ({'; '.join(map(str, self._broken))})" if self._broken else message
+    def _unknown(self, kind: str, name: str) -> UnknownPartError:
+        """Return why there is no such part: a plugin that did not load would have brought it, or it is misspelt."""
+        what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
+        if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
+            return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
+        message = f"unknown {what}; {_known_names(name, known)}"
+        if not self.broken:
+            return UnknownPartError(message)
+        # Nothing says what it would have registered: where the name is like none of those that are there, it is suspect.
+        error = UnknownPartError if _nearest(name, known) else LostPartError
+        return error(f"{message} ({'; '.join(map(str, self.broken))})")
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
@@ -282,6 +305,10 @@ def reason_of(error: BaseException) -> str:
     return reason
 
 
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
 def _spoken(kind: str) -> str:
     return kind.replace("_", " ")
 
@@ -290,11 +317,16 @@ def _known_names(name: str, known: Collection[str]) -> str:
     """Return a clause for error messages: the names there are, and the one that was probably meant."""
     if not known:
         return "none is registered"
+    nearest = _nearest(name, known)
+    hint = f". Did you mean {nearest!r}?" if nearest else ""
+    return f"known: {', '.join(known)}{hint}"
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the name that was probably meant, if there is one."""
     import difflib  # only for errors
 
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"known: {', '.join(known)}{hint}"
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
 def _import_path(path: str) -> Any:

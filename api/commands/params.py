@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llmfw.core.errors import ConfigError, LLMFWError
+from llmfw.core.errors import ConfigError, LLMFWError, LostPartError
 from llmfw.core.plugins import Plugins, load_plugins
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class Name(click.ParamType[str, str]):
         except LLMFWError as error:
             if self.or_file and Path(value).is_file():
                 return value
+            if isinstance(
+                error, LostPartError
+            ):  # the command line is right: how it is to be used helps nobody
+                raise
             no_file = f"; nor is there a file {value!r}" if self.or_file else ""
             self.fail(f"{error}{no_file}", param, ctx)
         return value

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llmfw.core.errors import EngineError, NotFoundError, RequestError
+from llmfw.core.isolation.calls import as_the_server_starts
 from llmfw.core.response_store import ResponseRecord, ResponseStore
 
 from ..schemas.responses import ItemList, Response
@@ -43,13 +44,18 @@ class ResponseMemory:
         self._purging: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Settle what a server that is no more has left unfinished, and begin to remove what is too old."""
-        for record in await self._store.unfinished():
-            response = _decode_response(record.response)
-            response.status = "failed"
-            response.error = failure(EngineError(SERVER_ENDED))
-            changed = {"status": "failed", "response": msgspec.json.encode(response)}
-            await self._store.put(msgspec.structs.replace(record, **changed))
+        """Settle what a server that is no more has left unfinished, and begin to remove what is too old.
+
+        Raises:
+            PartError: the store cannot do it.
+        """
+        with as_the_server_starts():
+            for record in await self._store.unfinished():
+                response = _decode_response(record.response)
+                response.status = "failed"
+                response.error = failure(EngineError(SERVER_ENDED))
+                changed = {"status": "failed", "response": msgspec.json.encode(response)}
+                await self._store.put(msgspec.structs.replace(record, **changed))
         self._purging = asyncio.create_task(self._purge())
 
     async def close(self) -> None:

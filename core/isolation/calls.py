@@ -21,6 +21,7 @@ from ..errors import (
     DeadlineError,
     EngineError,
     OverloadedError,
+    PartError,
     PartFailedError,
     RequestError,
     StorageError,
@@ -40,6 +41,20 @@ STORES = frozenset({"file_store", "batch_store", "response_store"})
 """Kinds of parts that say by a KeyError that there is nothing of that id."""
 
 _inside: ContextVar[bool] = ContextVar("inside a part", default=False)
+_starting: ContextVar[bool] = ContextVar("the server starts", default=False)
+
+
+@contextlib.contextmanager
+def as_the_server_starts() -> Iterator[None]:
+    """Have whatever a part raises meanwhile end the server: as a PartError that says all there is to say.
+
+    There is no request whose fault it could be, and nobody who could do without the part.
+    """
+    token = _starting.set(True)
+    try:
+        yield
+    finally:
+        _starting.reset(token)
 
 
 class PartCalls:
@@ -159,6 +174,11 @@ class PartCalls:
         )
         return PartFailedError(f"{self.entry.spoken} failed on this request; the server's log says why")
 
+    def _failed_at_start(self, error: BaseException, where: str) -> PartError:
+        return PartError(
+            f"{self.entry} failed in {where} as the server started: {type(error).__name__}: {error}"
+        )
+
     def use(self) -> PartUse:
         """Return what the calls came to so far."""
         entry = self.entry
@@ -173,12 +193,15 @@ class PartCalls:
         begun = perf_counter()
         try:
             yield
-        except self._meant:
+        except self._meant as error:
+            if _starting.get():
+                raise self._failed_at_start(error, where) from error
             raise
         except (Exception, SystemExit) as error:
             if lent is not None and error is lent.error:
                 raise
-            raise self.failed(error, where) from error
+            failed = self._failed_at_start if _starting.get() else self.failed
+            raise failed(error, where) from error
         finally:
             _inside.reset(token)
             took = perf_counter() - begun - (lent.seconds if lent else 0.0)

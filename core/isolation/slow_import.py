@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 
-STILL_S = 5.0  # so long an import may take before it is told that it still runs
+STILL_S = 5.0  # so long a part's import may take before it is told that it still runs: torch takes a while
 
 
 def _print(line: str) -> None:
@@ -15,20 +16,35 @@ def _print(line: str) -> None:
 
 @contextlib.contextmanager
 def telling_of(
-    what: Callable[[], str], tell: Callable[[str], None] = _print, after_s: float = STILL_S
+    what: Callable[[], str],
+    tell: Callable[[str], None] | None = None,
+    after_s: float = STILL_S,
+    begun: Callable[[], float] | None = None,
 ) -> Iterator[None]:
-    """Have it told what is imported, if the block still runs after so many seconds.
+    """Have it told what is imported, if that still runs after so many seconds.
 
     Args:
         what: is asked then, in another thread.
-        tell: is given the line.
+        tell: is given the line, once for each thing; None: it is printed to stderr.
+        begun: returns when the import began that runs now, by `time.monotonic`; None: as the block did.
     """
     import threading  # the command line starts without it
 
-    timer = threading.Timer(after_s, lambda: tell(f"still importing {what()} after {after_s:.0f} s …"))
-    timer.daemon = True
-    timer.start()
+    start, ended = time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        told = None
+        while True:
+            since = start if begun is None else begun()
+            rest = after_s if since == told else since + after_s - time.monotonic()
+            if rest <= 0:
+                (tell or _print)(f"still importing {what()} after {after_s:.0f} s …")
+                told, rest = since, after_s
+            if ended.wait(rest):
+                return
+
+    threading.Thread(target=watch, name="llmfw-slow-import", daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()

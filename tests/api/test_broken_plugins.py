@@ -1,4 +1,4 @@
-"""Twelve ways in which a plugin can be broken: real packages, the real command line. Each is one clear line.
+"""Thirteen ways in which a plugin can be broken: real packages, the real command line. Each is one clear line.
 
 packages/          one folder, as pip lays packages out
   NAME.py          the declaring module of plugin NAME, of the package ext-NAME 1.2
@@ -20,12 +20,23 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ..crash import serve_echo
 from .test_serve import LLMFW, READY, Process
 
 DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
 POLICY = "from llmfw.core.policy import Order, SchedulePolicy\n"
 TEMPLATE = "from llmfw.core.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
+
+ENDLESS = "import time\ntime.sleep(600)\n"
+
+STORE = """
+from llmfw.plugins.store_memory.responses import MemoryResponses
+
+class Part(MemoryResponses):
+    async def unfinished(self):
+        raise OSError("no such disk")
+"""
 
 AT_LOAD = {
     "syntax": ("def register(:", r"SyntaxError: invalid syntax \(syntax\.py, line 1\)"),
@@ -66,18 +77,17 @@ PARTS = {
         "first_use",
         TEMPLATE + "    def render(self, messages, **kwargs):\n        return messages[7]\n",
     ),
+    "unread": ("response_stores", "unread", STORE),
     "in_engine": ("schedule_policies", "in_engine", "raise OSError('no such device')\n"),
     "best_attention": ("attention_backends", "best", "raise OSError('no such device')\n"),
 }
 """Plugin → its hook, the name of its part, and the part's module."""
 
-SLOW = "import time\ntime.sleep(1.2)\nfrom llmfw.core import hookimpl\n"
-
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
-    modules = {name: source for name, (source, _) in AT_LOAD.items()} | {"slow": SLOW}
+    modules = {name: source for name, (source, _) in AT_LOAD.items()}
     for name, (hook, part, source) in PARTS.items():
         declared = DECLARED.format(hook=hook, name=part, module=f"{name}_part")
         modules[name] = (
@@ -85,21 +95,35 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         (folder / f"{name}_part.py").write_text(source)
     for name, source in modules.items():
-        module = "policies_too" if name == "policies" else name
-        (folder / f"{module}.py").write_text(source)
-        about = folder / f"ext_{name}-1.2.dist-info"
-        about.mkdir()
-        needs = "Requires-Dist: llmfw>=9\n" if name == "newer" else "Requires-Dist: llmfw\n"
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ext-{name}\nVersion: 1.2\n{needs}")
-        (about / "entry_points.txt").write_text(f"[llmfw]\n{name} = {module}\n")
+        install(folder, name, source)
     return folder
 
 
-def command(packages: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def install(folder: Path, name: str, source: str) -> None:
+    """Lay out a package with a plugin in a folder of packages."""
+    module = "policies_too" if name == "policies" else name
+    (folder / f"{module}.py").write_text(source)
+    about = folder / f"ext_{name}-1.2.dist-info"
+    about.mkdir()
+    needs = "Requires-Dist: llmfw>=9\n" if name == "newer" else "Requires-Dist: llmfw\n"
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ext-{name}\nVersion: 1.2\n{needs}")
+    (about / "entry_points.txt").write_text(f"[llmfw]\n{name} = {module}\n")
+
+
+def environment(packages: Path) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("LLMFW_")}
+    return env | {"PYTHONPATH": str(packages)}
+
+
+LLMFW_API = (sys.executable, "-m", "llmfw.api")
+
+
+def command(
+    packages: Path, *args: str, python: tuple[str, ...] = LLMFW_API
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "llmfw.api", *args],
-        env=env | {"PYTHONPATH": str(packages)},
+        [*python, *args],
+        env=environment(packages),
         capture_output=True,
         text=True,
         timeout=90,
@@ -139,13 +163,29 @@ def test_a_plugin_that_does_not_load_is_one_line_with_package_version_and_cause(
     assert "\n" not in broken["reason"]
 
 
-def test_a_plugin_that_is_slow_to_import_is_one_line_that_says_how_to_leave_it_out(
-    listed: subprocess.CompletedProcess[str],
-) -> None:
-    [line] = listed.stderr.splitlines()
-    assert re.match(
-        r"warning: plugin 'slow' \(ext-slow 1\.2\) took 1\.\d s to load, .*--no-plugin slow", line
+@pytest.fixture(scope="module")
+def with_endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with a plugin whose import does not end while a test waits."""
+    folder = tmp_path_factory.mktemp("endless")
+    install(folder, "endless", ENDLESS)
+    return folder
+
+
+def test_what_needs_no_plugin_does_not_wait_for_one_that_is_slow_to_import(with_endless: Path) -> None:
+    done = command(with_endless, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_waits_for_a_plugin_is_told_which_while_it_is_imported(with_endless: Path) -> None:
+    process = subprocess.Popen(
+        [*LLMFW_API, "plugins"], env=environment(with_endless), stderr=subprocess.PIPE, text=True
     )
+    assert process.stderr is not None
+    with process.stderr:
+        line = process.stderr.readline()
+        process.kill()
+        process.wait(20)
+    assert line == "llmfw: still importing plugin 'endless' (ext-endless 1.2) after 1 s …\n"
 
 
 @pytest.mark.parametrize(
@@ -157,10 +197,22 @@ def test_a_plugin_that_is_slow_to_import_is_one_line_that_says_how_to_leave_it_o
             "policy 'same' is brought by 2 plugins; choose one of: same_a/same, same_b/same",
         ),
         (
-            "--policy of_syntax",
-            2,
-            r"unknown policy .*plugin 'syntax' \(ext-syntax 1\.2\) did not load: SyntaxErr",
+            "--policy syntax",
+            1,
+            r"there is no policy 'syntax': plugin 'syntax' \(ext-syntax 1\.2\) did not load: SyntaxErr",
         ),
+        (
+            "--tool-parser the_dependency",
+            1,
+            r"tool parser 'the_dependency': plugin 'dependency' \(ext-dependency 1\.2\) did not load: Module",
+        ),
+        (
+            "--policy of_nobody",
+            1,
+            r"unknown policy 'of_nobody'; known: .*plugin 'dependency' .* did not load: .*plugin 'syntax' .* did",
+        ),
+        ("--policy lmp", 2, r"unknown policy 'lmp'; known: .*Did you mean 'lpm'"),
+        ("newer", 1, r"there is no model 'newer': plugin 'newer' \(ext-newer 1\.2\) did not load: it needs"),
         ("--chat-template lacking", 1, r"'lacking' of plugin 'lacking' \(ext-lacking 1\.2, .* lacks render"),
         (
             "--chat-template unbuilt",
@@ -184,8 +236,9 @@ def test_a_plugin_that_is_slow_to_import_is_one_line_that_says_how_to_leave_it_o
 def test_a_server_that_needs_a_broken_part_ends_with_one_line(
     packages: Path, args: str, code: int, cause: str
 ) -> None:
-    done = command(packages, "serve", "--port", "0", "--no-plugin", "slow", *args.split())
+    done = command(packages, "serve", "--port", "0", *args.split())
     assert done.returncode == code, done.stderr
+    assert ("Usage:" in done.stderr) == (code == 2)
     lines = errors_of(done)
     assert len(lines) == 1, done.stderr
     [line] = lines
@@ -193,13 +246,27 @@ def test_a_server_that_needs_a_broken_part_ends_with_one_line(
     assert re.search(cause, line), line
 
 
+def test_a_store_that_fails_as_the_server_starts_ends_it_with_one_line(
+    packages: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 1000}')
+    args = (str(tmp_path), "--load-format", "dummy", "--port", "0", "--response-store", "unread")
+    done = command(packages, *args, python=(sys.executable, serve_echo.__file__))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "Error: response store 'unread' of plugin 'unread' (ext-unread 1.2, unread_part:Part) failed in unfinished() as "
+        "the server started: OSError: no such disk"
+    )
+    assert [line for line in errors_of(done) if "Error" in line] == [done.stderr.splitlines()[-1]]
+    assert "ready to roll" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def server(packages: Path) -> Iterator[Process]:
     """A server among all of these packages, whose chat template breaks at its first use."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("LLMFW_")}
     popen = subprocess.Popen(
-        [*LLMFW, "--port", "0", "--dtype", "float32", "--chat-template", "first_use", "--no-plugin", "slow"],
-        env=env | {"PYTHONPATH": str(packages)},
+        [*LLMFW, "--port", "0", "--dtype", "float32", "--chat-template", "first_use"],
+        env=environment(packages),
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -186,3 +186,12 @@ def test_while_an_import_takes_long_it_is_told_what_is_imported():
     with telling_of(lambda: "plugin 'ours'", lines.append, after_s=0.01):
         wait_until(lambda: bool(lines))
     assert lines == ["still importing plugin 'ours' after 0 s …"]
+
+
+def test_each_thing_that_takes_long_is_told_of_once():
+    lines, begun, names = [], [0.0], ["a"]
+    with telling_of(lambda: names[0], lines.append, after_s=0.01, begun=lambda: begun[0]):
+        wait_until(lambda: len(lines) == 1)
+        names[0], begun[0] = "b", 1.0
+        wait_until(lambda: len(lines) == 2)
+    assert lines == [f"still importing {name} after 0 s …" for name in "ab"]

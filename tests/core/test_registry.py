@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llmfw.core.errors import ConfigError, PartError, UnknownPartError
+from llmfw.core.errors import ConfigError, LostPartError, PartError, UnknownPartError
 from llmfw.core.policy import Order, SchedulePolicy
 from llmfw.core.registry import BrokenPlugin, Entry, Registry, check_option_keys
 
@@ -40,8 +40,21 @@ def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest():
 
 
 def test_an_unknown_name_is_answered_with_the_plugins_that_did_not_load():
-    with pytest.raises(UnknownPartError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
+    with pytest.raises(LostPartError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
         Registry([AGED], [BROKEN]).find("policy", "new")
+
+
+@pytest.mark.parametrize("name", ["newer", "newer/x", "newer_first", "llmfw-newer", "Newer"])
+def test_a_name_that_is_like_that_of_a_plugin_that_did_not_load_is_laid_to_that_one_alone(name):
+    others = [replace(BROKEN, name="other", distribution="else")]
+    with pytest.raises(LostPartError, match=f"^there is no policy '{name}': plugin 'newer' [^;]*$"):
+        Registry([AGED], [BROKEN, *others]).find("policy", name)
+
+
+def test_a_name_that_is_nearly_one_that_is_there_is_misspelt_though_a_plugin_did_not_load():
+    with pytest.raises(UnknownPartError, match="Did you mean 'aged'") as caught:
+        Registry([AGED], [BROKEN]).find("policy", "agd")
+    assert not isinstance(caught.value, LostPartError)
 
 
 def test_a_kind_without_parts_says_so():
