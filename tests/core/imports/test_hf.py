@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from ..engine.tiny_models import SERVABLE, save_random_model
 
 HEAVY = (
     "torch._dynamo",
@@ -53,3 +56,24 @@ with TransformGetItemToIndex():
 """
     lines = fresh_python(BUILT + code).splitlines()
     assert lines[-3:] == ["[9.0, 9.0] 2 torch._dynamo", "llama transformers.models", "2"]
+
+
+@pytest.mark.slow
+def test_every_architecture_loads_without_what_is_left_out(
+    fresh_python: Callable[..., str], tmp_path: Path
+) -> None:
+    for i, (config, settings) in enumerate(SERVABLE.values()):
+        save_random_model(tmp_path / str(i), config, settings)
+    code = f"""
+from llmfw.core.imports.hf import import_modeling
+import_modeling()
+import torch
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.models import load_model
+from llmfw.core.imports.postponed import has_run
+from llmfw.core.registry import Registry
+for i in range({len(SERVABLE)}):
+    load_model(EngineConfig(model=f"{tmp_path}/{{i}}", dtype="float32"), torch.device("cpu"), Registry())
+print(has_run("torch._dynamo"), has_run("transformers"))
+"""
+    assert fresh_python(code) == "False False\n"
