@@ -11,9 +11,10 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Generator
+from typing import Any
 
 import uvicorn
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp
 
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
@@ -42,12 +43,12 @@ class Startable:
         self._app = app
         self.failure: Exception | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
 
-        async def without_traceback(message: Message) -> None:
+        async def without_traceback(message: Any) -> None:
             if message["type"] == "lifespan.startup.failed":
                 message = {"type": "lifespan.startup.failed", "message": ""}
             await send(message)

@@ -78,6 +78,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "LLMFWError",
         "ConfigError",
         "UnknownPartError",
+        "LostPartError",
         "ModelError",
         "PartError",
         "PluginError",

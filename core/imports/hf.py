@@ -63,12 +63,12 @@ def _one_device() -> Iterator[None]:
     import transformers.utils
     from transformers.utils import import_utils
 
-    asked = getattr(import_utils, "is_torch_distributed_available", None)
+    asked: Any = getattr(import_utils, "is_torch_distributed_available", None)
     if hasattr(asked, "cache_clear"):  # it remembers what it finds
         with _replaced(torch.distributed, is_available=_no):
             asked.cache_clear()
             asked()
-    answers = {f"is_{name}_available": _no for name in UNUSED}
+    answers: dict[str, object] = {f"is_{name}_available": _no for name in UNUSED}
     answers["direct_transformers_import"] = lambda *_: sys.modules["transformers"]
     with _replaced(import_utils, **answers), _replaced(transformers.utils, **answers):
         yield
