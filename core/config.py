@@ -29,6 +29,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
         module_passes: names of module passes, separated by commas; "auto": all that can work; "none": none.
         grammar: name of the grammar backend; "auto" takes the best installed one; "none": no structured output.
+        drafter: name of the part that drafts tokens for steps to check; "none": each step brings one token a sequence.
+        draft_tokens: most drafted tokens of a sequence in a step.
+        draft_batch_tokens: most tokens of a step that holds drafts, the last one of each sequence counted; None: by device.
         page_size: tokens in one page of KV storage.
         context_length: longest sequence, prompt and output together; None: the model's own.
         mem_fraction_static: share of the device's memory for weights and KV storage; None: by device.
@@ -69,6 +72,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     module_passes: str = "auto"
     policy: str = "lpm"
     grammar: str = "auto"
+    drafter: str = "none"
+    draft_tokens: int = 8
+    draft_batch_tokens: int | None = None
     page_size: int = 1
     context_length: int | None = None
     mem_fraction_static: float | None = None

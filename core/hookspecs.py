@@ -79,6 +79,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.grammar.GrammarBackend`."""
 
     @hookspec
+    def register_drafters(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.drafter.Drafter` (`--drafter NAME`)."""
+
+    @hookspec
     def register_tool_parsers(self, register: Register) -> None:
         """Register classes that implement `llmfw.core.parsers.ToolParser` (`--tool-parser NAME`)."""
 
@@ -108,6 +112,7 @@ HOOK_NAMES: dict[str, str] = {
     "batch_store": "register_batch_stores",
     "response_store": "register_response_stores",
     "grammar": "register_grammar_backends",
+    "drafter": "register_drafters",
     "tool_parser": "register_tool_parsers",
     "reasoning_parser": "register_reasoning_parsers",
     "model": "register_models",

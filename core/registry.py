@@ -38,6 +38,7 @@ INTERFACES: Mapping[str, str] = {
     "batch_store": "llmfw.core.batch_store:BatchStore",
     "response_store": "llmfw.core.response_store:ResponseStore",
     "grammar": "llmfw.core.grammar:GrammarBackend",
+    "drafter": "llmfw.core.drafter:Drafter",
     "tool_parser": "llmfw.core.parsers:ToolParser",
     "reasoning_parser": "llmfw.core.parsers:ReasoningParser",
     "model": "llmfw.core.model:ModelSource",

@@ -315,6 +315,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     Attributes:
         num_running, num_waiting: requests of which the engine computes tokens, or is going to.
         num_deferrable_running, num_deferrable_waiting: how many of these are deferrable; some that run may be paused.
+        num_drafted_tokens, num_accepted_tokens: guessed by a drafter, and how many of these were right.
         part_uses: of the parts that the engine calls.
     """
 
@@ -327,6 +328,8 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_generated_tokens: int = 0
     num_deferrable_running: int = 0
     num_deferrable_waiting: int = 0
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
     part_uses: list[PartUse] = []
 
 

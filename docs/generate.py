@@ -137,6 +137,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core.request:GrammarSpec",
         "llmfw.core.tokenizer:Tokenizer",
     ),
+    "drafter": ("llmfw.core.drafter:Drafter", "llmfw.core.drafter:SequenceDrafter"),
     "tool_parser": tuple(
         f"llmfw.core.parsers:{name}" for name in ("ToolParser", "ContentDelta", "ToolCallDelta", "CallFormat")
     ),

@@ -48,6 +48,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "llmfw.core.response_store": ("ResponseStore", "ResponseRecord"),
     "llmfw.core.grammar": ("GrammarBackend", "Grammar"),
+    "llmfw.core.drafter": ("Drafter", "SequenceDrafter"),
     "llmfw.core.parsers": (
         "ToolParser",
         "ReasoningParser",
@@ -101,6 +102,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "llmfw.core.testing": (
         "BatchStoreTests",
         "ChatTemplateTests",
+        "DrafterTests",
         "FileStoreTests",
         "GrammarBackendTests",
         "GrammarExample",
@@ -120,6 +122,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 
 IMPLEMENTED = frozenset(INTERFACES.values()) | {
     "llmfw.core.grammar:Grammar",
+    "llmfw.core.drafter:SequenceDrafter",
     "llmfw.core.batch_store:BatchResults",
 }
 """Classes that plugins derive from: llmfw calls their methods, so signatures stay as they are."""

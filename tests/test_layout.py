@@ -25,6 +25,7 @@ MAX_ROOM = {
     "engine": 4200,
     "cache": 1500,
     "scheduling": 3000,
+    "speculation": 400,
     "reception": 600,
     "isolation": 600,
     "embedding": 800,
@@ -155,7 +156,10 @@ def light_modules() -> list[str]:
     """Return the modules of core (without its engine and kit) and of api, as they are imported."""
     light = [
         ROOT / "core" / room
-        for room in ("", "client", "cache", "scheduling", "reception", "isolation", "tokenization", "imports")
+        for room in (
+            *("", "client", "cache", "scheduling", "speculation", "reception", "isolation"),
+            *("tokenization", "imports"),
+        )
     ]
     found = [path for path in SOURCES if path.parent in light or path.is_relative_to(ROOT / "api")]
     parts = [path.relative_to(ROOT).with_suffix("").parts for path in found]

@@ -38,6 +38,25 @@ ENGINE_SETTINGS = (
         help="Order in which waiting requests are admitted.",
     ),
     setting(
+        "--drafter",
+        field="drafter",
+        type=Name("drafter", also=("none",)),
+        help="What guesses tokens, of which a step then checks several at once; replies stay the same.",
+    ),
+    setting(
+        "--draft-tokens",
+        field="draft_tokens",
+        type=positive(),
+        help="Most guessed tokens of a request in a step.",
+    ),
+    setting(
+        "--draft-batch-tokens",
+        field="draft_batch_tokens",
+        type=positive(),
+        help="Most tokens of a step with guessed ones; where as many requests run, nothing is guessed.",
+        unset="16 on a CPU, 256 on a GPU",
+    ),
+    setting(
         "--task",
         field="task",
         type=click.Choice(("auto", "generate", "embed")),

@@ -1,4 +1,4 @@
-"""GET /metrics: what plugins' parts cost and how often they failed, in the text form of Prometheus.
+"""GET /metrics: what plugins' parts cost and how often they failed, and drafts, in the text form of Prometheus.
 
 Knows nothing of what the parts do. The engine is asked for its own figures; where it has ended, only the API's are told.
 """
@@ -17,7 +17,7 @@ from litestar.types import ASGIApp
 from llmfw.core.client.client import EngineClient
 from llmfw.core.errors import EngineError
 from llmfw.core.isolation.calls import PartLedger
-from llmfw.core.request import PartUse
+from llmfw.core.request import EngineStats, PartUse
 
 from ..operation import describe
 
@@ -31,6 +31,11 @@ _HELP = {
     "llmfw_plugin_failures_total": "Calls in which a plugin's part raised what it should not.",
 }
 
+_DRAFTS_HELP = {
+    "llmfw_drafted_tokens_total": "Tokens that a drafter guessed and the model checked.",
+    "llmfw_accepted_tokens_total": "Guessed tokens that the model would have sampled, too.",
+}
+
 
 def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHandler]:
     """Return the handlers.
@@ -41,10 +46,12 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
 
     @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
     async def metrics() -> ASGIApp:
-        uses = ledger.uses()
+        uses, text = ledger.uses(), ""
         with contextlib.suppress(EngineError, TimeoutError):
-            uses += (await asyncio.wait_for(client.stats(), PATIENCE_S)).part_uses
-        return ASGIResponse(body=exposition(uses).encode(), media_type=MEDIA_TYPE)
+            stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
+            uses += stats.part_uses
+            text = drafts(stats)
+        return ASGIResponse(body=(exposition(uses) + text).encode(), media_type=MEDIA_TYPE)
 
     return [metrics]
 
@@ -57,6 +64,15 @@ def exposition(uses: Sequence[PartUse]) -> str:
         for name, figure in zip(_HELP, (use.seconds, use.calls, use.failures), strict=True):
             samples[name][part] = samples[name].get(part, 0) + figure
     return "".join(line for name, figures in samples.items() for line in _family(name, figures))
+
+
+def drafts(stats: EngineStats) -> str:
+    """Return the figures of drafts as text."""
+    figures = zip(_DRAFTS_HELP, (stats.num_drafted_tokens, stats.num_accepted_tokens), strict=True)
+    return "".join(
+        f"# HELP {name} {_DRAFTS_HELP[name]}\n# TYPE {name} counter\n{name} {figure}\n"
+        for name, figure in figures
+    )
 
 
 def _family(name: str, figures: Mapping[tuple[str, str, str], float]) -> Iterable[str]:

@@ -172,4 +172,9 @@ def _tokens(plan: BatchPlan) -> tuple[Ints, Ints]:
         first += count
         if len(ids) < count:
             sources[first - 1] = row
+    if plan.drafts:
+        ends = np.cumsum(plan.counts)
+        for place, tokens in plan.drafts.items():  # no token is in flight then
+            known[ends[place] - len(tokens) : ends[place]] = tokens
+            sources[ends[place] - 1] = NOT_IN_FLIGHT
     return known, sources

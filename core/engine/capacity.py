@@ -13,6 +13,7 @@ import torch
 
 from ..config import EngineConfig
 from ..errors import ConfigError
+from ..speculation.speculation import max_batch_tokens
 from .devices import available_memory, gigabytes, total_memory
 from .kv_storage import bytes_per_token
 from .memory_plan import ModelShape, plan_memory
@@ -131,7 +132,7 @@ def _tokens_on_gpu(
         device_bytes=total_memory(device),
         fraction=_fraction(config, device) if asked is None else 1.0,
         chunk=budget,
-        max_running=max_running,
+        max_running=max(max_running, max_batch_tokens(config, device.type)),
         max_graph_size=graph_size,
         page_size=config.page_size,
         dtype_bytes=model.dtype.itemsize,

@@ -36,7 +36,6 @@ from ..reception.reception import Reception
 from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
-from ..scheduling.admission import NewTokenRatio
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
@@ -44,6 +43,7 @@ from ..scheduling.plan import BatchPlan
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
+from ..speculation.speculation import Speculation, build_speculation
 from ..weight_version import weight_version
 from .administration import Administration
 from .capacity import Capacity, decide_capacity
@@ -57,6 +57,7 @@ from .policy_choice import PolicyChoice
 from .randomness import derive_seed
 from .recorder import Recorder
 from .runner_build import MakeGraph, build_runner
+from .scheduler_build import build_scheduler
 from .step_faults import StepFaults
 from .step_log import StepLog
 from .token_mask import MaskFiller
@@ -79,6 +80,7 @@ class Engine:
         reception: of requests, until they end.
         faults: says whose fault it is that a step failed.
         ledger: of the parts.
+        speculation: the scheduler's; None: there are no drafts.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -98,6 +100,7 @@ class Engine:
         reception: Reception,
         faults: StepFaults,
         ledger: PartLedger,
+        speculation: Speculation | None = None,
         *,
         overlap: bool,
         random_seed: int,
@@ -116,6 +119,7 @@ class Engine:
         self._reception = reception
         self._faults = faults
         self._ledger = ledger
+        self._speculation = speculation
         self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
@@ -152,12 +156,12 @@ class Engine:
         cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
         decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
-        scheduler = _scheduler_of(
-            config, capacity, pages, policies, trace=together(trace, decisions, recorder)
-        )
+        speculation = build_speculation(config, registry, model.vocab_size, device.type)
+        trace = together(trace, decisions, recorder)
+        scheduler = build_scheduler(config, capacity, pages, policies.policy, trace, speculation)
         most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
-        overlap = device.type == "cuda" if config.overlap is None else config.overlap
+        overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
         attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph, clock)
         return cls(
@@ -166,7 +170,7 @@ class Engine:
             pages,
             runner,
             grammars,
-            StepLog(scheduler, pages, config.decode_log_interval),
+            StepLog(scheduler, pages, config.decode_log_interval, speculation),
             LatencyGuard(whole, num_ahead=2 if overlap else 1),
             PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
             keeper,
@@ -176,6 +180,7 @@ class Engine:
             ),
             StepFaults(registry, device),
             registry.ledger,
+            speculation,
             overlap=overlap,
             random_seed=config.random_seed,
         )
@@ -359,27 +364,10 @@ class Engine:
             num_generated_tokens=self._num_generated,
             num_deferrable_running=self._scheduler.deferrable.num_running,
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
+            num_drafted_tokens=self._speculation.num_drafted if self._speculation else 0,
+            num_accepted_tokens=self._speculation.num_accepted if self._speculation else 0,
             part_uses=self._ledger.uses(),
         )
-
-
-def _scheduler_of(
-    config: EngineConfig,
-    capacity: Capacity,
-    pages: SequencePages,
-    policies: PolicyChoice,
-    trace: DecisionTrace | None,
-) -> Scheduler:
-    return Scheduler(
-        pages,
-        policies.policy,
-        NewTokenRatio(config.schedule_conservativeness),
-        max_running=capacity.max_running,
-        prefill_budget=capacity.prefill_budget,
-        chunked=capacity.chunked,
-        share=config.batch_share,
-        trace=trace,
-    )
 
 
 def _describe(

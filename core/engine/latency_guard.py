@@ -98,7 +98,7 @@ class LatencyGuard:
         Args:
             begun: as `begin` told it.
             num_sequences: in the step, each of which counts as a token, too.
-            num_tokens: of prompts.
+            num_tokens: of prompts, and drafts.
 
         Returns:
             Its seconds, without those in which it waited for the step before it.
@@ -116,7 +116,7 @@ class LatencyGuard:
     def end_plan(self, plan: BatchPlan, begun: float) -> float:
         """Take note of the end of a step of an engine that generates; return its seconds, as `end` does."""
         prefills = plan.prefills
-        seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills))
+        seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills) + plan.num_drafted)
         prompts: dict[str, float] = {}
         first_tokens = []
         for p in prefills:

@@ -20,6 +20,7 @@ from ..device.graphs import DecodeGraphs, Graph
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..request import TokenLogprob
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
 from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
@@ -51,7 +52,7 @@ class ForwardStep:
     @property
     def sampling(self) -> list[PlannedSequence]:
         """The sequences that `logits` belong to."""
-        return [p for p in self.plan.parts if p.samples]
+        return self.plan.sampled
 
 
 class LaunchedStep:
@@ -83,10 +84,13 @@ class LaunchedStep:
         """Wait for the step; return what it gave."""
         if self._event is not None:
             self._event.synchronize()
-        pairs = [zip(ids, rows.records(), strict=True) for ids, rows in self._logprobs]
+        logprobs: dict[str, list[TokenLogprob]] = {}
+        for ids, rows in self._logprobs:
+            for request_id, record in zip(ids, rows.records(), strict=True):
+                logprobs.setdefault(request_id, []).append(record)
         return StepResult(
             self._tokens.tolist(),
-            {request_id: record for pair in pairs for request_id, record in pair},
+            logprobs,
             {request_id: rows.records() for request_id, rows in self._prompt_logprobs},
         )
 
@@ -169,7 +173,7 @@ class ModelRunner:
         known, sources, positions, slots, rows, wanted, sampled_rows, *changes = self._staging.send(
             *(numbers.known, numbers.sources, numbers.positions, numbers.slots, numbers.rows),
             np.concatenate([to_sample, _places_in_step(plan, prompt_places)]) if prompt_places else to_sample,
-            plan.rows[plan.samples],
+            np.repeat(plan.rows, plan.num_sampled) if plan.drafts else plan.rows[plan.samples],
             *self._page_table.take_changes(numbers.rows, numbers.kv_lens),
         )
         self._page_table.write(*changes)
@@ -271,8 +275,11 @@ def _places_to_sample(plan: BatchPlan) -> Ints:
     """Return the places, among the packed tokens, of those that a token is sampled after: [S]."""
     if plan.is_decode:
         return np.arange(plan.num_single)
-    last: Ints = np.cumsum(plan.counts) - 1
-    return last[plan.samples]
+    ends: Ints = np.cumsum(plan.counts)
+    if not plan.drafts:
+        return (ends - 1)[plan.samples]
+    num = plan.num_sampled
+    return np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
 
 
 def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, range]]) -> Ints:

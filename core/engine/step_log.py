@@ -8,6 +8,7 @@ import time
 from ..scheduling.plan import BatchPlan
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
+from ..speculation.speculation import Speculation
 
 logger = logging.getLogger(__name__)
 
@@ -18,12 +19,23 @@ class StepLog:
     Args:
         scheduler, pages: whose figures are logged.
         interval: decode steps from one line to the next.
+        speculation: whose figures are logged, too; None: there are no drafts.
     """
 
-    def __init__(self, scheduler: Scheduler, pages: SequencePages, interval: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pages: SequencePages,
+        interval: int,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._pages = pages
         self._interval = interval
+        self._speculation = speculation
+        self._num_drafted = 0
+        self._num_accepted = 0
+        self._num_decoded = 0
         self._num_decode_steps = 0
         self._num_generated = 0
         self._num_prompt_tokens = 0
@@ -34,11 +46,14 @@ class StepLog:
         """Take note of a launched step."""
         # Output tokens that a grammar forced are computed as a prompt's piece is, and are none.
         prefills = [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
-        num_forced = plan.num_tokens - len(plan.sequences) - sum(p.count - 1 for p in prefills)
+        num_forced = (
+            plan.num_tokens - plan.num_drafted - len(plan.sequences) - sum(p.count - 1 for p in prefills)
+        )
         if prefills and logger.isEnabledFor(logging.INFO):
             self._log_prefill(plan, [p.count for p in prefills], sum(p.start for p in prefills if p.is_new))
         self._num_generated += plan.num_sampling + num_forced
         if len(prefills) < len(plan.sequences):
+            self._num_decoded += len(plan.sequences) - len(prefills)
             self._num_decode_steps += 1
             if self._num_decode_steps % self._interval == 0:
                 self._log_decode(len(plan.sequences) - len(prefills))
@@ -56,13 +71,34 @@ class StepLog:
 
     def _log_decode(self, num_running: int) -> None:
         now = time.perf_counter()
+        drafts = self._drafts()
         rate = self._num_generated / (now - self._since)
         self._since, self._num_generated = now, 0
         logger.info(
             "Decode batch. #running-req: %d, #token: %d, token usage: %.2f, gen throughput (token/s): %.2f, "
-            "#queue-req: %d",
-            *(num_running, self._pages.num_used_tokens, self._usage(), rate, self._scheduler.num_waiting),
+            "%s#queue-req: %d",
+            *(
+                num_running,
+                self._pages.num_used_tokens,
+                self._usage(),
+                rate,
+                drafts,
+                self._scheduler.num_waiting,
+            ),
         )
+
+    def _drafts(self) -> str:
+        """Return what became of the drafts since the last line, of all but the step that was just launched."""
+        speculation = self._speculation
+        if speculation is None:
+            return ""
+        num_accepted = speculation.num_accepted - self._num_accepted
+        num_drafted = speculation.num_drafted - self._num_drafted
+        self._num_generated += num_accepted
+        length = 1 + num_accepted / self._num_decoded
+        self._num_accepted, self._num_drafted = speculation.num_accepted, speculation.num_drafted
+        self._num_decoded = 0
+        return f"accept len: {length:.2f}, accept rate: {num_accepted / max(1, num_drafted):.2f}, "
 
     def _usage(self) -> float:
         return self._pages.num_used_tokens / self._pages.num_total_tokens

@@ -119,10 +119,9 @@ def _constrained(plan: BatchPlan) -> list[tuple[int, PlannedSequence]]:
     """Return the sequences that have a mask, with their places among those that sample."""
     if all(seq.constraint is None for seq in plan.sequences):
         return []
-    sampling = [p for p in plan.parts if p.samples]
     return [
         (place, p)
-        for place, p in enumerate(sampling)
+        for place, p in enumerate(plan.sampled)
         if p.seq.constraint is not None and p.seq.constraint.has_mask
     ]
 

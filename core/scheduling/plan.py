@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class PlannedSequence:
         samples: the token after them is sampled, because these are the last ones.
         is_new: this is the first step since the sequence got its row.
         is_prefill: these are tokens of a prompt (or what a retraction threw away), not the last sampled one.
+        drafts: the last ones of the `count` tokens, where they are guessed: after each of them, and after the one before
+            them, a token is sampled.
     """
 
     seq: SequenceState
@@ -36,11 +38,18 @@ class PlannedSequence:
     samples: bool
     is_new: bool
     is_prefill: bool
+    drafts: Sequence[int] = ()
 
     @property
     def end(self) -> int:
         """The first token that is not computed."""
         return self.start + self.count
+
+    @property
+    def each(self) -> list[PlannedSequence]:
+        """The same up to each token after which one is sampled, as if it were the last."""
+        num = len(self.drafts)
+        return [replace(self, count=self.count - num + i, drafts=self.drafts[:i]) for i in range(num + 1)]
 
 
 class BatchPlan:
@@ -50,6 +59,7 @@ class BatchPlan:
         sequences: in the order in which their tokens are packed: B of them.
         indices: theirs in the table, for as long as they have not ended: [B].
         rows, starts, counts, samples, is_new, is_prefill: as of `PlannedSequence`: [B].
+        drafts: those of sequences that have any, by place.
 
     Attributes:
         num_single: how many sequences, from the first on, have one token.
@@ -61,6 +71,7 @@ class BatchPlan:
         "_parts",
         "_prefills",
         "counts",
+        "drafts",
         "indices",
         "is_new",
         "is_prefill",
@@ -83,6 +94,7 @@ class BatchPlan:
         samples: Bools,
         is_new: Bools,
         is_prefill: Bools,
+        drafts: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self.sequences = sequences
         self.indices = indices
@@ -92,6 +104,7 @@ class BatchPlan:
         self.samples = samples
         self.is_new = is_new
         self.is_prefill = is_prefill
+        self.drafts = drafts or {}
         num = len(sequences)
         self.num_single = int(np.count_nonzero(counts == 1))
         self.num_sampling = int(np.count_nonzero(samples))
@@ -116,6 +129,7 @@ class BatchPlan:
             samples=ints(part.samples for part in parts) > 0,
             is_new=ints(part.is_new for part in parts) > 0,
             is_prefill=ints(part.is_prefill for part in parts) > 0,
+            drafts={place: part.drafts for place, part in enumerate(parts) if part.drafts},
         )
 
     @property
@@ -124,6 +138,8 @@ class BatchPlan:
         if self._parts is None:
             lists = (column.tolist() for column in self._columns())
             self._parts = tuple(map(PlannedSequence, self.sequences, *lists))
+            for place, tokens in self.drafts.items():
+                self._parts[place].drafts = tokens
         return self._parts
 
     @property
@@ -149,6 +165,25 @@ class BatchPlan:
         return self.num_single == self.num_sampling == len(self.sequences)
 
     @property
+    def sampled(self) -> list[PlannedSequence]:
+        """The parts that sample, in order; one with drafts once for each token that is sampled."""
+        parts = [part for part in self.parts if part.samples]
+        return [each for part in parts for each in part.each] if self.drafts else parts
+
+    @property
+    def num_sampled(self) -> Ints:
+        """How many tokens each sequence samples: [B]."""
+        num = self.samples.astype(np.int64)
+        for place, tokens in self.drafts.items():
+            num[place] += len(tokens)
+        return num
+
+    @property
+    def num_drafted(self) -> int:
+        """How many of them are guessed."""
+        return sum(map(len, self.drafts.values()))
+
+    @property
     def needs_last_tokens(self) -> bool:
         """Whether masks of this step depend on tokens of the launched step before it."""
         return any(
@@ -166,11 +201,11 @@ class StepResult:
     """What a launched plan gave.
 
     Attributes:
-        token_ids: sampled tokens, one for each planned sequence that samples, in order.
+        token_ids: sampled tokens, one for each planned sequence that samples, in order, and one more for each draft.
         logprobs: of these tokens, for requests that ask, by their id.
         prompt_logprobs: of the prompt tokens that follow the computed ones, for requests that ask, by their id.
     """
 
     token_ids: Sequence[int]
-    logprobs: Mapping[str, TokenLogprob] = field(default_factory=dict)
+    logprobs: Mapping[str, Sequence[TokenLogprob]] = field(default_factory=dict)
     prompt_logprobs: Mapping[str, Sequence[TokenLogprob]] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from ..request import FinishReason, Request, TokenEvent
 from .admission import NewTokenRatio
 from .constraint import Constraint
 from .deferral import Lane, Limits
-from .outputs import take_sampled
+from .outputs import kept_tokens, take_sampled
 from .plan import BatchPlan, StepResult
 from .policy_desk import PolicyDesk
 from .sequence import SequenceState, Status
@@ -41,6 +42,9 @@ from .sequence_pages import SequencePages
 from .step_planner import StepPlanner
 from .tenants import PROMPT_WEIGHT, Tenants
 from .trace import DecisionTrace
+
+if TYPE_CHECKING:
+    from ..speculation.speculation import Speculation
 
 PUBLISHED_AT_ONCE = 512
 """Of a prompt in pieces at least so many tokens go to the cache at once, but for the last ones: a node for each small
@@ -60,6 +64,7 @@ class Scheduler:
         share: of a step's places and prompt tokens, what deferrable sequences may take beside live ones; 0: none.
         clock: seconds, from any start.
         trace: is told of each decision; None: nobody is.
+        speculation: adds drafts to steps, each of which is then committed before the next is planned; None: nobody does.
 
     Attributes:
         live, deferrable: the sequences of each class.
@@ -78,6 +83,7 @@ class Scheduler:
         share: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         trace: DecisionTrace | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self._table = pages.numbers
         self.live = Lane(ratio, self._table)
@@ -94,7 +100,9 @@ class Scheduler:
             share=Limits.share_of(whole, share),
             chunked=chunked,
             trace=trace,
+            speculation=speculation,
         )
+        self._speculation = speculation
         self._pages = pages
         self._clock = clock
         self._trace = trace
@@ -163,6 +171,7 @@ class Scheduler:
             piece: most prompt tokens, in all, of prompts that do not fit into a step whole, while others decode; None:
                 any number.
         """
+        assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
         plan = self._planner.plan(alone, piece, may_be_empty=self._num_launched > 0)
         self._num_launched += bool(plan.sequences)
@@ -175,7 +184,7 @@ class Scheduler:
         """Take the result of a launched plan.
 
         Returns:
-            One event for each sampled token that counts: those of sequences that ended meanwhile do not.
+            One event for each sequence that sampled: those that ended meanwhile have none.
         """
         self._num_launched -= 1
         for p in plan.prefills:
@@ -188,7 +197,10 @@ class Scheduler:
                     self._pages.unwatch(p.seq)
             if p.seq.prompt_logprobs is not None and (records := result.prompt_logprobs.get(p.seq.id)):
                 p.seq.prompt_logprobs.take(p.start, records)
-        events, ends = take_sampled(plan, result, self._table, self.tenants)
+        kept = kept_tokens(plan, result.token_ids) if plan.drafts else []
+        if self._speculation is not None and kept:
+            self._speculation.learn(plan, kept)
+        events, ends = take_sampled(plan, result, self._table, self.tenants, kept)
         for seq, reason in ends:
             self._finish(seq, reason)
         return events
@@ -220,6 +232,8 @@ class Scheduler:
         if seq.status is Status.RUNNING:
             self._pages.release(seq)
         self._pages.unwatch(seq)
+        if self._speculation is not None:
+            self._speculation.forget(seq)
         self._lane(seq).end(seq)
         self.tenants.leave(seq.tenant)
         seq.finish_reason = reason

@@ -6,6 +6,7 @@ It knows policy, pages and lanes. It does not know how sequences come and end, n
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 from .sequence_table import Indices
 from .trace import DecisionTrace
+
+if TYPE_CHECKING:
+    from ..speculation.speculation import Speculation
 
 LEAST_FOLLOWED = 32
 """A sequence follows another one only where that saves it so many tokens: it may lose a step by it."""
@@ -60,6 +64,7 @@ class StepPlanner:
         share: of these, for deferrable sequences beside live ones.
         chunked: a prompt that does not fit into the budget is cut; else it runs alone and whole.
         trace: is told of each decision; None: nobody is.
+        speculation: adds drafts to steps; None: nobody does.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class StepPlanner:
         share: Limits,
         chunked: bool,
         trace: DecisionTrace | None,
+        speculation: Speculation | None = None,
     ) -> None:
         self._pages = pages
         self._table = pages.numbers
@@ -84,6 +90,7 @@ class StepPlanner:
         self._share = share
         self._chunked = chunked
         self._trace = trace
+        self._speculation = speculation
 
     @property
     def num_retractions(self) -> int:
@@ -104,6 +111,10 @@ class StepPlanner:
                 self._fill(self._deferrable, limits, left, draft)
         if draft.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, draft)
+        if self._speculation is not None:
+            # A step of deferrable ones that is to be short stays so.
+            is_free = not self._live.is_open and alone in (None, self._whole)
+            self._speculation.add_to(draft, self._pages, self._num_running, with_deferrable=is_free)
         return draft.launch()
 
     @property

@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
             "chat_templates",
             "grammars",
             "grammar_case",
+            "drafters",
             "model_sources",
             "response_stores",
             "response_model",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .attention import AttentionBackendTests
     from .batch_stores import BatchStoreTests
     from .chat_templates import ChatTemplateTests
+    from .drafters import DrafterTests
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
@@ -59,6 +61,7 @@ _HOMES = {
     "AttentionBackendTests": "attention",
     "BatchStoreTests": "batch_stores",
     "ChatTemplateTests": "chat_templates",
+    "DrafterTests": "drafters",
     "FileStoreTests": "file_stores",
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
@@ -83,6 +86,7 @@ __all__ = [
     "AttentionBackendTests",
     "BatchStoreTests",
     "ChatTemplateTests",
+    "DrafterTests",
     "FileStoreTests",
     "GrammarBackendTests",
     "GrammarExample",

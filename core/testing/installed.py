@@ -30,6 +30,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "batch_store": ("batch_stores:BatchStoreTests", "open_store"),
     "response_store": ("response_stores:ResponseStoreTests", "open_store"),
     "grammar": ("grammars:GrammarBackendTests", "backend"),
+    "drafter": ("drafters:DrafterTests", "drafter"),
     "tool_parser": ("tool_parsers:ToolParserTests", "parser"),
     "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
     "model": ("model_sources:ModelSourceTests", "source"),
@@ -81,7 +82,7 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
     """Return what makes the value of the fixture that is the part."""
     built = entry.build_options(options)
-    if entry.kind == "policy":
+    if entry.kind in ("policy", "drafter"):
         return lambda: part(built)
     if entry.kind == "model":
         return lambda: part(**entry.built_with(options))

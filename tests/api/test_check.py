@@ -60,6 +60,7 @@ FAST = (
     "tool-parser parsers_families/hermes",
     "chat_template chatml",
     "grammar llguidance",
+    "drafter prompt-lookup -o drafter.min_ngram=2",
 )
 SLOW = (
     "policy lpm -o policy.max_overtaken=3",

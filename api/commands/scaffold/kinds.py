@@ -71,6 +71,7 @@ KINDS: Mapping[str, Kind] = {
             "response_store", "responses in dictionaries", "llmfw serve --response-store {name}", "Responses"
         ),
         Kind("grammar", "one of some texts", "llmfw serve --grammar {name}", "Backend"),
+        Kind("drafter", "what came after each token last", "llmfw serve --drafter {name}", "Drafter"),
         Kind("tool_parser", "<call:name>{JSON}</call>", "llmfw serve --tool-parser {name}", "Tools"),
         Kind(
             "reasoning_parser",

@@ -18,6 +18,7 @@ from llmfw.core.scheduling.plan import BatchPlan, StepResult
 from llmfw.core.scheduling.scheduler import Scheduler
 from llmfw.core.scheduling.sequence_pages import SequencePages
 from llmfw.core.scheduling.trace import DecisionTrace
+from llmfw.core.speculation.speculation import Speculation
 from llmfw.plugins.policies.fcfs import FCFS
 
 from .hashed_model import HashedModel
@@ -44,6 +45,7 @@ class Driver:
         share: float = 0.0,
         trace: DecisionTrace | None = None,
         eviction: Eviction = lru,
+        speculation: Speculation | None = None,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
         cache = RadixCache(pool, eviction) if cached else NoPrefixCache()
@@ -58,6 +60,7 @@ class Driver:
             chunked=chunked,
             share=share,
             trace=trace,
+            speculation=speculation,
         )
         self.model = HashedModel(self.pages, VOCAB_SIZE)
         self.chunked = chunked

@@ -31,7 +31,8 @@ class HashedModel:
         sampled = []
         for p in plan.parts:
             known = p.seq.token_ids[: p.end].tolist()
-            tokens = known + [self._last.get(p.row, -1)] * (p.end - len(known))  # one may be in flight
+            tokens = known + list(p.drafts)
+            tokens += [self._last.get(p.row, -1)] * (p.end - len(tokens))  # one may be in flight
             hashes = np.array(prefix_hashes(tokens), dtype=np.int64)
             places = np.arange(p.end)
             row = self._pages.table[p.row]
@@ -40,8 +41,8 @@ class HashedModel:
             )
             self._slots[slots[p.start :]] = hashes[p.start :]
             assert (self._slots[slots] == hashes).all(), "a sequence would read what is not its own"
-            if p.samples:
-                self._last[p.row] = self.next_token(int(hashes[-1]))
+            for each in p.each if p.samples else ():
+                self._last[p.row] = self.next_token(int(hashes[each.end - 1]))
                 if p.seq.constraint is not None and p.seq.constraint.forced:
                     self._last[p.row] = p.seq.constraint.forced[0]
                 sampled.append(self._last[p.row])

@@ -1,4 +1,4 @@
-"""All that scheduling can do at once, at random: every policy, page size and rule of eviction, salts, pins, switches.
+"""All that scheduling can do at once, at random: policies, page sizes, rules of eviction, salts, pins, switches, drafts.
 
 The storage is one of hashes (`hashed_model`), so that a page that is shared wrongly, or freed while it is used, shows.
 """
@@ -19,7 +19,9 @@ from llmfw.core.control import PinPrefix
 from llmfw.core.errors import RequestError
 from llmfw.core.plugins import load_plugins
 from llmfw.core.scheduling.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.speculation.speculation import Speculation
 
+from ..speculation.lucky_drafter import speculation
 from .driver import VOCAB_SIZE, Driver
 
 POLICIES = {
@@ -32,6 +34,12 @@ POLICIES = {
 NUM_OPERATIONS = int(os.environ.get("LLMFW_TEST_OPERATIONS", "120000"))
 """`make soak` does a million."""
 AT_ONCE = 500  # of these, of one driver
+
+
+def draw_speculation(rng: random.Random) -> Speculation:
+    """Return drafts of any quality."""
+    chance, shy = rng.choice([0.2, 0.9]), rng.choice([0.0, 0.3])
+    return speculation(rng, chance, shy=shy, max_draft=rng.choice([1, 5]), max_tokens=rng.choice([4, 16, 64]))
 
 
 class EverythingDriver(Driver):
@@ -48,6 +56,7 @@ class EverythingDriver(Driver):
             conservativeness=rng.choice([0.05, 1.0]),
             share=rng.choice([0.0, 0.5]),
             eviction=find_eviction(rng.choice(["lru", "lfu", "size"])),
+            speculation=None if overlap or rng.random() < 0.5 else draw_speculation(rng),
         )
         assert isinstance(self.pages.cache, RadixCache)
         self.rng = rng

@@ -124,6 +124,19 @@ GRAMMARS = {
     "HastensToNothing": "test_who_is_hastened_has_a_way_left_and_no_new_one",
     "IgnoresTheEnd": "test_texts_that_do_not_fit_are_refused",
 }
+DRAFTERS = {
+    "IgnoresTheLimit": "test_a_draft_is_of_tokens_and_no_longer_than_asked_for",
+    "DraftsText": "test_a_draft_is_of_tokens_and_no_longer_than_asked_for",
+    "DraftsWhatIsNoToken": "test_a_draft_is_of_tokens_and_no_longer_than_asked_for",
+    "NeedsTwoTokens": "test_the_shortest_prompts_are_prompts",
+    "ReadsPieces": "test_a_draft_is_the_same_however_the_tokens_came",
+    "TakesItsDraftForGranted": "test_to_be_asked_changes_nothing",
+    "TakesTurns": "test_to_be_asked_changes_nothing",
+    "KeepsWhatItIsGiven": "test_what_it_is_given_is_left_as_it_was_and_what_becomes_of_it_does_not_matter",
+    "SortsWhatItIsGiven": "test_what_it_is_given_is_left_as_it_was_and_what_becomes_of_it_does_not_matter",
+    "SharesWhatFollows": "test_each_sequence_is_drafted_for_by_its_own_tokens",
+    "ReadsAllAgain": "test_a_step_takes_no_longer_where_the_sequence_is_long",
+}
 MODELS = {
     "IsElsewhere": "test_the_folder_is_there_and_stays_the_same",
     "DependsOnTheStart": "test_the_folder_is_there_and_stays_the_same",
@@ -168,6 +181,7 @@ RESPONSES = {
         ("broken_reasoning_parsers.py", REASONING_PARSERS),
         ("broken_chat_templates.py", CHAT_TEMPLATES),
         ("broken_grammars.py", GRAMMARS),
+        ("broken_drafters.py", DRAFTERS),
         ("broken_models.py", MODELS),
         ("broken_responses.py", RESPONSES),
     ],

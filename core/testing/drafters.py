@@ -1,0 +1,159 @@
+"""The promises of `Drafter`, as tests."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ..drafter import Drafter, SequenceDrafter
+from ..speculation.drafter_guard import check_draft
+
+LIMIT = 8
+MOST_LINES = 3
+"""A step of a sequence that is thirty times as long may run so many times as many lines of Python."""
+
+
+class DrafterTests:
+    """Derive from it, and override the fixture `drafter` (and `vocab_size`)."""
+
+    @pytest.fixture
+    def drafter(self) -> Drafter:
+        """Return the drafter, built with any options that it takes."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture drafter")
+
+    @pytest.fixture
+    def vocab_size(self) -> int:
+        """Return how many tokens there are: the drafter is given ids below that, and has to draft such ones."""
+        return 1000
+
+    @pytest.mark.parametrize("kind", ["repeating", "random", "one token"])
+    def test_a_draft_is_of_tokens_and_no_longer_than_asked_for(
+        self, drafter: Drafter, vocab_size: int, kind: str
+    ) -> None:
+        sequence = drafter.begin()
+        for piece in cut(draw_tokens(kind, 200, vocab_size), seed=1):
+            sequence.extend(piece)
+            for limit in (1, 2, LIMIT):
+                found = check_draft(sequence.draft(limit), limit, vocab_size)
+                assert len(found) <= limit
+
+    @pytest.mark.parametrize("num", [1, 2, 3])
+    def test_the_shortest_prompts_are_prompts(self, drafter: Drafter, vocab_size: int, num: int) -> None:
+        for token in (0, vocab_size - 1):
+            sequence = drafter.begin()
+            sequence.extend([token] * num)
+            found = check_draft(sequence.draft(1), 1, vocab_size)
+            assert len(found) <= 1
+
+    @pytest.mark.parametrize("kind", ["repeating", "random"])
+    def test_a_draft_is_the_same_however_the_tokens_came(
+        self, drafter: Drafter, vocab_size: int, kind: str
+    ) -> None:
+        tokens = draw_tokens(kind, 120, vocab_size)
+        whole = drafted(drafter, [tokens])
+        for seed in range(4):
+            assert drafted(drafter, cut(tokens, seed)) == whole
+        assert drafted(drafter, [[token] for token in tokens]) == whole
+
+    def test_to_be_asked_changes_nothing(self, drafter: Drafter, vocab_size: int) -> None:
+        pieces = cut(draw_tokens("repeating", 120, vocab_size), seed=2)
+        asked = drafter.begin()
+        for piece in pieces:
+            asked.extend(piece)
+            first = list(asked.draft(LIMIT))
+            assert list(asked.draft(LIMIT)) == first
+        assert list(asked.draft(LIMIT)) == drafted(drafter, pieces)
+
+    def test_what_it_is_given_is_left_as_it_was_and_what_becomes_of_it_does_not_matter(
+        self, drafter: Drafter, vocab_size: int
+    ) -> None:
+        tokens = draw_tokens("repeating", 120, vocab_size)
+        sequence, given = drafter.begin(), tokens[:-2]
+        sequence.extend(given)
+        sequence.draft(LIMIT)
+        assert given == tokens[:-2]
+        given[:] = [0] * len(given)
+        sequence.extend(tokens[-2:])
+        assert list(sequence.draft(LIMIT)) == drafted(drafter, [tokens])
+
+    def test_each_sequence_is_drafted_for_by_its_own_tokens(self, drafter: Drafter, vocab_size: int) -> None:
+        tokens = draw_tokens("repeating", 90, vocab_size)
+        alone = drafted(drafter, [tokens])
+        sequence, other = drafter.begin(), drafter.begin()
+        sequence.extend(tokens[:-1])
+        other.extend(tokens[::-1])
+        other.draft(LIMIT)
+        sequence.extend(tokens[-1:])
+        assert list(sequence.draft(LIMIT)) == alone
+
+    def test_a_step_takes_no_longer_where_the_sequence_is_long(
+        self, drafter: Drafter, vocab_size: int
+    ) -> None:
+        """Counted in lines of Python, as time depends on what else the machine does."""
+        short, long = (
+            num_lines_of_steps(drafter.begin(), draw_tokens("repeating", num, vocab_size))
+            for num in (300, 9000)
+        )
+        assert long <= MOST_LINES * max(short, 40)
+
+
+def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int]:
+    """Return tokens: "repeating" ones are a few phrases in turns, here and there with another token."""
+    rng = random.Random(f"{kind} {seed}")
+    if kind == "one token":
+        return [vocab_size // 2] * num
+    if kind == "random":
+        return [rng.randrange(vocab_size) for _ in range(num)]
+    phrases = [[rng.randrange(vocab_size) for _ in range(rng.randrange(4, 12))] for _ in range(4)]
+    found: list[int] = []
+    while len(found) < num:
+        found += rng.choice(phrases)
+        if rng.random() < 0.2:
+            found.append(rng.randrange(vocab_size))
+    return found[:num]
+
+
+def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
+    """Return tokens as they come: many at first, then a few at a time."""
+    rng = random.Random(seed)
+    first = rng.randrange(1, len(tokens))
+    pieces, rest = [list(tokens[:first])], list(tokens[first:])
+    while rest:
+        size = rng.randrange(1, 6)
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    return pieces
+
+
+def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
+    """Return what is drafted after tokens that come in pieces."""
+    sequence = drafter.begin()
+    for piece in pieces:
+        sequence.extend(list(piece))
+    return list(sequence.draft(LIMIT))
+
+
+def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:
+    """Return how many lines of Python run while the last tokens are taken in and drafts asked for, one by one."""
+    sequence.extend(list(tokens[:-num_steps]))
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        for token in tokens[-num_steps:]:
+            sequence.extend([token])
+            sequence.draft(LIMIT)
+    finally:
+        sys.settrace(before)
+    return count

@@ -1,0 +1,114 @@
+"""Prompt lookup: where the last tokens have been in the sequence before, what came after them then comes again.
+
+(Saxena, 2023, "Prompt Lookup Decoding".) Places are found as in LZ77's compressors, by chains:
+
+    tokens   … a b c d … a b x … a b c      the last `min_ngram` tokens are a key;
+                 └────────┴──────── ┘       each place at which a key ends knows the place before it
+
+Of the last places of the key, the one with the longest match before it is taken. So a step costs the same however long
+the text is. This module knows token ids only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from llmfw.core.drafter import Drafter, SequenceDrafter
+from llmfw.core.errors import ConfigError
+
+MOST_PLACES = 16
+"""So many places of a key are looked at, the latest first."""
+
+NOWHERE = -1
+
+
+class PromptLookup(Drafter):
+    """Drafts what followed the longest match of the last tokens."""
+
+    class Options(Drafter.Options, frozen=True):
+        """What can be set.
+
+        Attributes:
+            min_ngram: nothing is drafted unless so many last tokens have been there before, in this order.
+            max_ngram: of longer matches no one is better than the others: the latest is taken.
+        """
+
+        min_ngram: Annotated[int, msgspec.Meta(ge=1)] = 3
+        max_ngram: Annotated[int, msgspec.Meta(ge=1)] = 16
+
+    options: Options
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        if options.max_ngram < options.min_ngram:
+            raise ConfigError(
+                f"drafter.max_ngram is {options.max_ngram}; it must be at least drafter.min_ngram, which is "
+                f"{options.min_ngram}"
+            )
+
+    def begin(self) -> SequenceDrafter:
+        return Lookup(self.options.min_ngram, self.options.max_ngram)
+
+
+class Lookup(SequenceDrafter):
+    """The tokens of one sequence, and where each key ended.
+
+    Args:
+        min_ngram, max_ngram: as of `PromptLookup.Options`.
+    """
+
+    def __init__(self, min_ngram: int, max_ngram: int) -> None:
+        self._min = min_ngram
+        self._max = max_ngram
+        self._tokens = array("q")
+        self._last: dict[tuple[int, ...], int] = {}  # key → the last place where it ends
+        self._before = array("q")  # for each place, the last one before it where the same key ends
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        tokens, last, size = self._tokens, self._last, self._min
+        first = len(tokens)
+        tokens.extend(token_ids)
+        for place in range(first, len(tokens)):
+            if place < size - 1:
+                self._before.append(NOWHERE)
+                continue
+            key = tuple(tokens[place - size + 1 : place + 1])
+            self._before.append(last.get(key, NOWHERE))
+            last[key] = place
+
+    def draft(self, limit: int) -> Sequence[int]:
+        tokens = self._tokens
+        place = self._best_place()
+        if place == NOWHERE:
+            return ()
+        found = tokens[place + 1 : place + 1 + limit].tolist()
+        while len(found) < limit:  # the match reaches the end: what was found repeats itself
+            found.append(found[len(found) - (len(tokens) - 1 - place)])
+        return found
+
+    def _best_place(self) -> int:
+        """Return where the longest match of the last tokens ends, the latest of equals; NOWHERE: there is none."""
+        tokens = self._tokens
+        if not tokens:
+            return NOWHERE
+        best, longest = NOWHERE, 0
+        place = self._before[-1]
+        for _ in range(MOST_PLACES):
+            if place == NOWHERE or longest == self._max:
+                break
+            length = self._match_length(place)
+            if length > longest:
+                best, longest = place, length
+            place = self._before[place]
+        return best
+
+    def _match_length(self, place: int) -> int:
+        """Return how many tokens up to a place equal the last ones, up to `max_ngram`."""
+        tokens, length = self._tokens, self._min
+        while length < self._max and length <= place and tokens[place - length] == tokens[-1 - length]:
+            length += 1
+        return length
