@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
 MAX_ROOM = {
-    "": 3200,
+    "": 3400,
     "client": 900,
     "engine": 4200,
+    "sampling": 600,
     "cache": 1500,
     "scheduling": 3000,
     "speculation": 400,

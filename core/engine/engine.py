@@ -36,6 +36,8 @@ from ..reception.reception import Reception
 from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
+from ..sampling.randomness import derive_seed
+from ..sampling.token_mask import MaskFiller
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
@@ -44,23 +46,21 @@ from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
 from ..speculation.speculation import Speculation, build_speculation
-from ..weight_version import weight_version
 from .administration import Administration
-from .capacity import Capacity, decide_capacity
+from .capacity import decide_capacity
+from .description import describe
 from .devices import choose_device
 from .grammars import Grammars, choose_grammars
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
-from .models import LoadedModel, load_model
+from .models import load_model
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
-from .randomness import derive_seed
 from .recorder import Recorder
 from .runner_build import MakeGraph, build_runner
 from .scheduler_build import build_scheduler
 from .step_faults import StepFaults
 from .step_log import StepLog
-from .token_mask import MaskFiller
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Engine:
         whole = Limits(capacity.max_running, capacity.prefill_budget)
         attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph, clock)
         return cls(
-            _describe(config, model, capacity, device, attention),
+            describe(config, model, capacity, device, attention),
             scheduler,
             pages,
             runner,
@@ -368,34 +368,3 @@ class Engine:
             num_accepted_tokens=self._speculation.num_accepted if self._speculation else 0,
             part_uses=self._ledger.uses(),
         )
-
-
-def _describe(
-    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, attention: str
-) -> EngineInfo:
-    info = EngineInfo(
-        model=config.model,
-        architecture=model.architecture,
-        dtype=str(model.dtype).removeprefix("torch."),
-        device=str(device),
-        vocab_size=model.vocab_size,
-        max_model_len=capacity.max_model_len,
-        max_total_tokens=capacity.num_pages * config.page_size,
-        max_running_requests=capacity.max_running,
-        attention=attention,
-        policy=config.policy,
-        weight_version=weight_version(config.model, config.load_format),
-        module_passes=model.module_passes,
-        quantization=config.quantization,
-    )
-    logger.info(
-        "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "
-        "context_len=%d",
-        *(
-            info.max_total_tokens,
-            capacity.prefill_budget if capacity.chunked else -1,
-            config.max_prefill_tokens,
-        ),
-        *(info.max_running_requests, info.max_model_len),
-    )
-    return info

@@ -21,14 +21,14 @@ from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
 from ..request import TokenLogprob
+from ..sampling.logprobs import RowLogprobs
+from ..sampling.sampler import Sampler
+from ..sampling.token_mask import TokenMasks
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
 from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
 from .hf_attention import AttentionStep
-from .logprobs import RowLogprobs
 from .models import LoadedModel
-from .sampler import Sampler
-from .token_mask import TokenMasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
 from ..registry import Registry
+from ..sampling.sampler import Sampler
 from ..scheduling.sequence_pages import SequencePages
 from .attention_choice import choose_attention
 from .capacity import Capacity
@@ -21,7 +22,6 @@ from .kv_storage import KVStorage
 from .memory_plan import graph_sizes
 from .model_runner import ModelRunner
 from .models import LoadedModel
-from .sampler import Sampler
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.device.staging import Staging
-from llmfw.core.engine.sampler import Sampler
-from llmfw.core.engine.token_mask import TokenMasks
 from llmfw.core.request import SamplingParams
+from llmfw.core.sampling.sampler import Sampler
+from llmfw.core.sampling.token_mask import TokenMasks
 from llmfw.core.scheduling.constraint import allow, forbid
 
 from .test_sampler import CPU, plan

@@ -18,9 +18,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from llmfw.core.engine.randomness import derive_seed, uniform
-from llmfw.core.engine.sampler import Sampler
 from llmfw.core.request import Request, SamplingParams
+from llmfw.core.sampling.randomness import derive_seed, uniform
+from llmfw.core.sampling.sampler import Sampler
 from llmfw.core.scheduling.plan import PlannedSequence
 from llmfw.core.scheduling.sequence import SequenceState
 

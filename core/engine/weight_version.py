@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from .tokenization.tokenizer_files import model_files
+from ..tokenization.tokenizer_files import model_files
 
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 NUM_SAMPLES = 64  # of each file
