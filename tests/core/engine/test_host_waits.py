@@ -18,10 +18,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from llmfw.core.device.staging import Staging
-from llmfw.core.engine import sampler
 from llmfw.core.engine.engine import Engine
 from llmfw.core.engine.model_runner import ModelRunner
 from llmfw.core.request import Request, SamplingParams
+from llmfw.core.sampling import sampler
 
 from ...doubles.trie_grammar import FIRST_BYTE, one_of
 from ..device.test_graphs import build_captured

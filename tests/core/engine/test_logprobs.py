@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.engine import logprobs
 from llmfw.core.errors import RequestError
 from llmfw.core.request import FinishReason, Request, SamplingParams, TokenLogprob
+from llmfw.core.sampling import logprobs
 
 from .running import GREEDY, Outcome, build_engine, generate, random_prompts
 from .test_engine import DEMO, demo_prompts, demo_token
