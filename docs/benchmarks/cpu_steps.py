@@ -155,7 +155,7 @@ def table(name: str, turns: dict[str, list[dict[str, float]]]) -> list[str]:
         f"{megabytes:.0f} MB of weights. Memory was read at {speed:.1f} GB/s, at which they take {megabytes / speed:.1f} ms; "
         "what a core's cache keeps comes sooner."
     )
-    lines = ["", f"#### {name}", "", about, ""]
+    lines = ["", f"### {name}", "", about, ""]
     lines += [row(["", "torch", "native", "times as fast"]), row(["---"] * 4)]
     for key in (*(f"step_{count}_ms" for count in COUNTS), "prompt_tok_s"):
         theirs, ours = ([turn[key] for turn in turns[side]] for side in SIDES)
