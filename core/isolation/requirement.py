@@ -11,6 +11,8 @@ from importlib.metadata import Distribution, distribution
 from ..package_metadata import name_and_version
 
 OURS = "llmfw"
+_PLAIN = re.compile(r"llmfw *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
+_BOUND = re.compile(r"([<>]=?) *([\d.]+)")
 _REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw\b[^\n]*)$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -24,7 +26,11 @@ def reason_against(package: Distribution | None) -> str | None:
     # The text itself: parsing it as a mail, as importlib.metadata does, takes longer than all the rest.
     head = (package.read_text("METADATA") or "").partition("\n\n")[0]
     for line in _REQUIREMENT.findall(head):
-        if not re.match(r"llmfw(?![\w.-])", line, re.IGNORECASE) or not re.search(r"[<>=~!]", line):
+        asked_of_us = re.match(r"llmfw(?![\w.-])", line, re.IGNORECASE)
+        if not asked_of_us or not re.search(r"[<>=~!]", line.partition(";")[0]):
+            continue
+        _, here = name_and_version(distribution(OURS))
+        if is_plainly_met(line, here):
             continue
         from packaging.requirements import InvalidRequirement, Requirement
         from packaging.version import Version
@@ -35,7 +41,32 @@ def reason_against(package: Distribution | None) -> str | None:
             continue
         if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
             continue
-        _, here = name_and_version(distribution(OURS))
         if not asked.specifier.contains(Version(here).base_version, prereleases=True):
             return f"it needs {asked.name}{asked.specifier}, and this is llmfw {here}"
     return None
+
+
+def is_plainly_met(requirement: str, version: str) -> bool:
+    """Return whether a requirement of nothing but bounds, as `llmfw>=0.1,<0.3`, lets a release in.
+
+    False says nothing: that is for `packaging` to find out, whose import takes longer than all else at a start.
+    """
+    bounds = _PLAIN.fullmatch(requirement.strip())
+    if bounds is None or not re.fullmatch(r"\d+(\.\d+)*", version):
+        return False
+    here = _release(version)
+    return all(_holds(here, sign, _release(bound)) for sign, bound in _BOUND.findall(bounds[1]))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release without zeros at the end: 1.0 is 1."""
+    numbers = [int(number) for number in version.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _holds(here: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
+    if here == bound:
+        return sign.endswith("=")
+    return here < bound if sign[0] == "<" else here > bound

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
 from llmfw.core.isolation import requirement
-from llmfw.core.isolation.requirement import reason_against
+from llmfw.core.isolation.requirement import is_plainly_met, reason_against
 
 
 class Package(Distribution):
@@ -44,3 +48,37 @@ def test_what_it_does_not_satisfy_is_said_with_both_versions(line: str) -> None:
     reason = reason_against(Package("Requires-Dist: click", f"Requires-Dist: {line}"))
     assert reason is not None
     assert reason.endswith("and this is llmfw 0.4.0.dev2")
+
+
+RELEASES = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(
+    lambda numbers: ".".join(map(str, numbers))
+)
+BOUNDS = st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">="]), RELEASES), min_size=1, max_size=3)
+
+
+@given(BOUNDS, RELEASES)
+def test_plain_bounds_are_met_where_packaging_says_so(bounds: list[tuple[str, str]], version: str) -> None:
+    text = ",".join(sign + bound for sign, bound in bounds)
+    assert is_plainly_met(f"llmfw{text}", version) == SpecifierSet(text).contains(version)
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        "llmfw~=0.1",
+        "llmfw==0.1.*",
+        "llmfw>=0.1; extra == 'x'",
+        "llmfw>=0.1a1",
+        "llmfw[x]>=0.1",
+        "llmfw-x>=0.1",
+    ],
+)
+def test_what_is_not_plain_is_left_to_packaging(requirement: str) -> None:
+    assert not is_plainly_met(requirement, "0.1.0")
+
+
+def test_packages_as_the_scaffold_writes_them_need_no_packaging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirement, "name_and_version", lambda package: ("llmfw", "0.4.0"))
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)  # whose import would raise
+    lines = ("Requires-Dist: llmfw<99,>=0", "Requires-Dist: llmfw[testing]; extra == 'test'")
+    assert reason_against(Package(*lines)) is None
