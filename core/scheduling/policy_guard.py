@@ -6,8 +6,7 @@ first come, first served goes on in its stead. How long a policy takes is not lo
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import index
 from typing import Any, TypeVar
@@ -15,18 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..config import OptionValue
+from ..isolation.asking import Asked, WrongAnswerError
 from ..isolation.calls import PartCalls
 from ..policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
 from ..registry import Registry
 
-logger = logging.getLogger(__name__)
-
 ColumnsT = TypeVar("ColumnsT", Waiting, Running)
-AnswerT = TypeVar("AnswerT")
-
-
-class WrongAnswerError(Exception):
-    """A policy answered with something else than the places that it was asked for."""
 
 
 class GuardedPolicy(SchedulePolicy):
@@ -40,7 +33,6 @@ class GuardedPolicy(SchedulePolicy):
 
     Attributes:
         name: as given.
-        failure: what the policy did, if it is not asked any more; None: it is.
     """
 
     def __init__(
@@ -48,15 +40,22 @@ class GuardedPolicy(SchedulePolicy):
     ) -> None:
         super().__init__(SchedulePolicy.Options())
         self.name = name
-        self.failure: str | None = None
         self._policy = policy
-        self._plugin = plugin
-        self._calls = calls
+        self._asked = Asked(
+            f"the scheduling policy {name!r} of plugin {plugin}",
+            "First come, first served goes on in its stead",
+            calls,
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """What the policy did, if it is not asked any more; None: it is."""
+        return self._asked.failure
 
     @property
     def preempts(self) -> bool:
         """Whether the policy is to be asked who gives way."""
-        return bool(self._asked(lambda: self._policy.preempts))
+        return bool(self._asked.answer(lambda: self._policy.preempts))
 
     def order(self, waiting: Waiting, figures: Figures) -> Order:
         """Return the policy's order, or that of arrival."""
@@ -64,7 +63,7 @@ class GuardedPolicy(SchedulePolicy):
         def ask() -> Order:
             return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
 
-        return self._asked(ask) or Order.by(waiting.arrival)
+        return self._asked.answer(ask) or Order.by(waiting.arrival)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
         """Return the policy's order of retraction, or the ordinary one."""
@@ -73,7 +72,7 @@ class GuardedPolicy(SchedulePolicy):
             found = self._policy.retraction_order(_read_only(running), figures)
             return check_places("retraction_order", found, len(running))
 
-        places = self._asked(ask)
+        places = self._asked.answer(ask)
         return super().retraction_order(running, figures) if places is None else places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
@@ -83,26 +82,8 @@ class GuardedPolicy(SchedulePolicy):
             found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
             return check_places("give_way", found, len(running), all_of_them=False)
 
-        places = self._asked(ask)
+        places = self._asked.answer(ask)
         return super().give_way(waiting, place, running, figures) if places is None else places
-
-    def _asked(self, ask: Callable[[], AnswerT]) -> AnswerT | None:
-        """Return the answer; None if there is no right one."""
-        if self.failure is not None:
-            return None
-        try:
-            return ask() if self._calls is None else self._calls.timed(ask)
-        except (Exception, SystemExit) as error:  # whatever a foreign policy raises is what to tell
-            if self._calls is not None:
-                self._calls.failures += 1
-            is_answer = isinstance(error, WrongAnswerError)
-            self.failure = str(error) if is_answer else f"{type(error).__name__}: {error}"
-            logger.exception(
-                "the scheduling policy %r of plugin %s failed and is not asked any more: %s. "
-                "First come, first served goes on in its stead",
-                *(self.name, self._plugin, self.failure),
-            )
-            return None
 
 
 def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:

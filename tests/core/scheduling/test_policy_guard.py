@@ -152,7 +152,7 @@ def test_who_gives_way_is_asked_where_the_policy_has_something_to_say(kind: type
     policy = kind(kind.Options())
     guard = guarded(policy)
     assert guard.preempts is policy.preempts is (kind is Priority)
-    guard.failure = "it did not answer"
+    guard._asked.failure = "it did not answer"
     assert guard.preempts is False
 
 
