@@ -12,6 +12,7 @@ namespace {
 constexpr int PER_PANEL = PANEL / LANES;
 constexpr int64_t LINE = 16;           // words of 32 bits in a line of the cache
 constexpr int64_t STEP = 8 * LINE;     // words of a row's inputs that are taken at once, of many rows
+constexpr int64_t FEW = 96 * STEP;     // words of inputs that are taken at once, of a few rows
 constexpr int64_t AHEAD = 6144;        // bytes that weights are fetched ahead of their use, for a few rows
 constexpr int64_t WIDENED_BLOCKS = 3;  // from so many blocks of rows on, weights are widened for all of them
 
@@ -179,7 +180,7 @@ class Multiplication {
 public:
     Multiplication(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels, Memory& memory)
         : input_(input), stride_(stride), in_(in), units_(num_units<T>(in)), panels_(panels), blocks_(rows),
-          step_(blocks_.count > 1 ? STEP : MOST_ROWS * STEP / rows / LINE * LINE), memory_(memory) {}
+          step_(blocks_.count > 1 ? STEP : FEW / rows / LINE * LINE), memory_(memory) {}
 
     void run() {
         std::fill_n(memory_.sums, panels_.count * blocks_.rows * PANEL, 0.0f);
