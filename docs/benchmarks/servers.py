@@ -154,7 +154,13 @@ def get_json(url: str, body: dict[str, Any] | None = None, timeout: float = 120.
 
 def session_cpu_seconds(session: int) -> float:
     """Return the CPU seconds of all processes of a session, their ended children included (Linux)."""
-    ticks = 0
+    ticks = sum(sum(map(int, fields[11:15])) for fields in session_processes(session).values())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def session_processes(session: int) -> dict[int, list[str]]:
+    """Return the processes of a session, by id: what the system says of them from their state on (Linux)."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -163,8 +169,8 @@ def session_cpu_seconds(session: int) -> float:
         except OSError:
             continue  # it ended meanwhile
         if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            found[int(entry.name)] = fields
+    return found
 
 
 def machine_cpu_seconds() -> tuple[float, float]:

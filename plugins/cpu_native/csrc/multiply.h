@@ -14,7 +14,7 @@
 namespace llmfw {
 
 constexpr int64_t PANEL = 32;      // output features
-constexpr int MAX_PANELS = 8;      // at once
+constexpr int MAX_PANELS = 16;      // at once
 constexpr int64_t MOST_ROWS = 192;  // at once
 #if defined(__AVX512F__)
 constexpr int MAX_ROWS = 12;      // of one kernel: what 32 registers hold

@@ -67,6 +67,11 @@ def test_many_rows_are_cut_into_blocks(dtype: torch.dtype) -> None:
 
 
 @DTYPES
+def test_many_outputs_are_cut_into_groups_of_panels(dtype: torch.dtype) -> None:
+    check_products(linear(40, 1100, dtype), range(2, 601, 299))
+
+
+@DTYPES
 def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
     first, second = linear(13, 40, dtype, bias=True), linear(13, 7, dtype, bias=True)
     packed = PackedWeights([first.weight, second.weight], [first.bias, second.bias], Arena())
