@@ -19,9 +19,11 @@ from typing import Any
 
 import click
 import msgspec
+import public_http
 
 from llmfw.api.cli import build_cli
 from llmfw.core.hookspecs import HookSpecs
+from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import INTERFACES
 
 RECORD = Path(__file__).with_name("public_surface.json")
@@ -166,6 +168,7 @@ def surface() -> dict[str, Any]:
             for name in names
         },
         "commands": dict(_commands(build_cli(), "llmfw")),
+        "routes": public_http.routes(load_plugins().registry),
     }
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
@@ -278,6 +281,7 @@ def complaints(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
             for option in old["commands"][name]
             if option not in new["commands"][name]
         ),
+        *public_http.complaints(old.get("routes", {}), new["routes"]),
         *_gone("public name", old["names"], new["names"]),
         *(
             sentence
