@@ -106,7 +106,7 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *file_routes(services.files),
         *upload_routes(services.uploads, strict=strict),
         *batch_routes(services.batches, strict=strict),
-        *native_routes(services.native, live.generator, strict=strict),
+        *native_routes(services.native, live.generator, client, strict=strict),
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -30,6 +31,9 @@ from .generation import Generator
 from .generation import Output as Asked
 from .parts import build_chat_template
 from .text_stream import TextStream
+
+DEFAULT_MODEL = "demo"
+_SETTINGS = frozenset(EngineConfig.__struct_fields__) - {"model"}
 
 ResultT = TypeVar("ResultT")
 Prompts = str | Sequence[str] | Sequence[Sequence[int]]
@@ -61,15 +65,58 @@ class LLM:
     """A model, loaded into this process.
 
     Args:
-        model: name of a registered model, folder, or hub id.
-        chat_template: a registered template or a file; None: the model's own.
-        settings: of the engine, as `llmfw.core.config.EngineConfig` names them.
+        model: name of a registered model, folder, or hub id; None: the config file's, or "demo".
+        chat_template: a registered template or a file; None: the config file's, or the model's own.
+        config: a TOML file as `llmfw serve --config` reads it; what means nothing without a server is left alone.
+        settings: of the engine, as `llmfw.core.config.EngineConfig` names them; they go before the file, as an
+            option of a part in `options` goes before the same one of the file.
 
     Raises:
         ConfigError: an unknown setting or a value of the wrong type; or the model cannot be served.
     """
 
-    def __init__(self, model: str = "demo", *, chat_template: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        chat_template: str | None = None,
+        config: str | PathLike[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        if config is None:
+            self._load(model or DEFAULT_MODEL, chat_template, settings)
+        else:
+            self._load_as_in(config, model, chat_template, settings)
+        self._loop = asyncio.new_event_loop()
+        # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
+        self._thread.start()
+        self._run(self._client.start())
+
+    def _load_as_in(
+        self,
+        config: str | PathLike[str],
+        model: str | None,
+        chat_template: str | None,
+        settings: dict[str, Any],
+    ) -> None:
+        """Load as a config file says, where the caller does not."""
+        from .commands.file_settings import read_settings  # brings click
+
+        file = read_settings(fspath(config))
+        options = settings.get("options", {})
+        if isinstance(options, dict):  # else `_load` refuses it
+            settings["options"] = file.options | options
+        of_engine = {name: value for name, value in file.values.items() if name in _SETTINGS}
+        with file.telling_where_from(options):
+            self._load(
+                model or file.model or DEFAULT_MODEL,
+                chat_template or file.values.get("chat_template"),
+                of_engine | settings,
+            )
+
+    def _load(self, model: str, chat_template: str | None, settings: dict[str, Any]) -> None:
+        """Load the parts and the model."""
         from llmfw.core.engine.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))
@@ -80,11 +127,6 @@ class LLM:
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
         self._generator = Generator(self._client, tokenizer, model)
-        self._loop = asyncio.new_event_loop()
-        # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
-        self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
-        self._thread.start()
-        self._run(self._client.start())
 
     def generate(
         self,
@@ -189,9 +231,8 @@ class LLM:
 
 
 def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
-    known = set(EngineConfig.__struct_fields__) - {"model"}
-    if unknown := sorted(settings.keys() - known):
-        raise ConfigError(f"there is no engine setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    if unknown := sorted(settings.keys() - _SETTINGS):
+        raise ConfigError(f"there is no engine setting {unknown[0]!r}; known: {', '.join(sorted(_SETTINGS))}")
     if settings.get("task") == "embed":
         raise ConfigError(
             "task is 'embed'; LLM generates text, and `llmfw serve --task embed` makes embeddings"

@@ -79,6 +79,7 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
     Raises:
         ConfigError: a part or the model's files cannot be had; with the reason.
     """
+    _check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
     return ModelParts(
         tokenizer=tokenizer,
@@ -123,18 +124,21 @@ def with_grammar_checker(
         vocab_size: width of the model's logits.
 
     Raises:
-        ConfigError: as `choose_grammar_backend`; or an option is not the backend's.
+        ConfigError: as `choose_grammar_backend`.
     """
+    entry = choose_grammar_backend(config.grammar, registry)
+    calls = registry.ledger.of(entry) if entry is not None else None
+    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options)
+    return msgspec.structs.replace(parts, grammar_checker=checker)
+
+
+def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
+    """Raise ConfigError for an option that the grammar backend does not have, before the engine has read the model."""
     entry = choose_grammar_backend(config.grammar, registry)
     if entry is None:
         refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
     elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
-        entry.build_options(
-            config.options
-        )  # what is wrong is told now; with "auto" the first grammar loads it
-    calls = registry.ledger.of(entry) if entry is not None else None
-    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options)
-    return msgspec.structs.replace(parts, grammar_checker=checker)
+        entry.build_options(config.options)  # else the first grammar loads it
 
 
 def _load_parser(

@@ -6,15 +6,17 @@ What a route answers is its author's to test; here it is found out whether a ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
 import httpx
 import tokenizers
 from litestar import Litestar, Router
 from litestar.routes import HTTPRoute
+from litestar.types import ASGIApp
 
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.client.client import EngineClient
@@ -51,25 +53,38 @@ async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]
     """Put the route into an application, and ask it."""
     fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
     config = ServerConfig(served_model_name="none")
+    try:
+        async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
+            fits.kept = 1
+            return [fits, await _asked(app, found)]
+    except PartError as error:
+        return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
+
+
+@contextlib.asynccontextmanager
+async def idle_app(
+    config: ServerConfig, registry: Registry, plugin_routes: Sequence[tuple[str, str]] = ()
+) -> AsyncGenerator[ASGIApp]:
+    """Give an application like a server's, whose engine computes nothing.
+
+    Args:
+        config: of the server.
+        registry: has its stores.
+        plugin_routes: as `create_app` has them.
+
+    Raises:
+        PartError: a plugin's route cannot be had.
+    """
     stores = await open_stores(config, registry)
     parts = ModelParts(
         tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE())), chat_template=_NoTemplate("", {})
     )
     try:
-        app = create_app(
-            _IdleEngine(),
-            parts,
-            stores,
-            config,
-            plugin_routes=[(entry.plugin, entry.path)],
-            ledger=PartLedger(),
+        yield create_app(
+            _IdleEngine(), parts, stores, config, plugin_routes=plugin_routes, ledger=PartLedger()
         )
-    except PartError as error:
-        return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
     finally:
         await stores.close()
-    fits.kept = 1
-    return [fits, await _asked(app, found)]
 
 
 async def _asked(app: Any, found: Any) -> Promise:

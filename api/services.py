@@ -87,7 +87,12 @@ class Answering:
             client, parts.tokenizer, config.served_model_name, parts.grammar_checker, parts.sampling_defaults
         )
         parsers = (parts.reasoning_parser, parts.tool_parser)
-        fingerprint = system_fingerprint(client.info, (parts.chat_template.source, *parsers))
+        fingerprint = system_fingerprint(
+            client.info,
+            (parts.chat_template.source, *parsers),
+            config.options,
+            parts.sampling_defaults,
+        )
         self.chat = ChatService(
             self.generator,
             parts.chat_template,

@@ -54,6 +54,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         output_expires_after: seconds after which its files expire; None: never.
         num_total: lines of the input file, 0 until they are counted.
         num_completed, num_failed: lines with a result. They are counted by the store (`BatchResults.add`).
+        tenant: name of the API key that made it, for which its lines are counted; "": it had none.
     """
 
     id: str
@@ -81,6 +82,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_completed: int = 0
     num_failed: int = 0
     metadata: Mapping[str, str] | None = None
+    tenant: str = ""
 
 
 class LineResult(msgspec.Struct, frozen=True):

@@ -19,9 +19,11 @@ from typing import Any
 
 import click
 import msgspec
+import public_http
 
 from llmfw.api.cli import build_cli
 from llmfw.core.hookspecs import HookSpecs
+from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import INTERFACES
 
 RECORD = Path(__file__).with_name("public_surface.json")
@@ -34,6 +36,15 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "llmfw.core.engine.batch": ("ForwardBatch",),
     "llmfw.core.engine.kv_storage": ("KVStorage",),
     "llmfw.core.module_pass": ("ModulePass",),
+    "llmfw.core.engine.module_trial": (
+        "is_untouched",
+        "is_of_transformers",
+        "uses_our_attention",
+        "random_input",
+        "attention_input",
+        "agree",
+        "Recording",
+    ),
     "llmfw.core.policy": ("SchedulePolicy", "Order", "Waiting", "Running", "Figures", "Places"),
     "llmfw.core.chat_template": ("ChatTemplate", "Message"),
     "llmfw.core.file_store": ("FileStore", "FileRecord", "Describe"),
@@ -166,6 +177,7 @@ def surface() -> dict[str, Any]:
             for name in names
         },
         "commands": dict(_commands(build_cli(), "llmfw")),
+        "routes": public_http.routes(load_plugins().registry),
     }
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
@@ -278,6 +290,7 @@ def complaints(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
             for option in old["commands"][name]
             if option not in new["commands"][name]
         ),
+        *public_http.complaints(old.get("routes", {}), new["routes"]),
         *_gone("public name", old["names"], new["names"]),
         *(
             sentence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
+import importlib
 import json
 import tomllib
 from collections.abc import Callable, Iterator
@@ -18,14 +18,11 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 @pytest.fixture(scope="module")
-def public() -> Any:
+def public() -> Iterator[Any]:
     """The module docs/public.py."""
-    spec = importlib.util.spec_from_file_location("llmfw_docs_public", DOCS / "public.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield importlib.import_module("public")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +46,7 @@ def test_what_the_last_release_had_is_there(public, recorded, today):
     assert broken == [], "\n".join([*broken, public.advice(recorded["version"])])
 
 
+CHAT = "POST /v1/chat/completions"
 POLICY = "llmfw.core.policy:SchedulePolicy"
 ORDER = [["waiting", "positional or keyword", None], ["figures", "positional or keyword", None]]
 
@@ -65,6 +63,18 @@ def methods(found: dict[str, Any], path: str) -> dict[str, Any]:
         (lambda s: s["hooks"]["register_routes"].clear(), "hook register_routes does not pass 'register'"),
         (lambda s: s["kinds"].pop("grammar"), "kind of part 'grammar' is gone"),
         (lambda s: s["names"].pop("llmfw.core:hookimpl"), "public name 'llmfw.core:hookimpl' is gone"),
+        (lambda s: s["routes"].pop("GET /v1/models"), "route 'GET /v1/models' is gone"),
+        (lambda s: s["routes"][CHAT].update(status="201"), "answers with 201, and did with 200"),
+        (lambda s: s["routes"][CHAT]["body"].pop("stop"), f"{CHAT} does not read 'stop' any more"),
+        (lambda s: s["routes"][CHAT]["body"].update(stop=True), f"{CHAT} needs 'stop' now"),
+        (lambda s: s["routes"][CHAT]["body"].update(new=True), f"{CHAT} needs 'new' now"),
+        (
+            lambda s: s["routes"][CHAT]["reply"].pop("usage.total_tokens"),
+            "has no 'usage.total_tokens' any more",
+        ),
+        (lambda s: s["routes"][CHAT]["event"].pop("choices[].delta"), "has no 'choices[].delta' any more"),
+        (lambda s: s["routes"][CHAT]["reply"].update(id=False), "may lack 'id' now"),
+        (lambda s: s["routes"]["GET /v1/files"]["query"].remove("after"), "'after' of the query"),
         (lambda s: s["commands"].pop("llmfw serve"), "command 'llmfw serve' is gone"),
         (lambda s: s["commands"]["llmfw serve"].remove("--policy"), "does not take --policy any more"),
         (lambda s: methods(s, POLICY).pop("give_way"), "SchedulePolicy.give_way is gone"),
@@ -119,6 +129,9 @@ def test_a_change_that_breaks_a_plugin_is_told(public, today, change: Change, to
         lambda s: s["hooks"].update(register_samplers=["register"]),
         lambda s: s["hooks"]["register_routes"].append("config"),
         lambda s: s["commands"]["llmfw serve"].append("--more"),
+        lambda s: s["routes"].update({"GET /v1/more": s["routes"]["GET /v1/models"]}),
+        lambda s: s["routes"][CHAT]["body"].update({"new": False, "new.inside": True, "messages": False}),
+        lambda s: s["routes"][CHAT]["reply"].update(new=True),
         lambda s: methods(s, POLICY).update(new=methods(s, POLICY)["order"] | {"abstract": False}),
         lambda s: s["names"]["llmfw.core.policy:Waiting"]["fields"].update(language=True),
         lambda s: s["names"]["llmfw.core.parsers:ToolCallDelta"]["fields"].update(id=False),

@@ -87,6 +87,19 @@ def test_every_kind_of_part_has_a_hook_and_an_interface_and_the_docs_name_it():
         assert interface in text_of("hooks.md")
 
 
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("write_a_plugin.md", "## Every kind at a glance"),
+        ("interfaces.md", "## How parts are built and called"),
+    ],
+)
+def test_the_tables_of_all_kinds_are_of_all_kinds(page, heading):
+    table = text_of(page).partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    firsts = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", firsts)) == set(INTERFACES)
+
+
 def test_register_is_documented_with_its_signature():
     from llmfw.core.hookspecs import Register
 

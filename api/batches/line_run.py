@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from llmfw.core.batch_store import BatchRecord, BatchResults, LineResult
 
+from ..terms import key_name
 from .flight import Flight
 from .input_lines import LongLine, read_lines
 from .means import Means
@@ -95,6 +96,7 @@ class LineRun:
         assert isinstance(raw, bytes)  # it was validated
         line = decode_line(raw)
         assert isinstance(line.body, Raw)
+        key_name.set(self._record.tenant)  # each line is a task, with a context of its own
         answer = await self._means.endpoints.answer(self._record.endpoint, bytes(line.body))
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
 

@@ -17,6 +17,7 @@ from llmfw.core.ids import sortable_id
 
 from ..cursor_page import PageQuery, page_of
 from ..schemas.batches import Batch, BatchList, CreateBatchRequest
+from ..terms import key_name
 from .endpoints import Answering, Endpoints
 from .job import log_change
 from .means import Means
@@ -182,6 +183,7 @@ def _record(body: CreateBatchRequest, seconds: int) -> BatchRecord:
         expires_at=now + seconds,
         output_expires_after=None if expires_after is None else expires_after.seconds,
         metadata=body.metadata,
+        tenant=key_name.get(),
     )
 
 

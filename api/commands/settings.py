@@ -264,6 +264,12 @@ def setting_options(*, without: Collection[str], flags: Collection[str] = ()) ->
     return [option for option in options if option.name not in without]
 
 
+def model_option() -> SettingOption:
+    """Return the option that is another way to give MODEL."""
+    [option] = made((_MODEL,))
+    return option
+
+
 def config_names() -> dict[str, str]:
     """Return each name that a setting may have in a config file, and the key of its option."""
     return {

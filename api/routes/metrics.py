@@ -1,4 +1,4 @@
-"""GET /metrics: what plugins' parts cost and how often they failed, and drafts, in the text form of Prometheus.
+"""GET /metrics: the engine's figures, and what plugins' parts cost and how often they failed, as Prometheus reads it.
 
 Knows nothing of what the parts do. The engine is asked for its own figures; where it has ended, only the API's are told.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
@@ -31,10 +33,76 @@ _HELP = {
     "llmfw_plugin_failures_total": "Calls in which a plugin's part raised what it should not.",
 }
 
-_DRAFTS_HELP = {
-    "llmfw_drafted_tokens_total": "Tokens that a drafter guessed and the model checked.",
-    "llmfw_accepted_tokens_total": "Guessed tokens that the model would have sampled, too.",
-}
+
+class _Family(NamedTuple):
+    """Figures of one name: labels → how each follows from what the engine tells of itself."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Mapping[str, Callable[[EngineStats], int]]
+
+
+_LIVE, _DEFERRABLE = '{class="live"}', '{class="deferrable"}'
+_ENGINE = (
+    _Family(
+        "llmfw_running_requests",
+        "gauge",
+        "Requests that have a place in the engine's steps.",
+        {
+            _LIVE: lambda stats: stats.num_running - stats.num_deferrable_running,
+            _DEFERRABLE: attrgetter("num_deferrable_running"),
+        },
+    ),
+    _Family(
+        "llmfw_waiting_requests",
+        "gauge",
+        "Requests that wait for a place.",
+        {
+            _LIVE: lambda stats: stats.num_waiting - stats.num_deferrable_waiting,
+            _DEFERRABLE: attrgetter("num_deferrable_waiting"),
+        },
+    ),
+    _Family(
+        "llmfw_kv_tokens", "gauge", "Size of the KV storage in tokens.", {"": attrgetter("num_total_tokens")}
+    ),
+    _Family(
+        "llmfw_kv_used_tokens",
+        "gauge",
+        "Tokens of the KV storage that running requests hold, shared ones counted once.",
+        {"": attrgetter("num_used_tokens")},
+    ),
+    _Family(
+        "llmfw_kv_cached_tokens",
+        "gauge",
+        "Tokens of the KV storage that the prefix cache has, in use or not.",
+        {"": attrgetter("num_cached_tokens")},
+    ),
+    _Family(
+        "llmfw_generated_tokens_total",
+        "counter",
+        "Tokens that were generated.",
+        {"": attrgetter("num_generated_tokens")},
+    ),
+    _Family(
+        "llmfw_retractions_total",
+        "counter",
+        "Times that a running request gave its memory to others.",
+        {"": attrgetter("num_retractions")},
+    ),
+    _Family(
+        "llmfw_drafted_tokens_total",
+        "counter",
+        "Tokens that a drafter guessed and the model checked.",
+        {"": attrgetter("num_drafted_tokens")},
+    ),
+    _Family(
+        "llmfw_accepted_tokens_total",
+        "counter",
+        "Guessed tokens that the model would have sampled, too.",
+        {"": attrgetter("num_accepted_tokens")},
+    ),
+)
 
 
 def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHandler]:
@@ -50,7 +118,7 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
         with contextlib.suppress(EngineError, TimeoutError):
             stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
             uses += stats.part_uses
-            text = drafts(stats)
+            text = engine_figures(stats)
         return ASGIResponse(body=(exposition(uses) + text).encode(), media_type=MEDIA_TYPE)
 
     return [metrics]
@@ -66,12 +134,12 @@ def exposition(uses: Sequence[PartUse]) -> str:
     return "".join(line for name, figures in samples.items() for line in _family(name, figures))
 
 
-def drafts(stats: EngineStats) -> str:
-    """Return the figures of drafts as text."""
-    figures = zip(_DRAFTS_HELP, (stats.num_drafted_tokens, stats.num_accepted_tokens), strict=True)
+def engine_figures(stats: EngineStats) -> str:
+    """Return the figures of the engine as text."""
     return "".join(
-        f"# HELP {name} {_DRAFTS_HELP[name]}\n# TYPE {name} counter\n{name} {figure}\n"
-        for name, figure in figures
+        f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+        + "".join(f"{family.name}{labels} {figure(stats)}\n" for labels, figure in family.samples.items())
+        for family in _ENGINE
     )
 
 

@@ -8,6 +8,9 @@ from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
+from llmfw.core.client.client import EngineClient
+from llmfw.core.control import GetPolicy, PolicyInfo
+
 from ..body import decode_native, report_ignored
 from ..generation import Generator
 from ..native.service import NativeService
@@ -17,11 +20,12 @@ from .respond import event_stream, json_response, read_json, while_connected
 
 
 def native_routes(
-    native: NativeService, generator: Generator, *, strict: bool = False
+    native: NativeService, generator: Generator, client: EngineClient, *, strict: bool = False
 ) -> list[HTTPRouteHandler]:
     """Return the handlers.
 
     Args:
+        client: the generator's.
         strict: refuse fields that change nothing.
     """
 
@@ -60,10 +64,17 @@ def native_routes(
                 quantization=info.quantization,
                 device=info.device,
                 attention_backend=info.attention,
-                schedule_policy=info.policy,
+                schedule_policy=await _policy_of(client),
                 weight_version=info.weight_version,
                 sampling_defaults=generator.sampling_defaults,
             )
         )
 
     return [generate, get_model_info]
+
+
+async def _policy_of(client: EngineClient) -> str:
+    """Return the name of the policy in force: an administrator may have put another one there since the start."""
+    answer = await client.control(GetPolicy())
+    assert isinstance(answer, PolicyInfo)
+    return answer.name

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from ..attention import AttentionBackend
-from ..config import EngineConfig
+from ..config import EngineConfig, OptionValue
 from ..errors import ConfigError, PartError
 from ..registry import Entry, Registry
 from .kv_storage import KVStorage
 from .models import LoadedModel
 
 logger = logging.getLogger(__name__)
+
+
+def check_attention(config: EngineConfig, registry: Registry) -> None:
+    """Raise what is wrong with the choice whatever the model is: reading that may take minutes.
+
+    Raises:
+        ConfigError: there is no such backend, or it has no such option; of "auto": none that can be imported has it.
+        PartError: the one that was named cannot be imported, or lacks something.
+    """
+    if config.attention != "auto":
+        registry.find("attention", config.attention).build_options(config.options)
+    elif any(key.startswith("attention.") for key in config.options):
+        _check_options_of_any(registry.entries("attention"), config.options)
+
+
+def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, OptionValue]) -> None:
+    refusals = []
+    for entry in entries:
+        try:
+            entry.build_options(options)
+        except PartError:  # is passed over when one is chosen, with this as its reason
+            continue
+        except ConfigError as error:
+            refusals.append(error)
+        else:
+            return
+    if refusals:
+        raise refusals[0]
 
 
 def choose_attention(

@@ -45,8 +45,9 @@ from ..scheduling.plan import BatchPlan
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
-from ..speculation.speculation import Speculation, build_speculation
+from ..speculation.speculation import Speculation, build_speculation, choose_drafter
 from .administration import Administration
+from .attention_choice import check_attention
 from .capacity import decide_capacity
 from .description import describe
 from .devices import choose_device
@@ -148,15 +149,17 @@ class Engine:
         recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
         policies = PolicyChoice(registry, config.policy, config.options)
+        check_attention(config, registry)
+        drafter = choose_drafter(config, registry)
+        eviction = find_eviction(config.eviction)
         model = load_model(config, device, registry)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device, captures=make_graph is not None)
         pool = KVPool(capacity.num_pages, config.page_size)
-        eviction = find_eviction(config.eviction)
         cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
         pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
         decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
-        speculation = build_speculation(config, registry, model.vocab_size, device.type)
+        speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
         trace = together(trace, decisions, recorder)
         scheduler = build_scheduler(config, capacity, pages, policies.policy, trace, speculation)
         most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size

@@ -3,6 +3,9 @@
 A tenant's counter is the tokens computed for it: those of prompts, and twice the generated ones, which cost more
 (Sheng et al., 2024, "Fairness in Serving Large Language Models"). One that comes with nothing waiting or running has
 its counter lifted to the least of those that have: what it did not ask for is not saved up.
+
+Its deferrable requests, such as the lines of its batches, are counted apart: they run in what others leave, and so do not
+stand against what it asks for live.
 """
 
 from __future__ import annotations
@@ -26,18 +29,21 @@ class Tenants:
 
     def __init__(self) -> None:
         self.served: Floats = np.zeros(16)
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[tuple[str, bool], int] = {}
         self._open = np.zeros(16, dtype=np.int64)  # requests that wait or run
-        self._names: list[str] = []
+        self._is_deferrable = np.zeros(16, dtype=np.bool_)
+        self._names: list[tuple[str, bool]] = []
 
-    def join(self, name: str) -> int:
-        """Take note that a request came; return its tenant's number."""
-        number = self._numbers.get(name)
+    def join(self, name: str, *, deferrable: bool = False) -> int:
+        """Take note that a request came; return its tenant's number: one for live ones, and another for deferrable ones."""
+        number = self._numbers.get((name, deferrable))
         if number is None:
-            number = self._numbers[name] = self._number()
-            self._names[number] = name
+            number = self._numbers[name, deferrable] = self._number()
+            self._names[number] = name, deferrable
+            self._is_deferrable[number] = deferrable
         if not self._open[number]:
-            busy = self._open[: len(self._names)] > 0
+            num = len(self._names)
+            busy = (self._open[:num] > 0) & (self._is_deferrable[:num] == deferrable)
             least = self.served[: len(self._names)][busy].min() if busy.any() else 0.0
             self.served[number] = max(self.served[number], least)
         self._open[number] += 1
@@ -48,8 +54,8 @@ class Tenants:
         self._open[number] -= 1
 
     def num_open(self, name: str) -> int:
-        """Return how many requests of a tenant wait or run."""
-        number = self._numbers.get(name)
+        """Return how many live requests of a tenant wait or run."""
+        number = self._numbers.get((name, False))
         return 0 if number is None else int(self._open[number])
 
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
@@ -70,5 +76,6 @@ class Tenants:
         if len(self._names) == len(self.served):
             self.served = np.concatenate([self.served, np.zeros_like(self.served)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
-        self._names.append("")
+            self._is_deferrable = np.concatenate([self._is_deferrable, np.zeros_like(self._is_deferrable)])
+        self._names.append(("", False))
         return len(self._names) - 1

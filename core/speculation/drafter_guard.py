@@ -6,13 +6,14 @@ A drafter comes from a plugin. Where it raises, or drafts what is no token, gene
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import index
 
 from ..config import OptionValue
 from ..drafter import Drafter, SequenceDrafter
 from ..isolation.asking import Asked, WrongAnswerError
 from ..isolation.calls import PartCalls
-from ..registry import Registry
+from ..registry import Entry, Registry
 
 
 class GuardedDrafter:
@@ -65,24 +66,32 @@ class GuardedDrafter:
         return self._asked.answer(ask) or []
 
 
-def load_drafter(
-    registry: Registry, name: str, options: Mapping[str, OptionValue], vocab_size: int
-) -> GuardedDrafter:
+@dataclass(frozen=True, slots=True)
+class ChosenDrafter:
+    """A drafter that is built, and the part that it is. What a token is, is known when the model is."""
+
+    entry: Entry
+    drafter: Drafter
+
+    def guarded(self, vocab_size: int, registry: Registry) -> GuardedDrafter:
+        """Return what asks it, for a model with so many tokens."""
+        return GuardedDrafter(self.drafter, vocab_size, str(self.entry), registry.ledger.of(self.entry))
+
+
+def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> ChosenDrafter:
     """Build the drafter of a name.
 
     Args:
         registry: where it is looked for.
         name: "name" or "plugin/name".
         options: by "drafter.key"; those of other kinds of parts are left alone.
-        vocab_size: of the model.
 
     Raises:
         ConfigError: there is none of that name, or it does not have such an option or value.
         PartError: it cannot be imported or built.
     """
     entry = registry.find("drafter", name)
-    drafter: Drafter = entry.build(entry.load(), entry.build_options(options))
-    return GuardedDrafter(drafter, vocab_size, str(entry), registry.ledger.of(entry))
+    return ChosenDrafter(entry, entry.build(entry.load(), entry.build_options(options)))
 
 
 def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:

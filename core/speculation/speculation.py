@@ -24,7 +24,7 @@ from ..scheduling.draft import Draft
 from ..scheduling.plan import BatchPlan
 from ..scheduling.sequence import SequenceState
 from ..scheduling.sequence_pages import SequencePages
-from .drafter_guard import GuardedDrafter, load_drafter
+from .drafter_guard import ChosenDrafter, GuardedDrafter, load_drafter
 
 SPARE_TOKENS = 20
 """Drafts take no page unless there are so many tokens' worth left for each running sequence, as after a retraction."""
@@ -148,10 +148,8 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
     return DEFAULT_BATCH_TOKENS.get(device, DEFAULT_BATCH_TOKENS["cuda"]) if asked is None else asked
 
 
-def build_speculation(
-    config: EngineConfig, registry: Registry, vocab_size: int, device: str
-) -> Speculation | None:
-    """Return what adds drafts to steps, by the drafter that the config names; None: it names none.
+def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | None:
+    """Return the drafter that the config names, built; None: it names none. Needs no model: what is wrong is told early.
 
     Raises:
         ConfigError: there is no such drafter or option of it, or a setting is out of range.
@@ -161,12 +159,22 @@ def build_speculation(
         return None
     if config.overlap:
         raise ConfigError("--drafter needs tokens that are known: it does not go with an overlapped schedule")
-    max_tokens = max_batch_tokens(config, device)
-    for flag, asked in (("--draft-tokens", config.draft_tokens), ("--draft-batch-tokens", max_tokens)):
-        if asked < 1:
+    settings = (("--draft-tokens", config.draft_tokens), ("--draft-batch-tokens", config.draft_batch_tokens))
+    for flag, asked in settings:
+        if asked is not None and asked < 1:
             raise ConfigError(f"{flag} is {asked}; it must be at least 1")
-    drafter = load_drafter(registry, config.drafter, config.options, vocab_size)
-    return Speculation(drafter, max_draft=config.draft_tokens, max_tokens=max_tokens)
+    return load_drafter(registry, config.drafter, config.options)
+
+
+def build_speculation(
+    config: EngineConfig, registry: Registry, chosen: ChosenDrafter | None, vocab_size: int, device: str
+) -> Speculation | None:
+    """Return what adds a chosen drafter's drafts to the steps of a model; None: none is chosen."""
+    if chosen is None:
+        return None
+    max_tokens = max_batch_tokens(config, device)
+    guarded = chosen.guarded(vocab_size, registry)
+    return Speculation(guarded, max_draft=config.draft_tokens, max_tokens=max_tokens)
 
 
 def is_independent(seq: SequenceState) -> bool:

@@ -25,6 +25,7 @@ def job(id: str = "batch_1", status: str = "in_progress", **fields: Any) -> Batc
         "completion_window": "24h",
         "created_at": 1,
         "expires_at": 2,
+        "tenant": "ann",
         **fields,
     }
     return BatchRecord(id=id, status=status, **given)

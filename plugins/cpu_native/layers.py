@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from llmfw.core.engine.module_trial import Recording, agree, attention_input
 from llmfw.core.module_pass import ModulePass
 from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
 from llmfw.core.quantization.quantize import num_bytes
@@ -20,9 +21,6 @@ from .quantized_weights import pack_linears
 from .recognition import (
     LayerParts,
     Norm,
-    Recording,
-    agree,
-    attention_input,
     is_bare_causal,
     is_plain_embedding,
     is_plain_linear,
@@ -98,7 +96,7 @@ def _computes_the_same(packed: PackedLayer) -> bool:
     scaled = expected * torch.rsqrt(expected.float().pow(2).mean(-1, keepdim=True) + norm.epsilon).to(
         expected.dtype
     )
-    return agree(scaled[0], result) and len(theirs.given) == 3 and all(map(agree, theirs.given, ours.given))
+    return agree(scaled[0], result) and theirs.has_the_same(ours)
 
 
 def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:

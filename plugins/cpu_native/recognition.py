@@ -15,7 +15,13 @@ from torch import nn
 from transformers.activations import SiLUActivation
 
 from llmfw.core.engine.fuse import MergedPart
-from llmfw.core.engine.hf_attention import IMPLEMENTATION
+from llmfw.core.engine.module_trial import (
+    Recording,
+    attention_input,
+    is_of_transformers,
+    is_untouched,
+    uses_our_attention,
+)
 from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
@@ -24,9 +30,6 @@ LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEEDING = ("gate_proj", "up_proj", "down_proj")
 HEAD_NORMS = {"q_norm", "k_norm"}
-NUM_TOKENS = 2
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-"""Of the distance of two results, relative to their norm: roundings in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +111,21 @@ def read_norm(module: nn.Module, family: str) -> Norm | None:
 
 def is_plain_linear(module: nn.Module) -> bool:
     """Return whether a module is a linear layer as torch has it, with a weight of its own on the CPU."""
-    return type(module) is nn.Linear and _is_untouched(module) and module.weight.device.type == "cpu"
+    return type(module) is nn.Linear and is_untouched(module) and module.weight.device.type == "cpu"
 
 
 def is_quantized_linear(module: nn.Module) -> bool:
     """Return whether a module is a quantised linear layer on the CPU, and no more."""
     return (
         type(module) is QuantizedLinear
-        and _is_untouched(module)
+        and is_untouched(module)
         and module.quantized.codes.device.type == "cpu"
     )
 
 
 def is_plain_embedding(module: nn.Module) -> bool:
     """Return whether a module looks up embeddings, and no more."""
-    return type(module) is nn.Embedding and _is_untouched(module) and module.max_norm is None
+    return type(module) is nn.Embedding and is_untouched(module) and module.max_norm is None
 
 
 def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
@@ -136,7 +139,7 @@ def _read_layer(layer: nn.Module, family: str) -> LayerParts | None:
         feeding.get_submodule("act_fn")
     ):
         return None
-    if getattr(getattr(attention, "config", None), "_attn_implementation", None) != IMPLEMENTATION:
+    if not uses_our_attention(attention):
         return None
     linears = {name: attention.get_submodule(name) for name in PROJECTIONS}
     linears |= {name: feeding.get_submodule(name) for name in FEEDING}
@@ -197,15 +200,8 @@ def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
 
 def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
     """Return whether a module is transformers' own of this class and with these parts, and not changed."""
-    kind = type(module)
-    own = kind.__module__.startswith("transformers.models.") and kind.__name__ == name
-    return own and set(module._modules) == parts and _is_untouched(module)
-
-
-def _is_untouched(module: nn.Module) -> bool:
-    """Return whether calling a module does what its class says, and no more."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    return "forward" not in vars(module) and not any(hooks)
+    own = type(module).__name__ == name and is_of_transformers(module)
+    return own and set(module._modules) == parts
 
 
 def _are_linear(modules: Iterable[nn.Module]) -> bool:
@@ -216,12 +212,12 @@ def _are_linear(modules: Iterable[nn.Module]) -> bool:
 
 def _is_linear(module: nn.Module) -> bool:
     if type(module) is MergedPart:
-        return _is_untouched(module) and is_plain_linear(module.merged.product)
+        return is_untouched(module) and is_plain_linear(module.merged.product)
     return is_plain_linear(module)
 
 
 def _is_silu(module: nn.Module) -> bool:
-    return type(module) in (SiLUActivation, nn.SiLU) and _is_untouched(module)
+    return type(module) in (SiLUActivation, nn.SiLU) and is_untouched(module)
 
 
 def bias_of(linear: nn.Module) -> torch.Tensor | None:
@@ -231,48 +227,3 @@ def bias_of(linear: nn.Module) -> torch.Tensor | None:
         return None if whole is None else whole.split(linear.merged.sizes)[linear.index]
     assert isinstance(linear, nn.Linear | QuantizedLinear)
     return linear.bias
-
-
-def agree(theirs: Any, ours: torch.Tensor) -> bool:
-    """Return whether two results are the same tensor but for roundings."""
-    if not isinstance(theirs, torch.Tensor) or theirs.shape != ours.shape or theirs.dtype != ours.dtype:
-        return False
-    distance = (theirs.double() - ours.double()).norm()
-    return bool(distance <= TOLERANCES[ours.dtype] * theirs.double().norm())
-
-
-class Recording:
-    """A step in which each token sees its own value only, and that keeps what attention was handed."""
-
-    def __init__(self) -> None:
-        self.given: list[torch.Tensor] = []
-        self.keywords: dict[str, Any] = {}
-
-    def attend(
-        self,
-        module: nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        """Return [1, T, heads, v_head_dim]."""
-        self.given = [query.clone(), key.clone(), value.clone()]
-        self.keywords = kwargs
-        return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2)
-
-
-def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
-    """Return what an attention module or a layer is called with, but for the step: a few random tokens.
-
-    They are small, so that what a layer adds to them is not lost in them.
-    """
-    generator = torch.Generator().manual_seed(width)
-    hidden = torch.randn(1, NUM_TOKENS, width, generator=generator) * 0.05
-    angles = torch.randn(1, NUM_TOKENS, head_dim, generator=generator)
-    return {
-        "hidden_states": hidden.to(like.dtype),
-        "position_embeddings": (angles.cos().to(like.dtype), angles.sin().to(like.dtype)),
-        "attention_mask": None,
-    }

@@ -11,20 +11,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from llmfw.core.engine.module_trial import Recording, agree, attention_input, random_input, uses_our_attention
 from llmfw.core.module_pass import ModulePass
 
 from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm
-from .recognition import (
-    Recording,
-    adopt,
-    agree,
-    attention_input,
-    is_ordinary,
-    no_kernels,
-    random_input,
-    replace,
-    uses_our_attention,
-)
+from .recognition import adopt, is_ordinary, no_kernels, replace
 
 FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
 """Whose decoder layers add, norm and add."""

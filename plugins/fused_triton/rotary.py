@@ -13,20 +13,12 @@ import torch
 from torch import nn
 
 from llmfw.core.engine.hf_attention import attend
+from llmfw.core.engine.module_trial import Recording, agree, attention_input, uses_our_attention
 from llmfw.core.module_pass import ModulePass
 
 from .norms import read_norm
 from .ops import HeadNorm, rotate
-from .recognition import (
-    Recording,
-    adopt,
-    agree,
-    attention_input,
-    is_ordinary,
-    no_kernels,
-    replace,
-    uses_our_attention,
-)
+from .recognition import adopt, is_ordinary, no_kernels, replace
 
 FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -112,9 +104,7 @@ def _replacement(attention: nn.Module) -> FusedAttention | None:
         return None
     fused = FusedAttention(attention, theirs.keywords)
     result, _ = fused(**given, llmfw_step=ours)
-    assert ours.given is not None
-    same = agree(expected, result) and all(map(agree, theirs.given, ours.given))
-    return fused if same else None
+    return fused if agree(expected, result) and theirs.has_the_same(ours) else None
 
 
 def _read_norms(attention: nn.Module) -> tuple[HeadNorm, HeadNorm] | None:

@@ -6,19 +6,11 @@ import torch
 from torch import nn
 from transformers.activations import SiLUActivation
 
+from llmfw.core.engine.module_trial import NUM_TOKENS, agree, is_untouched, random_input
 from llmfw.core.module_pass import ModulePass
 
 from .ops import silu_mul
-from .recognition import (
-    NUM_TOKENS,
-    adopt,
-    agree,
-    is_ordinary,
-    is_untouched,
-    no_kernels,
-    random_input,
-    replace,
-)
+from .recognition import adopt, is_ordinary, no_kernels, replace
 
 PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 

@@ -64,6 +64,12 @@ def test_the_policy_is_shown_and_changed(server: Served, told: EchoAdministratio
     assert httpx.get(f"{server.url}/admin/policy").json() == found
 
 
+def test_what_the_model_s_info_says_of_the_policy_is_so_after_a_change(server: Served) -> None:
+    for name in ("lpm", "fcfs"):
+        put(server, {"name": name})
+        assert httpx.get(f"{server.url}/get_model_info").json()["schedule_policy"] == name
+
+
 def test_an_unknown_policy_is_a_400_that_lists_what_there_is(server: Served) -> None:
     error = error_of(put(server, {"name": "x"}), 400)
     assert (error["param"], error["code"]) == ("name", "unknown")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from ..doubles.serving import Served
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 from .test_completions import chunks_of, complete
 
 
@@ -17,6 +19,14 @@ def test_ids_have_their_prefix_and_the_engine_its_fingerprint(server: Served) ->
     assert re.fullmatch(r"cmpl-[0-9a-f]{32}", one["id"])
     assert one["id"] != two["id"]
     assert one["system_fingerprint"] == two["system_fingerprint"] != ""
+
+
+def test_a_server_whose_parser_has_other_options_has_another_fingerprint(
+    server: Served, tmp_path: Path
+) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), options={"tool_parser.mark": "!"}) as other:
+        told = {complete(each, prompt="a")["system_fingerprint"] for each in (server, other)}
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from llmfw.api.llm import LLM
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.policy_choice import PolicyChoice
 from llmfw.core.errors import ConfigError, ContextLengthError, ModelError, RequestError
+from llmfw.core.registry import Registry
 from llmfw.core.request import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -72,3 +76,61 @@ def test_wrong_settings_are_errors_that_say_what_is_right() -> None:
         LLM("demo", max_total_tokens="many")
     with pytest.raises(ModelError, match="no/where/at/all"):
         LLM("no/where/at/all")
+
+
+FILE = """
+model = "demo"
+port = 8000
+max-total-tokens = 2048
+max-running-requests = 3
+policy = "fcfs"
+no-plugin = ["bench"]
+disable-overlap-schedule = true
+
+[options.policy]
+speed = 1
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
+    """The configs of the engines that were to be built; none is."""
+    configs: list[EngineConfig] = []
+
+    def keep(config: EngineConfig, registry: Registry) -> None:
+        configs.append(config)
+        PolicyChoice(registry, config.policy, config.options)
+        raise NotImplementedError
+
+    monkeypatch.setattr("llmfw.core.engine.build.build_engine", keep)
+    return configs
+
+
+def test_a_server_s_config_file_is_read_and_arguments_go_before_it(
+    asked: list[EngineConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llmfw.toml").write_text(FILE.replace("speed", "max_overtaken").replace("fcfs", "lpm"))
+    monkeypatch.setenv("LLMFW_MAX_RUNNING_REQUESTS", "9")  # is the server's
+    with pytest.raises(NotImplementedError):
+        LLM(config=tmp_path / "llmfw.toml", max_total_tokens=1024, options={"drafter.min_ngram": 2})
+    [config] = asked
+    assert (config.max_total_tokens, config.max_running_requests) == (1024, 3)
+    assert (config.disabled_plugins, config.overlap) == (("bench",), False)
+    assert config.options == {"policy.max_overtaken": 1, "drafter.min_ngram": 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", r"'fcfs' has no option 'speed'.*policy.speed is set in .*llmfw.toml"),
+        ("prot = 1", r"'prot' in .*llmfw.toml: there is no such setting; did you mean 'port'"),
+        ("page-size = 0", r"'page-size' in .*llmfw.toml: 0 is not in the range"),
+        ("task = 'embed'", "task is 'embed'"),
+    ],
+)
+def test_what_is_wrong_in_a_config_file_is_told_with_its_place(
+    line: str, says: str, asked: list[EngineConfig], tmp_path: Path
+) -> None:
+    (tmp_path / "llmfw.toml").write_text(line + FILE)
+    with pytest.raises(ConfigError, match=says):
+        LLM(config=str(tmp_path / "llmfw.toml"))

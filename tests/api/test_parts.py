@@ -135,6 +135,12 @@ def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]
         assert parser.__name__ == "Shouts"
 
 
+def test_a_wrong_grammar_option_is_told_while_the_engine_still_reads_its_model() -> None:
+    config = ServerConfig(served_model_name="m", options={"grammar.x": "1"})
+    with pytest.raises(ConfigError, match="grammar 'llguidance' has no option 'x'"):
+        load_model_parts(EngineConfig(model="not read"), config, load_plugins().registry)
+
+
 def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     with pytest.raises(ConfigError, match=r"grammar 'half' .* lacks compile, fill_masks, which"):

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from llmfw.api.chat.messages import check_messages
-from llmfw.api.fingerprint import system_fingerprint
+from llmfw.api.fingerprint import TELLING_KINDS, system_fingerprint
 from llmfw.api.listen import bind, url_of
 from llmfw.api.parts import build_chat_template
+from llmfw.core.config import OptionValue
 from llmfw.core.errors import ConfigError, RequestError
 from llmfw.core.plugins import load_plugins
 from llmfw.core.tokenizer import Tokenizer
@@ -130,3 +131,23 @@ def test_the_fingerprint_is_of_weights_and_parts_not_of_places_and_sizes() -> No
     other = [system_fingerprint(msgspec.structs.replace(info, weight_version="2"))]
     other += [system_fingerprint(info, ["template"]), system_fingerprint(info, [EchoEngine])]
     assert len({*other, system_fingerprint(info)}) == 4
+
+
+def test_options_count_in_the_fingerprint_if_a_reply_depends_on_them() -> None:
+    info = EchoEngine().info
+    given: list[dict[str, OptionValue]] = [
+        *({f"{kind}.x": 1} for kind in TELLING_KINDS),
+        {"tool_parser.x": 2},
+        {"tool_parser.y": 1},
+        {},
+    ]
+    assert len({system_fingerprint(info, (), options) for options in given}) == len(given)
+    assert system_fingerprint(info, (), {"grammar.x": 1}) == system_fingerprint(info, (), {"grammar.x": "1"})
+    for same in ({"policy.x": 1}, {"drafter.x": 1}, {"file_store.url": "secret"}):
+        assert system_fingerprint(info, (), same) == system_fingerprint(info)
+
+
+def test_what_a_request_is_sampled_with_counts_in_the_fingerprint_and_the_policy_does_not() -> None:
+    info = EchoEngine().info
+    assert system_fingerprint(info, sampling_defaults={"top_p": 0.9}) != system_fingerprint(info)
+    assert system_fingerprint(msgspec.structs.replace(info, policy="fair")) == system_fingerprint(info)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from llmfw.api.schemas.batches import OutputExpiresAfter
+from llmfw.api.terms import key_name
 from llmfw.core.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
@@ -36,6 +37,19 @@ async def test_all_lines_are_answered(tokenizer: Tokenizer, stores: Stores) -> N
     assert texts == {f"c{i}": f"hi{i}" for i in range(20)}
     assert errors == []
     assert record.error_file_id is None
+
+
+async def test_lines_are_those_of_the_tenant_whose_key_made_the_batch(
+    tokenizer: Tokenizer, stores: Stores
+) -> None:
+    engine = EchoEngine()
+    tenants: dict[str, list[str]] = {"ann": ["c0", "c1"], "": ["c2"]}
+    async with running(tokenizer, stores, engine) as rig:
+        for name, ids in tenants.items():
+            key_name.set(name)
+            lines = [chat_line(custom_id, custom_id, user="eve") for custom_id in ids]
+            await rig.ended(await rig.create(lines))
+    assert [request.tenant for request in engine.requests] == ["ann", "ann", "eve"]
 
 
 async def test_a_line_that_is_refused_is_in_the_error_file(tokenizer: Tokenizer, stores: Stores) -> None:

@@ -160,6 +160,23 @@ def test_a_tenant_that_comes_late_has_saved_nothing_up() -> None:
     assert tenants.served[late] == 100
 
 
+def test_what_a_tenant_s_batches_took_does_not_stand_against_its_live_requests() -> None:
+    driver = Driver(num_tokens=1000)
+    driver.add("batch", [1] * 30, 5, tenant="a", deferrable=True)
+    driver.add("live", [2] * 10, 1, tenant="a")
+    driver.finish()
+    assert driver.scheduler.tenants.served[:2].tolist() == [30 + 2 * 5, 10 + 2 * 1]
+
+
+def test_a_late_tenant_s_live_requests_start_where_live_ones_are_not_where_a_paused_batch_is() -> None:
+    tenants = Tenants()
+    tenants.join("a", deferrable=True)
+    live = tenants.join("a")
+    tenants.charge(np.array([live]), 100.0)
+    assert tenants.served[tenants.join("late")] == 100
+    assert tenants.served[tenants.join("late", deferrable=True)] == 0
+
+
 def test_of_tenants_without_requests_many_are_forgotten_and_none_with_one() -> None:
     tenants = Tenants()
     kept = tenants.join("kept")
