@@ -1,4 +1,4 @@
-"""GET /metrics: what plugins' parts cost and how often they failed, and drafts, in the text form of Prometheus.
+"""GET /metrics: what plugins' parts cost and how often they failed, drafts, and what the engine is, in Prometheus' text form.
 
 Knows nothing of what the parts do. The engine is asked for its own figures; where it has ended, only the API's are told.
 """
@@ -17,7 +17,7 @@ from litestar.types import ASGIApp
 from llmfw.core.client.client import EngineClient
 from llmfw.core.errors import EngineError
 from llmfw.core.isolation.calls import PartLedger
-from llmfw.core.request import EngineStats, PartUse
+from llmfw.core.request import EngineInfo, EngineStats, PartUse
 
 from ..operation import describe
 
@@ -50,7 +50,7 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
         with contextlib.suppress(EngineError, TimeoutError):
             stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
             uses += stats.part_uses
-            text = drafts(stats)
+            text = engine(client.info) + drafts(stats)
         return ASGIResponse(body=(exposition(uses) + text).encode(), media_type=MEDIA_TYPE)
 
     return [metrics]
@@ -64,6 +64,19 @@ def exposition(uses: Sequence[PartUse]) -> str:
         for name, figure in zip(_HELP, (use.seconds, use.calls, use.failures), strict=True):
             samples[name][part] = samples[name].get(part, 0) + figure
     return "".join(line for name, figures in samples.items() for line in _family(name, figures))
+
+
+def engine(info: EngineInfo) -> str:
+    """Return what the engine is, as labels of a figure that is always 1."""
+    labels = {
+        "dtype": info.dtype,
+        "quantization": info.quantization or "none",
+        "kv_cache_dtype": info.kv_cache_dtype or "none",
+        "attention": info.attention,
+    }
+    shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
+    name = "llmfw_engine_info"
+    return f"# HELP {name} What the engine is, in labels.\n# TYPE {name} gauge\n{name}{{{shown}}} 1\n"
 
 
 def drafts(stats: EngineStats) -> str:
