@@ -109,8 +109,11 @@ class AttentionBackendTests:
         assert torch.equal(case.storage.keys[0].cpu().flatten(0, 1), wanted[0])
         assert torch.equal(case.storage.values[0].cpu().flatten(0, 1), wanted[1])
 
-    @pytest.mark.parametrize("changes", [{}, {"softcap": 2.0, "sliding_window": 20}], ids=["plain", "window"])
-    @pytest.mark.parametrize("scales", [(1.0, 1.0), (0.03, 0.7)], ids=["no scales", "scales"])
+    @pytest.mark.parametrize(
+        ("scales", "changes"),
+        [((1.0, 1.0), {}), ((0.03, 0.7), {"softcap": 2.0, "sliding_window": 20})],
+        ids=["plain", "scales, window and soft cap"],
+    )
     @pytest.mark.parametrize("stored_as", FP8.values(), ids=FP8)
     def test_keys_and_values_may_be_kept_in_eight_bits(
         self,
