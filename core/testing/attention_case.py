@@ -96,8 +96,8 @@ class AttentionCase:
             places = np.arange(stored + new)
             where = mine[places // page_size].astype(np.int64) * page_size + places % page_size
             drawn = self._draw(stored + new, dtype, generator)
-            for pages, which in ((keys, 0), (values, 1)):
-                as_bytes(pages)[where[:stored]] = as_bytes(self._encode(drawn[1 + which][:stored], which))
+            for stored_in, which in ((keys, 0), (values, 1)):
+                as_bytes(stored_in)[where[:stored]] = as_bytes(self._encode(drawn[1 + which][:stored], which))
             self.used[where] = True
             self._sequences.append(drawn)
             slots.append(where[stored:])
