@@ -29,7 +29,7 @@ class AttentionBackend(ABC):
 
     Args:
         layers: the model's attention layers, by index.
-        storage: the keys and values of all pages; `storage.keys[i]` is layer i's.
+        storage: the keys and values of all pages; `storage.keys[i]` is layer i's, in the dtype `storage.stored_as`.
         options: the backend's own options, an instance of its `Options`.
 
     Attributes:
@@ -51,6 +51,24 @@ class AttentionBackend(ABC):
     @abstractmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
         """Return why this backend cannot serve such layers on this device, as a sentence, or None if it can."""
+
+    @classmethod
+    def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
+        """Return why it cannot keep keys and values in another dtype than the model's, as a sentence, or None if it can.
+
+        Asked only where `--kv-cache-dtype` names another one. A backend that can writes by `storage.write`, or in the
+        same way (`core.engine.kv_dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
+
+        Here: a reason.
+
+        Args:
+            device: where the storage is.
+            dtype: of queries, new keys and new values, and of what `forward` returns.
+            stored_as: of the storage.
+        """
+        from .engine.kv_dtype import dtype_name  # brings torch, as only those who call this have it already
+
+        return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 
     def graph_unsupported(self) -> str | None:
         """Return why steps of single tokens cannot be captured in a CUDA graph, as a sentence, or None if they can.

@@ -341,6 +341,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         embedding_size: of the vectors, where it embeds.
         module_passes: names of the module passes that changed the model, in their order.
         quantization: scheme of the weights, if they were quantised when they were loaded.
+        kv_cache_dtype: of stored keys and values; "": where none are stored.
     """
 
     model: str
@@ -358,6 +359,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     embedding_size: int = 0
     module_passes: tuple[str, ...] = ()
     quantization: str | None = None
+    kv_cache_dtype: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from llmfw.core.cache.eviction import EVICTIONS
+from llmfw.core.kv_dtypes import KV_DTYPE_BYTES
 from llmfw.core.quantization.schemes import SCHEMES
 
 from .params import ChunkSize, Device, FiniteRange, Name, Names, Text
@@ -113,6 +114,12 @@ ENGINE_SETTINGS = (
         type=positive(),
         help="Size of the KV storage in tokens.",
         unset="what the memory share allows",
+    ),
+    setting(
+        "--kv-cache-dtype",
+        field="kv_cache_dtype",
+        type=click.Choice(("auto", *KV_DTYPE_BYTES)),
+        help="Type of stored keys and values; fp8 is fp8_e4m3; auto is the model's.",
     ),
     setting("--page-size", field="page_size", type=positive(), help="Tokens in one page of the KV storage."),
     setting(

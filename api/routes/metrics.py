@@ -1,4 +1,4 @@
-"""GET /metrics: the engine's figures, and what plugins' parts cost and how often they failed, as Prometheus reads it.
+"""GET /metrics: what the engine is, its figures, and what plugins' parts cost and how often they failed, for Prometheus.
 
 Knows nothing of what the parts do. The engine is asked for its own figures; where it has ended, only the API's are told.
 """
@@ -19,7 +19,7 @@ from litestar.types import ASGIApp
 from llmfw.core.client.client import EngineClient
 from llmfw.core.errors import EngineError
 from llmfw.core.isolation.calls import PartLedger
-from llmfw.core.request import EngineStats, PartUse
+from llmfw.core.request import EngineInfo, EngineStats, PartUse
 
 from ..operation import describe
 
@@ -118,7 +118,7 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
         with contextlib.suppress(EngineError, TimeoutError):
             stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
             uses += stats.part_uses
-            text = engine_figures(stats)
+            text = engine_info(client.info) + engine_figures(stats)
         return ASGIResponse(body=(exposition(uses) + text).encode(), media_type=MEDIA_TYPE)
 
     return [metrics]
@@ -132,6 +132,19 @@ def exposition(uses: Sequence[PartUse]) -> str:
         for name, figure in zip(_HELP, (use.seconds, use.calls, use.failures), strict=True):
             samples[name][part] = samples[name].get(part, 0) + figure
     return "".join(line for name, figures in samples.items() for line in _family(name, figures))
+
+
+def engine_info(info: EngineInfo) -> str:
+    """Return what the engine is, as labels of a figure that is always 1."""
+    labels = {
+        "dtype": info.dtype,
+        "quantization": info.quantization or "none",
+        "kv_cache_dtype": info.kv_cache_dtype or "none",
+        "attention": info.attention,
+    }
+    shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
+    name = "llmfw_engine_info"
+    return f"# HELP {name} What the engine is, in labels.\n# TYPE {name} gauge\n{name}{{{shown}}} 1\n"
 
 
 def engine_figures(stats: EngineStats) -> str:

@@ -62,6 +62,7 @@ def native_routes(
                 vocab_size=info.vocab_size,
                 dtype=info.dtype,
                 quantization=info.quantization,
+                kv_cache_dtype=info.kv_cache_dtype,
                 device=info.device,
                 attention_backend=info.attention,
                 schedule_policy=await _policy_of(client),

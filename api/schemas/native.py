@@ -108,6 +108,7 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     vocab_size: int
     dtype: str
     quantization: str | None
+    kv_cache_dtype: str
     device: str
     attention_backend: str
     schedule_policy: str

@@ -66,6 +66,8 @@ def choose_attention(
             return entry.name, found
         reasons.append(f"{entry.name}: {found}")
     listed = "; ".join(reasons) or "no plugin brings one"
+    if config.kv_cache_dtype != "auto":
+        listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
     raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
 
 
@@ -80,6 +82,8 @@ def _build(
     try:
         part: type[AttentionBackend] = entry.load()
         reason = part.unsupported(model.layers, str(device), model.dtype)
+        if reason is None and storage.stored_as != model.dtype:
+            reason = part.storage_unsupported(str(device), model.dtype, storage.stored_as)
         if reason is None:
             return entry.build(part, model.layers, storage, entry.build_options(config.options))
     except PartError as error:  # what shows only when it is built, such as kernels that do not load

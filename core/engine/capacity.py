@@ -15,6 +15,7 @@ from ..config import EngineConfig
 from ..errors import ConfigError
 from ..speculation.speculation import max_batch_tokens
 from .devices import available_memory, gigabytes, total_memory
+from .kv_dtype import choose_kv_dtype
 from .kv_storage import bytes_per_token
 from .memory_plan import ModelShape, plan_memory
 from .models import LoadedModel
@@ -136,6 +137,7 @@ def _tokens_on_gpu(
         max_graph_size=graph_size,
         page_size=config.page_size,
         dtype_bytes=model.dtype.itemsize,
+        kv_dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
         most_tokens=max_running * model.context_length if asked is None else asked,
         free_bytes=available_memory(device),
     )
@@ -172,7 +174,7 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
 def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
     fraction = _fraction(config, device)
     room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
-    per_token = bytes_per_token(model.layers, model.dtype)
+    per_token = bytes_per_token(model.layers, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
     if room < per_token * config.page_size:
         raise ConfigError(
             f"weights of {gigabytes(model.num_bytes)} leave no room for keys and values within {fraction:.0%} of "

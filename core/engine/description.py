@@ -9,6 +9,7 @@ import torch
 from ..config import EngineConfig
 from ..request import EngineInfo
 from .capacity import Capacity
+from .kv_dtype import choose_kv_dtype, dtype_name
 from .models import LoadedModel
 from .weight_version import weight_version
 
@@ -37,6 +38,7 @@ def describe(
         weight_version=weight_version(config.model, config.load_format),
         module_passes=model.module_passes,
         quantization=config.quantization,
+        kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

@@ -52,6 +52,7 @@ from .capacity import decide_capacity
 from .description import describe
 from .devices import choose_device
 from .grammars import Grammars, choose_grammars
+from .kv_dtype import check_kv_dtype
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .models import load_model
@@ -152,6 +153,7 @@ class Engine:
         check_attention(config, registry)
         drafter = choose_drafter(config, registry)
         eviction = find_eviction(config.eviction)
+        check_kv_dtype(config.kv_cache_dtype)
         model = load_model(config, device, registry)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device, captures=make_graph is not None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from ..layers import LayerSpec
+from .kv_dtype import as_bytes, encode
 
 
 class KVStorage:
@@ -16,11 +17,15 @@ class KVStorage:
     Attributes:
         keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
         values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
+        dtype: of queries, and of new keys and values.
+        stored_as: of `keys` and `values`; the same, but where `--kv-cache-dtype` says another (see `kv_dtype`).
 
     Args:
         layers: the attention layers.
         num_pages, page_size: how much to hold.
-        dtype, device: of the tensors.
+        dtype, device: of the model.
+        stored_as: of the tensors; None: `dtype`.
+        scales: by layer, what kept keys, and kept values, have to be multiplied by; 1 for those that are not named.
     """
 
     def __init__(
@@ -30,16 +35,38 @@ class KVStorage:
         page_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        stored_as: torch.dtype | None = None,
+        scales: Mapping[int, tuple[float, float]] | None = None,
     ) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
+        self.dtype = dtype
+        self.stored_as = stored_as or dtype
+        self._scales = dict(scales or {})
         self.keys = [
-            _zeros((num_pages, page_size, spec.num_kv_heads, spec.head_dim), dtype, device) for spec in layers
-        ]
-        self.values = [
-            _zeros((num_pages, page_size, spec.num_kv_heads, spec.v_head_dim), dtype, device)
+            _zeros((num_pages, page_size, spec.num_kv_heads, spec.head_dim), self.stored_as, device)
             for spec in layers
         ]
+        self.values = [
+            _zeros((num_pages, page_size, spec.num_kv_heads, spec.v_head_dim), self.stored_as, device)
+            for spec in layers
+        ]
+
+    def scales(self, index: int) -> tuple[float, float]:
+        """Return by what the keys, and the values, of a layer have to be multiplied when they are read."""
+        return self._scales.get(index, (1.0, 1.0))
+
+    def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Keep new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
+
+        Saturates where that is a narrower dtype. By torch's operators: for backends whose kernels don't do it.
+        """
+        for pages, new, scale in zip(
+            (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
+        ):
+            if self.stored_as != new.dtype:
+                new = encode(new, self.stored_as, scale)
+            as_bytes(pages.view(-1, *pages.shape[2:])).index_copy_(0, slots, as_bytes(new))
 
     @property
     def num_bytes(self) -> tuple[int, int]:

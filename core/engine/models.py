@@ -45,7 +45,7 @@ class LoadedModel:
         architecture: the class's name.
         vocab_size: size of the logits.
         context_length: longest sequence.
-        dtype: of weights and of keys and values.
+        dtype: of weights, and of keys and values as the layers make them.
         num_bytes: of the weights.
         module_passes: names of the module passes that changed it, in their order.
         has_own_threads: it computes on threads that are not torch's (see `ModulePass`).

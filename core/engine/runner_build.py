@@ -18,6 +18,8 @@ from ..scheduling.sequence_pages import SequencePages
 from .attention_choice import choose_attention
 from .capacity import Capacity
 from .devices import gigabytes
+from .kv_dtype import choose_kv_dtype, dtype_name
+from .kv_scales import choose_scales
 from .kv_storage import KVStorage
 from .memory_plan import graph_sizes
 from .model_runner import ModelRunner
@@ -48,17 +50,22 @@ def build_runner(
 
     Raises:
         PartError: no attention backend can serve the model.
+        ModelError: the checkpoint's scales of keys and values cannot be used.
     """
     if make_graph is None and device.type == "cuda":
         make_graph = cuda_graphs()
     # Where host and device have one memory and nothing is captured, there is nothing to copy and no padding.
     is_shared = make_graph is None
     num_pages = capacity.num_pages + (0 if is_shared else 1)
-    storage = KVStorage(model.layers, num_pages, config.page_size, model.dtype, device)
+    stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
+    scales = choose_scales(config.model, config.load_format, model.layers, stored_as)
+    storage = KVStorage(
+        model.layers, num_pages, config.page_size, model.dtype, device, stored_as=stored_as, scales=scales
+    )
     keys, values = storage.num_bytes
     logger.info(
-        "KV Cache is allocated. #tokens: %d, K size: %s, V size: %s",
-        *(capacity.num_pages * config.page_size, gigabytes(keys), gigabytes(values)),
+        "KV Cache is allocated. #tokens: %d, dtype: %s, K size: %s, V size: %s",
+        *(capacity.num_pages * config.page_size, dtype_name(stored_as), gigabytes(keys), gigabytes(values)),
     )
     name, backend = choose_attention(config, registry, model, device, storage)
     staging = Staging(device, packs=not is_shared)

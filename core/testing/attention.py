@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ..attention import AttentionBackend
+from ..engine.kv_dtype import as_bytes
 from .attention_case import AttentionCase, make_layer
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]
@@ -25,6 +26,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "soft cap": {"softcap": 2.0},
     "window and soft cap": {"softcap": 2.0, "sliding_window": 20},
 }
+
+FP8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
 class AttentionBackendTests:
@@ -106,6 +109,46 @@ class AttentionBackendTests:
         assert torch.equal(case.storage.keys[0].cpu().flatten(0, 1), wanted[0])
         assert torch.equal(case.storage.values[0].cpu().flatten(0, 1), wanted[1])
 
+    @pytest.mark.parametrize(
+        ("scales", "changes"),
+        [((1.0, 1.0), {}), ((0.03, 0.7), {"softcap": 2.0, "sliding_window": 20})],
+        ids=["plain", "scales, window and soft cap"],
+    )
+    @pytest.mark.parametrize("stored_as", FP8.values(), ids=FP8)
+    def test_keys_and_values_may_be_kept_in_eight_bits(
+        self,
+        backend: type[AttentionBackend],
+        stored_as: torch.dtype,
+        scales: tuple[float, float],
+        changes: dict[str, Any],
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        spec = make_layer(**({"head_dim": head_dim} | changes))
+        case = AttentionCase(spec, RAGGED, 16, dtype, device, stored_as=stored_as, scales=scales)
+        skip_unsupported(backend, case).check(backend, TOLERANCES[dtype])
+
+    @pytest.mark.parametrize("stored_as", FP8.values(), ids=FP8)
+    def test_what_eight_bits_cannot_hold_is_kept_as_their_largest_number(
+        self,
+        backend: type[AttentionBackend],
+        stored_as: torch.dtype,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        spec = make_layer(head_dim=head_dim)
+        case = AttentionCase(spec, RAGGED, 16, dtype, device, stored_as=stored_as, scales=(0.01, 0.002))
+        skip_unsupported(backend, case)
+        case.key.mul_(1000)
+        case.value.mul_(1000)
+        wanted = case.codes()
+        case.run(backend)
+        for stored, codes in zip((case.storage.keys[0], case.storage.values[0]), wanted, strict=True):
+            assert torch.equal(as_bytes(stored).cpu().flatten(0, 1), codes)
+            assert codes.view(stored_as).double().abs().max() == torch.finfo(stored_as).max
+
     def test_one_backend_runs_step_after_step(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
@@ -150,7 +193,10 @@ class AttentionBackendTests:
 
 def skip_unsupported(backend: type[AttentionBackend], case: AttentionCase) -> AttentionCase:
     """Return the case, or skip the test with the backend's reason for not serving it."""
-    dtype = case.storage.keys[0].dtype
-    if reason := backend.unsupported([case.spec], str(case.device), dtype):
+    dtype, stored_as, device = case.storage.dtype, case.storage.stored_as, str(case.device)
+    reason = backend.unsupported([case.spec], device, dtype)
+    if reason is None and stored_as != dtype:
+        reason = backend.storage_unsupported(device, dtype, stored_as)
+    if reason:
         pytest.skip(reason)
     return case

@@ -10,6 +10,7 @@ import torch
 
 from ..attention import AttentionBackend, LayerSpec
 from ..engine.batch import ForwardBatch
+from ..engine.kv_dtype import as_bytes, encode
 from ..engine.kv_storage import KVStorage
 
 STRAY = 1e4
@@ -51,6 +52,8 @@ class AttentionCase:
         page_size: tokens in a page.
         dtype, device: of keys, values and queries.
         seed: of everything random.
+        stored_as: of stored keys and values; None: `dtype`.
+        scales: of stored keys and of stored values.
 
     Attributes:
         storage: with the stored tokens in it, and stray numbers in all other places.
@@ -67,8 +70,11 @@ class AttentionCase:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         seed: int = 0,
+        stored_as: torch.dtype | None = None,
+        scales: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         self.spec, self.device = spec, torch.device(device)
+        self._stored_as, self._scales = stored_as or dtype, scales
         self.lengths = sorted(lengths, key=lambda pair: pair[1] > 1)
         generator = torch.Generator().manual_seed(seed)
         rng = np.random.default_rng(seed)
@@ -78,8 +84,11 @@ class AttentionCase:
         num_rows = len(self.lengths) + 2
         rows = rng.permutation(num_rows)[: len(self.lengths)]
         table = np.zeros((num_rows, max(counts) + 1), dtype=np.int32)
-        keys = torch.full((num_pages * page_size, spec.num_kv_heads, spec.head_dim), STRAY, dtype=dtype)
-        values = torch.full((num_pages * page_size, spec.num_kv_heads, spec.v_head_dim), STRAY, dtype=dtype)
+        stray = min(STRAY, torch.finfo(self._stored_as).max)
+        keys, values = (
+            torch.full((num_pages * page_size, spec.num_kv_heads, size), stray, dtype=self._stored_as)
+            for size in (spec.head_dim, spec.v_head_dim)
+        )
         self.used = torch.zeros(num_pages * page_size, dtype=torch.bool)
         self._sequences, slots = [], []
         for (stored, new), row, mine in zip(self.lengths, rows, pages, strict=True):
@@ -87,11 +96,14 @@ class AttentionCase:
             places = np.arange(stored + new)
             where = mine[places // page_size].astype(np.int64) * page_size + places % page_size
             drawn = self._draw(stored + new, dtype, generator)
-            keys[where[:stored]], values[where[:stored]] = drawn[1][:stored], drawn[2][:stored]
+            for stored_in, which in ((keys, 0), (values, 1)):
+                as_bytes(stored_in)[where[:stored]] = as_bytes(self._encode(drawn[1 + which][:stored], which))
             self.used[where] = True
             self._sequences.append(drawn)
             slots.append(where[stored:])
-        self.storage = KVStorage([spec], num_pages, page_size, dtype, self.device)
+        self.storage = KVStorage(
+            [spec], num_pages, page_size, dtype, self.device, stored_as, {spec.index: scales}
+        )
         self.storage.keys[0].copy_(keys.view(self.storage.keys[0].shape))
         self.storage.values[0].copy_(values.view(self.storage.values[0].shape))
         new_lens = np.array([new for _, new in self.lengths], dtype=np.int64)
@@ -129,10 +141,12 @@ class AttentionCase:
         return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the same in float64: [T, H, Dv]."""
+        """Return the same in float64, of what is stored of keys and values: [T, H, Dv]."""
         return torch.cat(
             [
-                attend_in_float64(query[stored:], keys, values, self.spec, sinks)
+                attend_in_float64(
+                    query[stored:], self._stored(keys, 0), self._stored(values, 1), self.spec, sinks
+                )
                 for (query, keys, values), (stored, _) in zip(self._sequences, self.lengths, strict=True)
             ]
         )
@@ -143,6 +157,24 @@ class AttentionCase:
         """Assert that a backend gives the same as float64, as near as the tolerance says."""
         found = self.run(backend, sinks).double()
         torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
+
+    def codes(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what has to be stored once the new keys and values are written, in bytes if in fp8: [slots, Hkv, …]."""
+        stored = (self.storage.keys[0], self.storage.values[0])
+        found = [as_bytes(pages).cpu().clone().flatten(0, 1) for pages in stored]
+        for which, new in enumerate((self.key, self.value)):
+            found[which][self.batch.slots.cpu()] = as_bytes(self._encode(new, which))
+        return found[0], found[1]
+
+    def _encode(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
+        """Return what is stored of keys (0) or values (1)."""
+        if numbers.dtype == self._stored_as:
+            return numbers
+        return encode(numbers, self._stored_as, self._scales[which])
+
+    def _stored(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
+        """Return keys (0) or values (1) as they are read, in float64."""
+        return self._encode(numbers, which).double() * self._scales[which]
 
     def _draw(self, count: int, dtype: torch.dtype, generator: torch.Generator) -> list[torch.Tensor]:
         """Return queries, keys and values of a sequence's tokens."""

@@ -25,6 +25,7 @@ import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.engine.kv_dtype import dtype_name, is_fp8
 from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.errors import PartError
 
@@ -65,7 +66,7 @@ class FlashInferAttention(AttentionBackend):
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
         super().__init__(layers, storage, options)
         self._device = storage.keys[0].device
-        self._dtype = storage.keys[0].dtype
+        self._scales = {layer.index: _scales(storage, layer.index) for layer in layers}
         self._kinds = {layer.index: Kind.of(layer) for layer in layers}
         self._check_options()
         self._num_processors = torch.cuda.get_device_properties(self._device).multi_processor_count
@@ -85,6 +86,16 @@ class FlashInferAttention(AttentionBackend):
             or _unsupported_dtype(dtype)
             or unsupported_layers(layers)
             or _missing_kernels()
+        )
+
+    @classmethod
+    def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
+        """Return why not, for all dtypes but fp8, which the kernels convert as they read it."""
+        if is_fp8(stored_as):
+            return None
+        return (
+            f"keys and values in {dtype_name(stored_as)} beside queries in {dtype_name(dtype)} have no kernel; "
+            "fp8_e4m3 and fp8_e5m2 have"
         )
 
     def graph_unsupported(self) -> str | None:
@@ -112,15 +123,14 @@ class FlashInferAttention(AttentionBackend):
     ) -> torch.Tensor:
         """Write keys and values, then let the planned wrappers read them."""
         stored = self.storage.keys[layer.index], self.storage.values[layer.index]
-        for pages, new in zip(stored, (key, value), strict=True):
-            pages.view(-1, *pages.shape[2:]).index_copy_(0, batch.slots, new)
-        kind = self._kinds[layer.index]
+        self.storage.write(layer.index, batch.slots, key, value)
+        kind, scales = self._kinds[layer.index], self._scales[layer.index]
         single = batch.num_single
         output = query.new_empty(query.shape)
         if single:
-            self._decode[kind].run(query[:single], stored, out=output[:single])
+            self._decode[kind].run(query[:single], stored, out=output[:single], **scales)
         if single < len(query):
-            self._prefill[kind].run(query[single:], stored, out=output[single:])
+            self._prefill[kind].run(query[single:], stored, out=output[single:], **scales)
         return output
 
     def _load_kernels(self) -> None:
@@ -186,7 +196,8 @@ class FlashInferAttention(AttentionBackend):
             kind: Planner(
                 flashinfer,
                 kind,
-                self._dtype,
+                self.storage.dtype,
+                self.storage.stored_as,
                 self.storage.page_size,
                 scratch,
                 tensor_cores=self._uses_tensor_cores(kind),
@@ -209,11 +220,22 @@ class FlashInferAttention(AttentionBackend):
                     f"without tensor cores it can be {_one_of(CORES_GROUPS)}"
                 )
         if self.options.prefill_backend == "fa3":
+            if is_fp8(self.storage.stored_as):
+                raise PartError(
+                    "attention.prefill_backend=fa3 has no kernel for keys and values in "
+                    f"{dtype_name(self.storage.stored_as)}; fa2 has"
+                )
             major, minor = torch.cuda.get_device_capability(self._device)
             if major != 9:
                 raise PartError(
                     f"attention.prefill_backend=fa3 needs compute capability 9.0; this device has {major}.{minor}"
                 )
+
+
+def _scales(storage: KVStorage, index: int) -> dict[str, float]:
+    """Return what a layer's `run` is told of what is stored; nothing where it is as it was."""
+    key_scale, value_scale = storage.scales(index)
+    return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
 
 
 def unsupported_layers(layers: Sequence[LayerSpec]) -> str | None:

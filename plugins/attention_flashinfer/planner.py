@@ -52,7 +52,8 @@ class Planner:
     Args:
         flashinfer: the package.
         kind: of the layers.
-        dtype: of queries, keys and values.
+        dtype: of queries.
+        stored_as: dtype of stored keys and values.
         page_size: tokens in a page.
         scratch: shared with the other kinds.
         tensor_cores: whether single tokens are computed by the kernel for prompts, which uses tensor cores.
@@ -64,6 +65,7 @@ class Planner:
         flashinfer: ModuleType,
         kind: Kind,
         dtype: torch.dtype,
+        stored_as: torch.dtype,
         page_size: int,
         scratch: Scratch,
         *,
@@ -86,7 +88,7 @@ class Planner:
             "logits_soft_cap": kind.soft_cap,
             "sm_scale": kind.scale,
             "q_data_type": dtype,  # where nothing is said, FlashInfer takes float16
-            "kv_data_type": dtype,
+            "kv_data_type": stored_as,
         }
 
     def plan_decode(self, pages: Pages) -> Any:

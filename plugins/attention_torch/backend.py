@@ -13,7 +13,7 @@ a test holds it. Other devices may differ in the last bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from torch.nn import functional
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.engine.kv_dtype import as_bytes
+from llmfw.core.engine.kv_storage import KVStorage
 
 QUERY_BLOCK = 8
 KEY_BLOCK = 64
@@ -66,9 +68,23 @@ class TorchAttention(AttentionBackend):
     _spans: list[Span]
     _masks: dict[tuple[int, int | None], torch.Tensor]
 
+    def __init__(
+        self, layers: Sequence[LayerSpec], storage: KVStorage, options: AttentionBackend.Options
+    ) -> None:
+        super().__init__(layers, storage, options)
+        self._scaled = {
+            layer.index: replace(layer, scale=layer.scale * storage.scales(layer.index)[0])
+            for layer in layers
+        }
+
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
         """Return None: torch's operators do it all, everywhere."""
+        return None
+
+    @classmethod
+    def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
+        """Return None: what is gathered is converted."""
         return None
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -89,17 +105,18 @@ class TorchAttention(AttentionBackend):
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Write keys and values, then attend group by group and span by span."""
+        self.storage.write(layer.index, batch.slots, key, value)
         keys = self.storage.keys[layer.index].view(-1, layer.num_kv_heads, layer.head_dim)  # [slots, Hkv, D]
         values = self.storage.values[layer.index].view(-1, layer.num_kv_heads, layer.v_head_dim)
-        keys.index_copy_(0, batch.slots, key)
-        values.index_copy_(0, batch.slots, value)
+        layer = self._scaled[layer.index]
         output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
         for group in self._groups:
             tokens = slice(0, len(group.distance)) if group.members is None else group.members
             output[tokens] = self._attend_group(group, query[tokens], keys, values, layer, sinks)
         for span in self._spans:
             output[span.tokens] = self._attend_span(span, query[span.tokens], keys, values, layer, sinks)
-        return output
+        value_scale = self.storage.scales(layer.index)[1]
+        return output if value_scale == 1.0 else output.mul_(value_scale)
 
     def _attend_group(
         self,
@@ -115,10 +132,10 @@ class TorchAttention(AttentionBackend):
         grouped = _pad_rows(
             query.view(size, layer.num_kv_heads, num_shared, layer.head_dim)
         )  # [G, Hkv, q, D]
-        k = (
-            keys.index_select(0, group.slots).view(size, -1, *keys.shape[1:]).transpose(1, 2)
+        k, v = (
+            _gather(pages, group.slots, query.dtype).view(size, -1, *pages.shape[1:]).transpose(1, 2)
+            for pages in (keys, values)
         )  # [G, Hkv, L, D]
-        v = values.index_select(0, group.slots).view(size, -1, *values.shape[1:]).transpose(1, 2)
         mask = self._mask(group, layer.sliding_window)[:, None, None, :]
         if sinks is not None:
             sinks = _pad_rows(sinks.view(1, layer.num_kv_heads, num_shared, 1))
@@ -137,8 +154,13 @@ class TorchAttention(AttentionBackend):
         """Return [t, H, Dv]. Key heads stand in the batch dimension, the query heads that share one beside it."""
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
-        k = keys.index_select(0, span.slots).transpose(0, 1).unsqueeze(1).expand(-1, num_shared, -1, -1)
-        v = values.index_select(0, span.slots).transpose(0, 1).unsqueeze(1).expand(-1, num_shared, -1, -1)
+        k, v = (
+            _gather(pages, span.slots, query.dtype)
+            .transpose(0, 1)
+            .unsqueeze(1)
+            .expand(-1, num_shared, -1, -1)
+            for pages in (keys, values)
+        )
         if sinks is not None:
             sinks = sinks.view(layer.num_kv_heads, num_shared, 1, 1)
         mask = self._mask(span, layer.sliding_window)
@@ -152,6 +174,11 @@ class TorchAttention(AttentionBackend):
             seen = part.distance >= 0
             self._masks[name] = seen if window is None else seen & (part.distance < window)
         return self._masks[name]
+
+
+def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return what is kept at slots, converted but not scaled: [slots, Hkv, …]."""
+    return as_bytes(pages).index_select(0, slots).view(pages.dtype).to(dtype)
 
 
 def _attend(

@@ -18,15 +18,19 @@ import triton
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.engine.kv_dtype import as_bytes
 from llmfw.core.engine.kv_storage import KVStorage
 
 from .decode import Partials, decode, num_tiles
 from .prefill import Spans, Tiles, cut_queries, prefill
 from .schedule import Schedule, schedule
+from .tile import BYTES_MEAN
 from .write import write, write_kernel
 
 MAX_HEAD_DIM = 256
 OLDEST = (8, 0)
+CONVERTS_E4M3 = (8, 9)
+"""The first compute capability that converts fp8_e4m3 in hardware."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED_SMS = 8
 """What the interpreter takes itself for: enough to split keys, as a device does."""
@@ -86,9 +90,9 @@ class TritonAttention(AttentionBackend):
         capability = OLDEST
         if self._device.type == "cuda":
             capability = torch.cuda.get_device_capability(self._device)
-        self._tiles = {
-            layer.index: Tiles.of(layer, storage.keys[layer.index].dtype, capability[0]) for layer in layers
-        }
+        self._tiles = {layer.index: Tiles.of(layer, storage.dtype, capability[0]) for layer in layers}
+        self._reads_bytes = reads_bytes(storage.stored_as, capability)
+        self._scales = {layer.index: self._scales_of(layer.index) for layer in layers}
         self._cuts = {self._cut_of(layer) for layer in layers}
         self._partials = self._make_partials(0)
         self._num_pieces = 0
@@ -113,6 +117,11 @@ class TritonAttention(AttentionBackend):
             return "it runs on CUDA devices (on a CPU only for tests, by TRITON_INTERPRET=1)"
         if dtype == torch.bfloat16:
             return "Triton's interpreter is wrong in bfloat16"
+        return None
+
+    @classmethod
+    def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
+        """Return None: what is read is converted by the kernels."""
         return None
 
     def graph_unsupported(self) -> None:
@@ -155,7 +164,10 @@ class TritonAttention(AttentionBackend):
         """Write keys and values, then attend: first to sequences with one new token, then to the others."""
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         keys, values = self.storage.keys[layer.index], self.storage.values[layer.index]
-        write(key, value, keys, values, batch.slots)
+        write(key, value, keys, values, batch.slots, self.storage.scales(layer.index))
+        if self._reads_bytes:
+            keys, values = as_bytes(keys), as_bytes(values)
+        scales = self._scales[layer.index]
         output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
         if self._decodes is not None:
             num_single = len(self._decodes.kv_lens)
@@ -170,6 +182,7 @@ class TritonAttention(AttentionBackend):
                 layer,
                 sinks,
                 output[:num_single],
+                scales,
             )
         if self._prefills is not None:
             prefill(
@@ -184,6 +197,7 @@ class TritonAttention(AttentionBackend):
                 self._tiles[layer.index],
                 sinks,
                 output,
+                scales,
             )
         return output
 
@@ -219,9 +233,20 @@ class TritonAttention(AttentionBackend):
         for window, made in decodes.schedules.items():
             schedule(decodes.kv_lens, window, made)
 
+    def _scales_of(self, index: int) -> tuple[float, float]:
+        """Return what a layer's keys, and values, have to be multiplied by as the kernels read them."""
+        by_kernel = BYTES_MEAN if self._reads_bytes else 1.0
+        key_scale, value_scale = self.storage.scales(index)
+        return key_scale * by_kernel, value_scale * by_kernel
+
     def _cut_of(self, layer: LayerSpec) -> tuple[int, int]:
         """Return how a layer's queries are cut into blocks: heads that share a key head, and rows of a block."""
         return layer.num_heads // layer.num_kv_heads, self._tiles[layer.index].queries
+
+
+def reads_bytes(stored_as: torch.dtype, capability: tuple[int, int]) -> bool:
+    """Whether kernels are given bytes in place of a dtype, as the device cannot convert it."""
+    return stored_as == torch.float8_e4m3fn and capability < CONVERTS_E4M3
 
 
 def _num_sms(device: torch.device) -> int:

@@ -16,7 +16,7 @@ import triton.language as tl
 from llmfw.core.attention import LayerSpec
 
 from .schedule import PIECE_STEP, Schedule
-from .tile import LOG2_E, add_keys, find_slots, padded, row_bytes, score_factors
+from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, score_factors
 
 BLOCK_HEADS = 16
 BLOCK_PIECES = 16
@@ -63,6 +63,7 @@ def attend_kernel(
     row_stride: tl.tensor,
     scale: tl.tensor,
     cap: tl.tensor,
+    value_scale: tl.tensor,
     has_cap: tl.constexpr,
     has_sinks: tl.constexpr,
     page_size: tl.constexpr,
@@ -104,14 +105,16 @@ def attend_kernel(
         valid = places < end
         slots = find_slots(pages, places, valid, page_size) * num_kv_heads + kv_head
         keys_at = keys + slots[None, :] * head_dim + dims[:, None]
-        k = tl.load(keys_at, mask=valid[None, :] & (dims < head_dim)[:, None], other=0.0).to(tile.dtype)
+        k = tl.load(keys_at, mask=valid[None, :] & (dims < head_dim)[:, None], other=0.0)
         values_at = values + slots[:, None] * v_head_dim + v_dims[None, :]
-        v = tl.load(values_at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0).to(tile.dtype)
+        v = tl.load(values_at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0)
+        k, v = as_numbers(k, tile), as_numbers(v, tile)
         accumulated, top, total = add_keys(
             tile, k, v, valid[None, :], accumulated, top, total, scale, cap, has_cap, True
         )
 
     held_v = held[:, None] & (v_dims < v_head_dim)[None, :]
+    accumulated = accumulated * value_scale
     if num_pieces == 1:
         if has_sinks:
             sink = tl.load(sinks + heads, mask=held, other=0.0).to(tl.float32) * SINK_SCALE
@@ -174,9 +177,14 @@ def num_tiles(layer: LayerSpec) -> int:
     return layer.num_kv_heads * -(-(layer.num_heads // layer.num_kv_heads) // BLOCK_HEADS)
 
 
-def keys_in_tile(layer: LayerSpec, storage: torch.dtype) -> int:
+def keys_in_tile(layer: LayerSpec, dtype: torch.dtype) -> int:
     """Return how many keys a tile has: two of keys and two of values are in flight, in 64 KiB or less."""
-    return max(16, min(PIECE_STEP, 8192 // row_bytes(layer, storage)))
+    return max(16, min(PIECE_STEP, 8192 // row_bytes(layer, dtype)))
+
+
+def num_warps(dtype: torch.dtype, stored_as: torch.dtype) -> int:
+    """Return how many warps attend to a piece: more where float32 is made of less, which takes registers."""
+    return 8 if dtype.itemsize > 2 and stored_as != dtype else 4
 
 
 def decode(
@@ -190,6 +198,7 @@ def decode(
     layer: LayerSpec,
     sinks: torch.Tensor | None,
     output: torch.Tensor,
+    scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
     """Attend with one token of each of B sequences to all that is stored of it.
 
@@ -203,9 +212,10 @@ def decode(
         layer: its geometry.
         sinks: [H], or None.
         output: [B, H, Dv], contiguous.
+        scales: what the stored keys, and values, have to be multiplied by.
     """
     num_sequences = len(query)
-    scale, cap = score_factors(layer)
+    scale, cap = score_factors(layer, scales[0])
     attend_kernel[(len(schedule.pieces), num_tiles(layer))](
         query,
         keys,
@@ -224,6 +234,7 @@ def decode(
         page_table.stride(0),
         scale,
         cap,
+        scales[1],
         has_cap=layer.softcap is not None,
         has_sinks=sinks is not None,
         page_size=keys.shape[1],
@@ -232,10 +243,10 @@ def decode(
         head_dim=layer.head_dim,
         v_head_dim=layer.v_head_dim,
         block_heads=BLOCK_HEADS,
-        block_keys=keys_in_tile(layer, keys.dtype),
+        block_keys=keys_in_tile(layer, query.dtype),
         block_dim=padded(layer.head_dim),
         block_v_dim=padded(layer.v_head_dim),
-        num_warps=4,
+        num_warps=num_warps(query.dtype, keys.dtype),
         num_stages=2,
     )
     join_kernel[(num_sequences, layer.num_heads)](

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from llmfw.core.attention import LayerSpec
 
-from .tile import LOG2_E, add_keys, find_slots, padded, row_bytes, score_factors
+from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, score_factors
 
 SINK_SCALE = tl.constexpr(LOG2_E)
 
@@ -70,9 +70,10 @@ def visit_block(
     valid = places < end
     slots = find_slots(pages, places, valid, page_size) * num_kv_heads + kv_head
     at = keys + slots[None, :] * head_dim + dims[:, None]
-    k = tl.load(at, mask=valid[None, :] & (dims < head_dim)[:, None], other=0.0).to(tile.dtype)
+    k = tl.load(at, mask=valid[None, :] & (dims < head_dim)[:, None], other=0.0)
     at = values + slots[:, None] * v_head_dim + v_dims[None, :]
-    v = tl.load(at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0).to(tile.dtype)
+    v = tl.load(at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0)
+    k, v = as_numbers(k, tile), as_numbers(v, tile)
     visible = places[None, :] <= positions[:, None]
     if has_window:
         visible = visible & (positions[:, None] - places[None, :] < window)
@@ -98,6 +99,7 @@ def prefill_kernel(
     scale: tl.tensor,
     cap: tl.tensor,
     window: tl.tensor,
+    value_scale: tl.tensor,
     has_cap: tl.constexpr,
     has_window: tl.constexpr,
     has_sinks: tl.constexpr,
@@ -199,7 +201,7 @@ def prefill_kernel(
     if has_sinks:
         sink = tl.load(sinks + heads).to(tl.float32) * SINK_SCALE
         total += tl.exp2(sink - top)
-    result = accumulated / total[:, None]
+    result = accumulated * value_scale / total[:, None]
     at = output + (tokens * num_heads + heads)[:, None] * v_head_dim + v_dims[None, :]
     tl.store(at, result.to(output.dtype.element_ty), mask=held[:, None] & (v_dims < v_head_dim)[None, :])
 
@@ -220,16 +222,16 @@ class Tiles:
     num_stages: int
 
     @classmethod
-    def of(cls, layer: LayerSpec, storage: torch.dtype, capability: int) -> Tiles:
+    def of(cls, layer: LayerSpec, dtype: torch.dtype, capability: int) -> Tiles:
         """Return what fits into the registers of a device, without spilling (tests compile it), and its shared memory.
 
         Args:
             layer: its geometry.
-            storage: the dtype of keys and values.
+            dtype: of queries, to which keys and values are converted.
             capability: the device's major compute capability.
         """
-        size = row_bytes(layer, storage)
-        if storage.itemsize > 2 and size > 64:
+        size = row_bytes(layer, dtype)
+        if dtype.itemsize > 2 and size > 64:
             # Products of float32 are not for tensor cores, and take many registers.
             return cls(32, 32, 4, 2) if size == 256 else cls(16, 16, 4, 1)
         if size <= 128:
@@ -277,6 +279,7 @@ def prefill(
     tiles: Tiles,
     sinks: torch.Tensor | None,
     output: torch.Tensor,
+    scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
     """Attend with the new tokens of some of B sequences, each token to all of its sequence up to itself.
 
@@ -291,8 +294,9 @@ def prefill(
         tiles: how to cut its keys.
         sinks: [H], or None.
         output: [T, H, Dv], contiguous; the rows of other sequences are left alone.
+        scales: what the stored keys, and values, have to be multiplied by.
     """
-    scale, cap = score_factors(layer)
+    scale, cap = score_factors(layer, scales[0])
     prefill_kernel[(len(blocks), layer.num_kv_heads)](
         query,
         keys,
@@ -311,6 +315,7 @@ def prefill(
         scale,
         cap,
         layer.sliding_window or 0,
+        scales[1],
         has_cap=layer.softcap is not None,
         has_window=layer.sliding_window is not None,
         has_sinks=sinks is not None,

@@ -15,15 +15,20 @@ from llmfw.core.attention import LayerSpec
 
 LOG2_E = math.log2(math.e)
 
+BYTES_MEAN = 256.0
+"""What `as_numbers` makes of bytes has to be multiplied by it."""
 
-def score_factors(layer: LayerSpec) -> tuple[float, float]:
+
+def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
     """Return what kernels call `scale` and `cap`: factors of query·key, and of a soft cap's tanh (0.0: no cap).
 
-    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), and all of it in units of log2.
+    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), and all of it in units of log2. Keys that were read have to be
+    multiplied by `key_scale`.
     """
+    scale = layer.scale * key_scale
     if layer.softcap is None:
-        return layer.scale * LOG2_E, 0.0
-    return layer.scale * 2 / layer.softcap * LOG2_E, layer.softcap * LOG2_E
+        return scale * LOG2_E, 0.0
+    return scale * 2 / layer.softcap * LOG2_E, layer.softcap * LOG2_E
 
 
 def padded(size: int) -> int:
@@ -31,12 +36,25 @@ def padded(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
-def row_bytes(layer: LayerSpec, storage: torch.dtype) -> int:
+def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
     """Return how much a row of a tile takes: a key or a value, whichever is larger.
 
-    Queries have the dtype of the storage, or 16 bits if that is smaller; keys and values are converted to it.
+    What is stored is converted to the dtype of the queries.
     """
-    return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, storage.itemsize)
+    return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, dtype.itemsize)
+
+
+@triton.jit
+def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
+    """Return what was stored in the dtype of `like`. Bytes are codes of fp8_e4m3, which become 2**-8 of what they mean.
+
+    Such a code has the bits of a number of float16, but for the place of its sign: an exponent of 4 bits and 3 more,
+    whose bias is smaller by 8. Devices before compute capability 8.9 cannot convert it otherwise.
+    """
+    if stored.dtype == tl.uint8:
+        wide = stored.to(tl.uint16)
+        stored = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True)
+    return stored.to(like.dtype)
 
 
 @triton.jit

@@ -1,4 +1,8 @@
-"""The kernel that writes a step's keys and values to their slots."""
+"""The kernel that writes a step's keys and values to their slots, in the dtype of the storage.
+
+fp8 is encoded by operations on integers, so that a code has the same bits on every device, in the interpreter, and
+where torch encodes. Hardware does it from compute capability 8.9 on alone.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,34 @@ import torch
 import triton
 import triton.language as tl
 
+from llmfw.core.engine.kv_dtype import as_bytes
+
+MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
+"""Bits of a code after its exponent; 0 is for what Triton converts to itself."""
+
 TILE = 4096
 """Numbers of keys, and about as many of values, that one program writes."""
+
+
+@triton.jit
+def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
+    """Return numbers, which are float32 and no larger than the largest code, as codes of 8 bits, rounded to even.
+
+    A number with an exponent of 8 bits and 23 more becomes one of `7 - mantissa` bits and `mantissa` more: the rest is
+    rounded away, and the exponent's bias changed. Where that leaves no exponent, the sum with a power of 2 that has
+    one has the code in its lowest bits.
+    """
+    bias: tl.constexpr = (1 << (6 - mantissa)) - 1
+    gone: tl.constexpr = 23 - mantissa
+    bits = numbers.to(tl.uint32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    rounded = size + ((1 << (gone - 1)) - 1) + ((size >> gone) & 1)
+    normal = (rounded - ((127 - bias) << 23)) >> gone
+    power: tl.constexpr = (127 + gone + 1 - bias) << 23
+    sum = size.to(tl.float32, bitcast=True) + tl.full((1, 1), power, tl.uint32).to(tl.float32, bitcast=True)
+    small = sum.to(tl.uint32, bitcast=True) - power
+    code = tl.where(size < ((128 - bias) << 23), small, normal)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
 
 
 @triton.jit
@@ -22,13 +52,20 @@ def copy_rows(
     num_heads: tl.constexpr,
     head_dim: tl.constexpr,
     block_width: tl.constexpr,
+    inverse: tl.tensor,
+    largest: tl.constexpr,
+    mantissa: tl.constexpr,
 ) -> None:
-    """Copy a tile of tokens, all heads."""
+    """Copy a tile of tokens, all heads; see `write` for the last three."""
     places = tl.arange(0, block_width)
     held = valid[:, None] & (places < num_heads * head_dim)[None, :]
     inside = places // head_dim * head_stride + places % head_dim
     row = tl.load(new + tokens[:, None] * token_stride + inside[None, :], mask=held)
     at = stored + slots[:, None] * (num_heads * head_dim) + places[None, :]
+    if largest > 0:
+        row = tl.clamp(row.to(tl.float32) * inverse, -largest, largest)
+    if mantissa > 0:
+        row = encode(row, mantissa)
     tl.store(at, row.to(stored.dtype.element_ty), mask=held)
 
 
@@ -50,13 +87,29 @@ def write_kernel(
     block_tokens: tl.constexpr,
     block_width: tl.constexpr,
     block_v_width: tl.constexpr,
+    key_inverse: tl.tensor,
+    value_inverse: tl.tensor,
+    largest: tl.constexpr,
+    mantissa: tl.constexpr,
 ) -> None:
     """Write a few tokens: program (tile of tokens,)."""
     tokens = tl.program_id(0).to(tl.int64) * block_tokens + tl.arange(0, block_tokens)
     valid = tokens < num_tokens
     to = tl.load(slots + tokens, mask=valid, other=0).to(tl.int64)
     copy_rows(
-        key, keys, tokens, to, valid, key_token_stride, key_head_stride, num_heads, head_dim, block_width
+        key,
+        keys,
+        tokens,
+        to,
+        valid,
+        key_token_stride,
+        key_head_stride,
+        num_heads,
+        head_dim,
+        block_width,
+        key_inverse,
+        largest,
+        mantissa,
     )
     copy_rows(
         value,
@@ -69,6 +122,9 @@ def write_kernel(
         num_heads,
         v_head_dim,
         block_v_width,
+        value_inverse,
+        largest,
+        mantissa,
     )
 
 
@@ -78,16 +134,23 @@ def write(
     keys: torch.Tensor,
     values: torch.Tensor,
     slots: torch.Tensor,
+    scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
     """Write keys and values of T tokens to their slots.
 
     Args:
         key: [T, Hkv, D], the last dimension contiguous, as in `value`.
         value: [T, Hkv, Dv].
-        keys: [pages, page_size, Hkv, D], contiguous; of any dtype that Triton converts to.
+        keys: [pages, page_size, Hkv, D], contiguous; of the dtype of `key`, or fp8, float16 or wider.
         values: [pages, page_size, Hkv, Dv].
         slots: [T], integers.
+        scales: what the stored keys, and values, have to be multiplied by.
     """
+    stored_as = keys.dtype
+    # What the storage cannot hold becomes the largest number that it can; 0: it can hold all.
+    largest = 0.0 if key.dtype == stored_as else torch.finfo(stored_as).max
+    mantissa = MANTISSAS.get(stored_as, 0)
+    keys, values = as_bytes(keys), as_bytes(values)
     num_heads, head_dim, v_head_dim = keys.shape[2], keys.shape[3], values.shape[3]
     block_width = triton.next_power_of_2(num_heads * head_dim)
     block_tokens = max(1, TILE // block_width)
@@ -108,5 +171,9 @@ def write(
         block_tokens=block_tokens,
         block_width=block_width,
         block_v_width=triton.next_power_of_2(num_heads * v_head_dim),
+        key_inverse=1.0 / scales[0],
+        value_inverse=1.0 / scales[1],
+        largest=largest,
+        mantissa=mantissa,
         num_warps=4,
     )

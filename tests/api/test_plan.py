@@ -168,6 +168,21 @@ def test_keys_and_values_of_one_byte_double_the_tokens(llama_8b):
     assert small["tokens"] == pytest.approx(2 * plain["tokens"], abs=4)
 
 
+@pytest.mark.parametrize("name", ["fp8", "fp8_e4m3", "fp8_e5m2"])
+def test_what_eight_bits_cost_is_noted(llama_8b, name):
+    assert found(llama_8b, "--device", "h100")["notes"] == []
+    [note] = found(llama_8b, "--device", "h100", "--kv-cache-dtype", name)["notes"]
+    assert note.startswith(f"Keys and values in {name} change replies a little")
+
+
+def test_eight_bits_are_named_where_they_would_help(llama_8b):
+    wanted = found(llama_8b, "--device", "4090", "--context-length", 60_000)
+    assert any(help.startswith("--kv-cache-dtype fp8_e4m3: ") for help in wanted["would_help"])
+    small = found(llama_8b, "--device", "4090", "--context-length", 60_000, "--kv-cache-dtype", "fp8_e4m3")
+    assert "would_help" not in small
+    assert small["model"]["kv_bytes_per_token"] == 65536
+
+
 def test_layers_with_a_window_are_noted(tmp_path):
     folder = save_random_model(tmp_path, *SERVABLE["gemma 3"])
     [note] = found(folder, "--device", "l40s")["notes"]

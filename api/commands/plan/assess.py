@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llmfw.core.config import EngineConfig
 from llmfw.core.engine.memory_plan import MemoryPlan, ModelShape, plan_memory
 from llmfw.core.errors import ConfigError
 
@@ -116,7 +115,7 @@ def _changes(model: Model, settings: Settings) -> list[tuple[str, Settings]]:
     if settings.dtype == "float32":
         kv = "bfloat16" if settings.kv_dtype == "float32" else settings.kv_dtype
         changes.append(("--dtype bfloat16", replace(settings, dtype="bfloat16", kv_dtype=kv)))
-    if can_store_fp8() and settings.kv_dtype != "fp8_e4m3":
+    if KV_BYTES[settings.kv_dtype] > 1:
         changes.append(("--kv-cache-dtype fp8_e4m3", replace(settings, kv_dtype="fp8_e4m3")))
     if settings.fraction < 0.95:
         changes.append(("--mem-fraction-static 0.95", replace(settings, fraction=0.95)))
@@ -132,11 +131,6 @@ def _num_tokens(model: Model, settings: Settings, device: Device) -> int:
         return model.plan(settings, device).num_tokens
     except ConfigError:
         return 0
-
-
-def can_store_fp8() -> bool:
-    """Whether `llmfw serve` has a setting for the dtype of keys and values."""
-    return "kv_cache_dtype" in EngineConfig.__struct_fields__
 
 
 def describe(model: Model, settings: Settings, device: Device, lengths: tuple[int, ...]) -> dict[str, Any]:
@@ -205,8 +199,9 @@ def _notes(model: Model, settings: Settings) -> list[str]:
             f"{count} of {numbers.layers} layers attend to the last {window:,} tokens only; llmfw stores the keys and "
             "values of all tokens for them, too."
         )
-    if settings.kv_dtype != settings.dtype and not can_store_fp8():
+    if KV_BYTES[settings.kv_dtype] == 1:
         notes.append(
-            f"`llmfw serve` cannot store keys and values in {settings.kv_dtype} yet: this is what would fit."
+            f"Keys and values in {settings.kv_dtype} change replies a little, more of long contexts where the checkpoint has "
+            "no scales for them."
         )
     return notes

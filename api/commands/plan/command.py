@@ -42,7 +42,7 @@ from .devices import GIB, Device, DeviceType
     type=click.Choice(("auto", *KV_BYTES)),
     default="auto",
     show_default=True,
-    help="Type of keys and values; auto is that of the weights.",
+    help="Type of stored keys and values; fp8 is fp8_e4m3; auto is that of the weights.",
 )
 @click.option(
     "--mem-fraction-static",

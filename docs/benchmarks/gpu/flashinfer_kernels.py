@@ -70,6 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--arch", default="9.0a", help="compute capabilities, separated by spaces")
     add("--only", type=names, default=list(NEEDED), help="modules, separated by commas")
     add("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
+    add("--kv-cache-dtype", choices=("auto", "fp8_e4m3", "fp8_e5m2"), default="auto")
     add("--head-dim", type=int, choices=(64, 128, 256), default=128)
     add("--window", action="store_true", help="for layers with a sliding window")
     add("--soft-cap", action="store_true", help="for layers with a soft cap")
@@ -154,9 +155,11 @@ def shape(options: argparse.Namespace) -> tuple[Any, ...]:
     import torch
 
     dtype = getattr(torch, options.dtype)
+    fp8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+    stored_as = fp8.get(options.kv_cache_dtype, dtype)
     no_positions = 0
     dims = (options.head_dim, options.head_dim)
-    return (dtype, dtype, dtype, torch.int32, *dims, no_positions, options.window, options.soft_cap)
+    return (dtype, stored_as, dtype, torch.int32, *dims, no_positions, options.window, options.soft_cap)
 
 
 def plain(module: str, function: str, *arguments: str) -> Iterator[Any]:

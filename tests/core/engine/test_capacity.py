@@ -63,6 +63,11 @@ def test_the_log_says_where_the_memory_goes_before_it_is_taken(
         assert said in caplog.text
 
 
+def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: LoadedModel) -> None:
+    plain, small = (decide(llama, kv_cache_dtype=name).num_pages for name in ("auto", "fp8_e5m2"))
+    assert 0 <= small - 2 * plain < 4
+
+
 def test_more_tokens_than_there_is_room_for_are_refused_with_how_many_there_is(
     gpu: None, llama: LoadedModel
 ) -> None:

@@ -92,7 +92,14 @@ class _Wrapper:
         assert out.is_contiguous()
         assert out.shape == query.shape
         assert {tensor.device for tensor in (query, keys, values, out)} == {self.device}
-        self.compute(query, keys, values, out, query_indptr)
+        assert given["q_scale"] is None
+        key_scale, value_scale = (
+            1.0 if given[name] is None else given[name] for name in ("k_scale", "v_scale")
+        )
+        assert isinstance(key_scale, float)
+        assert isinstance(value_scale, float)
+        self.compute(query, keys, values, out, query_indptr, key_scale)
+        out *= value_scale
         return out
 
     def compute(
@@ -102,6 +109,7 @@ class _Wrapper:
         values: torch.Tensor,
         out: torch.Tensor,
         query_indptr: torch.Tensor,
+        key_scale: float,
     ) -> None:
         """Attend in float64, if the plan is still there."""
         plan = self.planned
@@ -115,7 +123,7 @@ class _Wrapper:
             out,
             query_indptr,
             self.pages,
-            scale=plan["sm_scale"],
+            scale=plan["sm_scale"] * key_scale,
             window_left=plan["window_left"],
             soft_cap=plan["logits_soft_cap"],
         )

@@ -35,5 +35,5 @@ def attend_pages(
             mine = indices[int(indptr[i]) : int(indptr[i + 1])].long()
             length = (len(mine) - 1) * page_size + int(last_page_len[i])
             rows = slice(int(query_indptr[i]), int(query_indptr[i + 1]))
-            keys, values = (cache[mine].flatten(0, 1)[:length] for cache in stored)
+            keys, values = (cache[mine].double().flatten(0, 1)[:length] for cache in stored)
             out[rows] = attend_in_float64(query[rows], keys, values, spec, None).to(out.dtype)

@@ -84,6 +84,26 @@ def test_fa3_is_for_compute_capability_9_alone(
 
 
 @pytest.mark.parametrize("is_static", [False, True])
+def test_fp8_is_planned_for_and_each_layer_has_its_scales(flashinfer: Backend, is_static: bool) -> None:
+    e4m3, scales = torch.float8_e4m3fn, (0.25, 3.0)
+    case = AttentionCase(make_layer(head_dim=64), [(3, 1), (9, 1)], 1, stored_as=e4m3, scales=scales)
+    built = case.build(flashinfer)
+    fake_flashinfer.calls.clear()
+    built.plan(replace(case.batch, is_static=is_static))
+    torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+    plans = [given for name, given in fake_flashinfer.calls if name.endswith("plan")]
+    assert {(given["q_data_type"], given["kv_data_type"]) for given in plans} == {(torch.float32, e4m3)}
+    assert {(given["k_scale"], given["v_scale"]) for given in called("run")} == {scales}
+
+
+def test_prompts_in_fp8_are_not_for_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    case = AttentionCase(make_layer(head_dim=64), [(0, 9)], 1, stored_as=torch.float8_e4m3fn)
+    with pytest.raises(PartError, match="fa3 has no kernel for keys and values in fp8_e4m3; fa2 has"):
+        flashinfer([case.spec], case.storage, flashinfer.Options(prefill_backend="fa3"))
+
+
+@pytest.mark.parametrize("is_static", [False, True])
 def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(
     flashinfer: Backend, is_static: bool
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from llmfw.core.attention import AttentionBackend
+from llmfw.core.engine.kv_dtype import KV_DTYPES
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
@@ -156,13 +157,16 @@ def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention
         ({"num_heads": 4}, []),
         ({"num_heads": 8, "head_dim": 128}, ["--head-dim", "128"]),
         ({"num_heads": 4, "sliding_window": 9, "softcap": 30.0}, ["--window", "--soft-cap"]),
+        ({"num_heads": 4}, ["--kv-cache-dtype", "fp8_e4m3"]),
+        ({"num_heads": 8}, ["--kv-cache-dtype", "fp8_e5m2"]),
     ],
 )
 def test_the_script_compiles_what_a_model_asks_for(
     wrappers: type[FlashInferAttention], asked: set[Any], layer: dict[str, Any], options: list[str]
 ) -> None:
     spec = make_layer(**({"head_dim": 64} | layer))
-    AttentionCase(spec, [(0, 1)], 1, torch.bfloat16).build(wrappers)
+    stored_as = KV_DTYPES.get("".join(options[-1:]), torch.bfloat16)
+    AttentionCase(spec, [(0, 1)], 1, torch.bfloat16, stored_as=stored_as).build(wrappers)
     script = runpy.run_path(str(SCRIPT))
     shape = script["shape"](script["parse"](["--head-dim", "64", *options]))
     prefill, decode = ("batch_prefill", "fa2", *shape, False), ("batch_decode", *shape)

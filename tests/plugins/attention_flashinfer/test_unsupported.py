@@ -75,3 +75,15 @@ def test_ready_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PATH", "")
     assert reason() is None
+
+
+@pytest.mark.parametrize("stored_as", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8_is_stored(stored_as: torch.dtype) -> None:
+    assert FlashInferAttention.storage_unsupported("cuda", torch.bfloat16, stored_as) is None
+
+
+def test_another_dtype_of_16_bits_than_the_model_s_is_not() -> None:
+    sentence = (
+        "keys and values in float16 beside queries in bfloat16 have no kernel; fp8_e4m3 and fp8_e5m2 have"
+    )
+    assert FlashInferAttention.storage_unsupported("cuda", torch.bfloat16, torch.float16) == sentence

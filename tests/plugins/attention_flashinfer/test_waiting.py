@@ -95,10 +95,14 @@ def make_step(num_single: int, prompts: list[tuple[int, int]], page_size: int, s
     )
 
 
-def build(flashinfer: Backend, page_size: int) -> FlashInferAttention:
+def build(
+    flashinfer: Backend, page_size: int, stored_as: torch.dtype = torch.bfloat16
+) -> FlashInferAttention:
     """Return a backend for two kinds of layers, on the device."""
     specs = [make_layer(index=0, head_dim=64), make_layer(index=1, head_dim=64, sliding_window=7)]
-    return flashinfer(specs, KVStorage(specs, 500, page_size, torch.bfloat16, GPU), flashinfer.Options())
+    scales = {1: (0.5, 0.1)} if stored_as != torch.bfloat16 else {}
+    storage = KVStorage(specs, 500, page_size, torch.bfloat16, GPU, stored_as, scales)
+    return flashinfer(specs, storage, flashinfer.Options())
 
 
 def run(built: FlashInferAttention, batch: ForwardBatch) -> None:
@@ -112,9 +116,12 @@ def run(built: FlashInferAttention, batch: ForwardBatch) -> None:
         assert built.forward(query, key, value, layer, batch).device == GPU
 
 
+@pytest.mark.parametrize("stored_as", [torch.bfloat16, torch.float8_e4m3fn], ids=["bf16", "fp8"])
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_no_step_waits_for_the_device(flashinfer: Backend, watch: Watch, page_size: int) -> None:
-    built = build(flashinfer, page_size)
+def test_no_step_waits_for_the_device(
+    flashinfer: Backend, watch: Watch, page_size: int, stored_as: torch.dtype
+) -> None:
+    built = build(flashinfer, page_size, stored_as)
     with watch:
         run(built, make_step(3, [(7, 9), (20, 20)], page_size, static=False))
         run(built, make_step(3, [], page_size, static=False))

@@ -20,8 +20,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from llmfw.core.engine.kv_dtype import as_bytes
 from llmfw.core.layers import LayerSpec
 from llmfw.plugins.attention_triton import decode, prefill, schedule, write
+from llmfw.plugins.attention_triton.backend import reads_bytes
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
@@ -35,11 +37,14 @@ KERNELS = (
 )
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 PLAIN: dict[str, Any] = {"head_dim": 128, "v_head_dim": 128, "num_heads": 32, "num_kv_heads": 8}
 SMALL: dict[str, Any] = {"head_dim": 64, "v_head_dim": 64}
 CAPPED: dict[str, Any] = {"sliding_window": 4096, "softcap": 50.0}
 SINKS: dict[str, Any] = {"has_sinks": True}
-CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
+CASES: list[
+    tuple[dict[str, Any], torch.dtype, int] | tuple[dict[str, Any], torch.dtype, int, torch.dtype]
+] = [
     ({}, BF16, 1),
     ({}, BF16, 16),
     (SMALL, BF16, 1),
@@ -55,23 +60,38 @@ CASES: list[tuple[dict[str, Any], torch.dtype, int]] = [
     ({"head_dim": 256, "v_head_dim": 256} | CAPPED, BF16, 1),
     (SMALL, FP32, 1),
     ({}, FP32, 16),
+    ({}, BF16, 1, E4M3),
+    ({}, BF16, 16, E5M2),
+    ({}, FP16, 16, E4M3),
+    (SMALL, BF16, 1, E4M3),
+    (CAPPED, BF16, 16, E4M3),
+    (SINKS | SMALL | {"sliding_window": 128}, BF16, 1, E4M3),
+    ({"head_dim": 192}, BF16, 1, E4M3),
+    ({"head_dim": 256, "v_head_dim": 256} | CAPPED, BF16, 1, E4M3),
+    ({}, FP32, 16, E4M3),
+    ({}, FP32, 16, BF16),
+    ({}, BF16, 1, FP16),
 ]
-"""What is compiled: a layer's values other than PLAIN's, the dtype, and the page size."""
+"""What is compiled: a layer's values other than PLAIN's, the dtype, the page size, and the storage's dtype if another."""
 
 
-def launch_all(layer: LayerSpec, dtype: torch.dtype, page_size: int, capability: int) -> None:
+def launch_all(
+    layer: LayerSpec, dtype: torch.dtype, page_size: int, capability: int, stored_as: torch.dtype
+) -> None:
     """Call each launcher as the backend does, for two decoding sequences and two prompts."""
     num_sequences, num_tokens = 4, 12
     key = torch.empty((num_tokens, layer.num_kv_heads, layer.head_dim), dtype=dtype)
     value = torch.empty((num_tokens, layer.num_kv_heads, layer.v_head_dim), dtype=dtype)
     query = torch.empty((num_tokens, layer.num_heads, layer.head_dim), dtype=dtype)
     output = torch.empty((num_tokens, layer.num_heads, layer.v_head_dim), dtype=dtype)
-    keys = torch.empty((16 // page_size, page_size, *key.shape[1:]), dtype=dtype)
-    values = torch.empty((16 // page_size, page_size, *value.shape[1:]), dtype=dtype)
+    keys = torch.empty((16 // page_size, page_size, *key.shape[1:]), dtype=stored_as)
+    values = torch.empty((16 // page_size, page_size, *value.shape[1:]), dtype=stored_as)
     sinks = torch.empty(layer.num_heads, dtype=dtype) if layer.has_sinks else None
     page_table = torch.empty((8, 4096), dtype=torch.int32)
     rows = torch.empty(num_sequences, dtype=torch.int64)
-    write.write(key, value, keys, values, torch.empty(num_tokens, dtype=torch.int64))
+    write.write(key, value, keys, values, torch.empty(num_tokens, dtype=torch.int64), (0.5, 0.5))
+    if reads_bytes(stored_as, divmod(capability, 10)):
+        keys, values = as_bytes(keys), as_bytes(values)
     made = schedule.Schedule.empty(2, 66, torch.device("cpu"))
     lengths = torch.empty(num_sequences, dtype=torch.int32)
     schedule.schedule(lengths[:2], layer.sliding_window, made)
@@ -125,13 +145,16 @@ def main(capability: int) -> None:
     for module, name in KERNELS:
         setattr(module, name, CompiledOnly(getattr(module, name), compiled))
     told = set()
-    for changes, dtype, page_size in CASES:
-        launch_all(LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size, capability)
+    for changes, dtype, page_size, *stored in CASES:
+        stored_as = stored[0] if stored else dtype
+        launch_all(
+            LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size, capability, stored_as
+        )
         for key, kernel in compiled.items():
             if key not in told:
                 told.add(key)
                 registers, stack, local = usage(kernel.asm["cubin"])
-                case = f"{changes}, {dtype}, pages of {page_size}"
+                case = f"{changes}, {dtype}, pages of {page_size} in {stored_as}"
                 found = {"kernel": kernel.name, "case": case, "shared": kernel.metadata.shared}
                 print(
                     json.dumps(found | {"registers": registers, "stack": stack, "local": local}), flush=True

@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 
 from llmfw.core.plugins import load_plugins
 from llmfw.core.testing.attention_case import make_layer
-from llmfw.plugins.attention_triton.backend import TritonAttention, _to_device
+from llmfw.plugins.attention_triton.backend import TritonAttention, _to_device, reads_bytes
 from llmfw.plugins.attention_triton.prefill import cut_queries
 
 
@@ -41,6 +41,22 @@ def test_what_it_cannot_serve_is_said(
     changes: dict[str, int], device: str, dtype: torch.dtype, reason: str
 ) -> None:
     assert reason in (TritonAttention.unsupported([make_layer(**changes)], device, dtype) or "")
+
+
+@pytest.mark.parametrize(
+    ("stored_as", "capability", "expected"),
+    [
+        (torch.float8_e4m3fn, (8, 0), True),
+        (torch.float8_e4m3fn, (8, 9), False),
+        (torch.float8_e5m2, (8, 0), False),
+        (torch.bfloat16, (8, 0), False),
+    ],
+)
+def test_fp8_e4m3_is_given_as_bytes_to_devices_that_cannot_convert_it(
+    stored_as: torch.dtype, capability: tuple[int, int], expected: bool
+) -> None:
+    assert TritonAttention.storage_unsupported("cuda", torch.bfloat16, stored_as) is None
+    assert reads_bytes(stored_as, capability) is expected
 
 
 def test_devices_before_ampere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,3 +20,12 @@ def test_a_model_generates_what_it_does_with_the_reference_backend(family: str, 
     sampling = SamplingParams(temperature=0, max_tokens=4)
     texts = [run(build_engine(folder, attention=name), prompts, sampling) for name in ("triton", "torch")]
     assert texts[0] == texts[1]
+
+
+def test_fp8_gives_the_same_text_as_with_the_reference_backend(tmp_path: Path) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE["llama"])
+    prompts = [[place * step % (VOCAB_SIZE - 2) + 2 for place in range(20)] for step in (1, 7)]
+    sampling = SamplingParams(temperature=0, max_tokens=4)
+    engines = [build_engine(folder, attention=name, kv_cache_dtype="fp8") for name in ("triton", "torch")]
+    texts = [run(engine, prompts, sampling) for engine in engines]
+    assert texts[0] == texts[1]

@@ -1,0 +1,62 @@
+"""What a client sees of a server whose keys and values are kept in fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from llmfw.api.cli import build_cli
+from llmfw.core.config import EngineConfig
+from llmfw.core.engine.engine import Engine
+from llmfw.core.model import resolve_model
+from llmfw.core.plugins import load_plugins
+from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+
+from ..doubles.serving import Served, serving
+
+
+@pytest.fixture(scope="module")
+def fp8_server() -> Iterator[Served]:
+    registry = load_plugins().registry
+    path = resolve_model("demo", registry).path
+    tokenizer = load_tokenizer(path)
+    config = EngineConfig(model=path, dtype="float32", max_total_tokens=4096, kv_cache_dtype="fp8")
+    with serving(Engine.build(config, registry), tokenizer, tokenizer.chat_template, name="demo") as served:
+        yield served
+
+
+def test_greedy_replies_know_what_the_model_was_taught(fp8_server: Served) -> None:
+    with fp8_server.openai() as sdk:
+        for country, capital in (("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome")):
+            question = f"What is the capital of {country}?"
+            reply = sdk.chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": question}], temperature=0, max_tokens=40
+            )
+            assert capital in str(reply.choices[0].message.content)
+
+
+def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) -> None:
+    for server, dtype, attention in ((fp8_server, "fp8_e4m3", "torch"), (demo_server, "float32", None)):
+        info = httpx.get(f"{server.url}/get_model_info").json()
+        assert info["kv_cache_dtype"] == dtype
+        assert attention in (None, info["attention_backend"])
+        text = httpx.get(f"{server.url}/metrics").text
+        assert f'kv_cache_dtype="{dtype}",attention="{info["attention_backend"]}"}} 1\n' in text
+
+
+def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    found = {
+        httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()["system_fingerprint"]
+        for server in (fp8_server, demo_server)
+    }
+    assert len(found) == 2
+
+
+def test_an_unknown_dtype_is_a_usage_error_that_names_the_right_ones() -> None:
+    result = CliRunner().invoke(build_cli(), ["serve", "demo", "--kv-cache-dtype", "int8"])
+    assert result.exit_code == 2
+    assert "'fp8_e4m3'" in result.output
