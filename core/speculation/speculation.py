@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from ..config import EngineConfig
 from ..drafter import SequenceDrafter
 from ..errors import ConfigError
-from ..registry import Registry
+from ..registry import Registry, refuse_options
 from ..scheduling.draft import Draft
 from ..scheduling.plan import BatchPlan
 from ..scheduling.sequence import SequenceState
@@ -156,6 +156,7 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
         PartError: the drafter cannot be imported or built.
     """
     if config.drafter == "none":
+        refuse_options("drafter", config.options, "no drafter is chosen; --drafter NAME chooses one")
         return None
     if config.overlap:
         raise ConfigError("--drafter needs tokens that are known: it does not go with an overlapped schedule")
