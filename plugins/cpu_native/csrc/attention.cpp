@@ -36,25 +36,34 @@ void write_tokens(const AttentionShape& shape, const AttentionStep& step, const 
     }
 }
 
-// Do a piece of work. Whoever finishes a span's last chunk joins what all of them gave.
+// A piece of a span is done. Whoever finishes the last one joins what all of them gave.
+template <typename Stored, typename Order>
+void finish(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Span& span,
+            int64_t num_done) {
+    std::atomic<int64_t> &done = plan.counters[span.counter];
+    if (done.fetch_add(num_done) + num_done < (span.last_chunk - span.first_chunk) * shape.num_kv_heads) return;
+    done.store(0);  // for the next layer
+    const int64_t rows = num_rows(span, shape), columns = padded_columns(shape.v_head_dim);
+    for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        const Part whole = Part::at(plan.result(span, shape, head, 0), rows);
+        for (int64_t next = 1; next < span.num_results(); ++next)
+            whole.join(Part::at(plan.result(span, shape, head, next), rows), rows, columns);
+        write_output<Stored, Order>(shape, tensors, span, head, whole);
+    }
+}
+
 template <typename Stored, typename Factor>
-void attend(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Piece& piece) {
+void attend(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t batch) {
     typedef PieceWork<Stored, Factor> Work;
     thread_local Scratch scratch;
-    Work(shape, plan, tensors, piece, scratch).attend();
-    const int64_t now = (piece.last_chunk - piece.first_chunk) * piece.num_heads;
-    for (int64_t i = 0; i < piece.num_members; ++i) {
-        const Span& span = plan.spans[plan.members[piece.first_member + i]];
-        if (span.results < 0) continue;
-        std::atomic<int64_t> &done = plan.counters[span.counter];
-        if (done.fetch_add(now) + now < (span.last_chunk - span.first_chunk) * shape.num_kv_heads) continue;
-        done.store(0);  // for the next layer
-        const int64_t rows = num_rows(span, shape), columns = padded_columns(shape.v_head_dim);
-        for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
-            const Part whole = Part::at(plan.result(span, shape, head, 0), rows);
-            for (int64_t next = 1; next < span.num_results(); ++next)
-                whole.join(Part::at(plan.result(span, shape, head, next), rows), rows, columns);
-            write_output<Stored, typename Work::Order>(shape, tensors, span, head, whole);
+    Blocks<Stored> blocks;
+    const Piece* const end = plan.pieces.data() + plan.end_of_batch(batch);
+    for (const Piece* piece = plan.pieces.data() + plan.batches[batch]; piece != end; ++piece) {
+        Work(shape, plan, tensors, *piece, piece + 1 == end ? nullptr : piece + 1, blocks, scratch).attend();
+        const int64_t num_done = (piece->last_chunk - piece->first_chunk) * piece->num_heads;
+        for (int64_t i = 0; i < piece->num_members; ++i) {
+            const Span& span = plan.member(*piece, i);
+            if (span.results >= 0) finish<Stored, typename Work::Order>(plan, shape, tensors, span, num_done);
         }
     }
 }
@@ -75,22 +84,21 @@ void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shap
         write_tokens<uint16_t>(shape, plan.step, tensors, chunk);
 }
 
-int64_t attention_chunks(const AttentionPlan& plan) { return static_cast<int64_t>(plan.pieces.size()); }
+int64_t attention_chunks(const AttentionPlan& plan) { return static_cast<int64_t>(plan.batches.size()); }
 
 int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape) {
     return plan.cost * BLOCK * shape.num_kv_heads * (shape.head_dim + shape.v_head_dim);
 }
 
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk) {
-    const Piece& piece = plan.pieces[chunk];
     switch (shape.dtype) {
-        case 0: return attend<float, float>(plan, shape, tensors, piece);
+        case 0: return attend<float, float>(plan, shape, tensors, chunk);
         case 1:
 #if defined(__AVX512BF16__)
-            if (shape.in_pairs) return attend<bfloat16, uint32_t>(plan, shape, tensors, piece);
+            if (shape.in_pairs) return attend<bfloat16, uint32_t>(plan, shape, tensors, chunk);
 #endif
-            return attend<bfloat16, float>(plan, shape, tensors, piece);
-        default: return attend<float16, float>(plan, shape, tensors, piece);
+            return attend<bfloat16, float>(plan, shape, tensors, chunk);
+        default: return attend<float16, float>(plan, shape, tensors, chunk);
     }
 }
 
@@ -119,4 +127,11 @@ void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const Att
 int32_t llmfw_attention_pairs() { return llmfw::pairs(); }
 
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan) { return static_cast<int64_t>(plan->pieces.size()); }
+
+int64_t llmfw_attention_num_keys(const AttentionPlan* plan, const AttentionShape* shape) {
+    int64_t keys = 0;
+    for (const Piece& piece : plan->pieces)
+        keys += (plan->end_key(piece) - plan->first_key(piece, *shape)) * piece.num_heads;
+    return keys;
+}
 }

@@ -67,6 +67,9 @@ int32_t llmfw_attention_pairs();
 
 // Into how many pieces the work was cut. For tests.
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan);
+
+// How many keys of one head a layer reads. For tests.
+int64_t llmfw_attention_num_keys(const AttentionPlan* plan, const AttentionShape* shape);
 }
 
 namespace llmfw {

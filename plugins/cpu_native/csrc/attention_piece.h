@@ -67,8 +67,8 @@ public:
     typedef std::conditional_t<IN_PAIRS, InPairs, Value> Order;  // of a result's columns
 
     PieceWork(const AttentionShape& shape, AttentionPlan& plan, const AttentionTensors& tensors, const Piece& piece,
-              Scratch& scratch)
-        : shape_(shape), step_(plan.step), tensors_(tensors), plan_(plan), piece_(piece), group_(group_of(shape)),
+              const Piece* following, Blocks<Stored>& blocks, Scratch& scratch)
+        : shape_(shape), tensors_(tensors), plan_(plan), piece_(piece), following_(following), blocks_(blocks), group_(group_of(shape)),
           rows_(count_rows()), columns_(padded_columns(shape.v_head_dim)),
           key_units_(shape.head_dim / Unit<Number>::size), query_size_(IN_PAIRS ? key_units_ : shape.head_dim),
           part_size_(result_size(rows_, shape)), scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
@@ -85,10 +85,10 @@ public:
         whole_ = scratch.take(heads * part_size_);
         chunk_ = scratch.take(heads * part_size_);
         into_ = scratch.take<Part>(heads);
+        share_ = 1 + (2 * BLOCK - 1) / (heads * (4 + key_units_ / 2 + BLOCK / 4));
         int64_t row = 0;
         for (int64_t i = 0; i < piece.num_members; ++i) row = read_queries(member(i), row);
-        const Span& span = member(0);
-        stop_ = std::min(piece.last_chunk * CHUNK, span.position + span.num_tokens);
+        stop_ = plan.end_key(piece);
     }
 
     // Compute all chunks, into the plan's results or, of a span that has this piece alone, to the output.
@@ -107,7 +107,7 @@ public:
     }
 
 private:
-    const Span& member(int64_t i) const { return plan_.spans[plan_.members[piece_.first_member + i]]; }
+    const Span& member(int64_t i) const { return plan_.member(piece_, i); }
 
     static bool begins_result(const Span& span, int64_t chunk) {
         return chunk == span.first_chunk || chunk >= span.first_end;
@@ -164,31 +164,28 @@ private:
     void attend_chunk(int64_t chunk) {
         for (int64_t h = 0; h < piece_.num_heads; ++h) into_[h].clear(rows_, columns_);
         const int64_t chunk_end = std::min(stop_, (chunk + 1) * CHUNK);
-        int64_t begin = std::max(chunk * CHUNK, visible_from_[0] / BLOCK * BLOCK);
-        for (; begin < chunk_end; begin += BLOCK) {
-            BlockRows<Stored>& block = blocks_[begin / BLOCK % 2], &next = blocks_[1 - begin / BLOCK % 2];
-            if (block.begin != begin) {
-                find(block, begin);
-                ask(block, 2 * BLOCK);
-            }
-            if (begin + BLOCK < stop_) find(next, begin + BLOCK);
-            for (int64_t h = 0; h < piece_.num_heads; ++h) attend_block(block, next, h);
-            ask(next, 2 * BLOCK);
+        int64_t begin = std::max(chunk * CHUNK, plan_.first_key(piece_, shape_));
+        for (; begin < chunk_end; begin += BLOCK, blocks_.now ^= 1) {
+            BlockRows<Stored>& block = blocks_.current();
+            if (!block.is_of(piece_, begin)) block.find(plan_, shape_, tensors_, piece_, begin);
+            block.ask(2 * BLOCK);
+            look_ahead(begin + BLOCK);
+            for (int64_t h = 0; h < piece_.num_heads; ++h) attend_block(block, h);
         }
     }
 
-    void find(BlockRows<Stored>& block, int64_t begin) const {
-        block.find(shape_, step_, tensors_, member(0).sequence, piece_.first_head, begin, std::min(BLOCK, stop_ - begin));
+    // Find what comes after this block, be it of another piece.
+    void look_ahead(int64_t begin) {
+        if (begin < stop_)
+            blocks_.next().find(plan_, shape_, tensors_, piece_, begin);
+        else if (following_ != nullptr)
+            blocks_.next().find(plan_, shape_, tensors_, *following_, plan_.first_key(*following_, shape_));
+        else
+            blocks_.next().forget();
     }
 
-    void ask(BlockRows<Stored>& block, int64_t rows) const {
-        const int64_t heads = piece_.num_heads * sizeof(Stored);
-        block.ask(rows, heads * shape_.head_dim, heads * shape_.v_head_dim);
-    }
-
-    void attend_block(const BlockRows<Stored>& block, BlockRows<Stored>& next, int64_t h) {
-        const int64_t share = (2 * BLOCK + 4 * piece_.num_heads - 1) / (4 * piece_.num_heads);
-        pack_keys(block.keys, h * shape_.head_dim, block.count, shape_.head_dim, keys_, room_, [&] { ask(next, share); });
+    void attend_block(const BlockRows<Stored>& block, int64_t h) {
+        pack_keys(block.keys, h * shape_.head_dim, block.count, shape_.head_dim, keys_, room_, [&] { blocks_.next().ask(share_); });
         read_values(block, h);
         for (int64_t row = 0; row < rows_; row += MAX_ROWS) {
             const int64_t many = std::min<int64_t>(MAX_ROWS, rows_ - row);
@@ -227,10 +224,11 @@ private:
     template <int ROWS>
     __attribute__((noinline)) void attend_rows(const BlockRows<Stored>& block, int64_t h, int64_t first) {
         static_assert(ROWS <= MAX_ROWS);
+        const auto between = [&] { blocks_.next().ask(share_); };
         const Factor* queries = queries_ + (h * rows_ + first) * query_size_;
         for (int64_t key = 0; key < BLOCK; key += LANES * VECTORS) {
             Floats sums[ROWS][VECTORS] = {};
-            add_products(queries, query_size_, keys_ + key, BLOCK, key_units_, sums);
+            add_products(queries, query_size_, keys_ + key, BLOCK, key_units_, sums, between);
             for (int row = 0; row < ROWS; ++row)
                 for (int v = 0; v < VECTORS; ++v) store(scores_ + row * BLOCK + key + v * LANES, sums[row][v]);
         }
@@ -242,20 +240,21 @@ private:
             fading[row] = weigh(block.begin, first + row, scores_ + row * BLOCK, is_cut, part.top[row], part.total[row]);
         int64_t c = 0;
         for (; c + LANES * VECTORS <= columns_; c += LANES * VECTORS)
-            add_weighted<ROWS, VECTORS>(block.count, fading, c, part.values + c);
-        for (; c < columns_; c += LANES * 2) add_weighted<ROWS, 2>(block.count, fading, c, part.values + c);
+            add_weighted<ROWS, VECTORS>(block.count, fading, c, part.values + c, between);
+        for (; c < columns_; c += LANES * 2) add_weighted<ROWS, 2>(block.count, fading, c, part.values + c, between);
     }
 
-    template <int ROWS, int MANY>
-    void add_weighted(int64_t count, const float (&fading)[ROWS], int64_t column, float* to) const {
+    template <int ROWS, int MANY, typename Between>
+    void add_weighted(int64_t count, const float (&fading)[ROWS], int64_t column, float* to,
+                      const Between& between) const {
         Floats sums[ROWS][MANY];
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) sums[row][v] = load(to + row * columns_ + v * LANES) * fading[row];
         if constexpr (IN_PAIRS)
             add_products(reinterpret_cast<const Factor*>(scores_), BLOCK,
-                         reinterpret_cast<const uint32_t*>(values_) + column, columns_, (count + 1) / 2, sums);
+                         reinterpret_cast<const uint32_t*>(values_) + column, columns_, (count + 1) / 2, sums, between);
         else
-            add_values(scores_, BLOCK, value_rows_, column, count, sums);
+            add_values(scores_, BLOCK, value_rows_, column, count, sums, between);
         for (int row = 0; row < ROWS; ++row)
             for (int v = 0; v < MANY; ++v) store(to + row * columns_ + v * LANES, sums[row][v]);
     }
@@ -293,12 +292,14 @@ private:
     }
 
     const AttentionShape& shape_;
-    const AttentionStep& step_;
     const AttentionTensors& tensors_;
     AttentionPlan& plan_;
     const Piece& piece_;
+    const Piece* const following_;  // that the same thread does next, or null
+    Blocks<Stored>& blocks_;
     const int64_t group_, rows_, columns_, key_units_, query_size_, part_size_;
     const float scale_;
+    int64_t share_;              // of the next block's rows, that are asked for at a time
     int64_t stop_;               // where the keys end
     Factor* queries_;            // [heads][rows][query_size]
     U* keys_;                    // of one head
@@ -307,7 +308,6 @@ private:
     Part* into_;                 // where each head's chunk is summed up
     int64_t* visible_from_, *visible_to_;
     const Value* value_rows_[BLOCK];
-    BlockRows<Stored> blocks_[2];
 };
 
 }  // namespace llmfw::attention

@@ -10,6 +10,7 @@ using namespace llmfw::attention;
 constexpr int64_t TILE_ROWS = 96;         // rows that share a reading of keys
 constexpr int64_t READING_ROWS = 8;       // to read and pack keys costs as much as so many rows
 constexpr int64_t PIECES_PER_THREAD = 4;  // so that no thread waits long for another
+constexpr int64_t BATCHES_PER_THREAD = 8; // as above
 constexpr int64_t FEW_ROWS = 16;          // of one key/value head: memory is what they wait for
 constexpr int64_t NEAR_BYTES = 1 << 18;   // of a block's keys and values, so that two of them stay in a core's cache
 
@@ -26,6 +27,7 @@ void AttentionPlan::cut(const AttentionShape& shape, int64_t threads) {
     cut_segments(shape, threads);
     keep_results(shape);
     cut_heads(shape, threads);
+    make_batches(threads);
 }
 
 // Cut the tokens of each sequence into spans.
@@ -99,17 +101,14 @@ void AttentionPlan::add_alone(int32_t i, int64_t chunk) {
 int64_t AttentionPlan::rows_of(const Piece& piece, const AttentionShape& shape) const {
     int64_t rows = 0;
     for (int64_t i = 0; i < piece.num_members; ++i)
-        rows += num_rows(spans[members[piece.first_member + i]], shape);
+        rows += num_rows(member(piece, i), shape);
     return rows;
 }
 
 // In blocks of keys, times rows; of one head.
 int64_t AttentionPlan::cost_of(const Piece& piece, const AttentionShape& shape) const {
-    const Span& span = spans[members[piece.first_member]];
-    const int64_t seen_from = shape.window > 0 ? std::max<int64_t>(0, span.position + 1 - shape.window) : 0;
-    const int64_t begin = std::max(piece.first_chunk * CHUNK, seen_from) / BLOCK;
-    const int64_t end = std::min(piece.last_chunk * CHUNK, span.position + span.num_tokens);
-    return ((end + BLOCK - 1) / BLOCK - begin) * (rows_of(piece, shape) + READING_ROWS);
+    const int64_t blocks = (end_key(piece) - first_key(piece, shape) + BLOCK - 1) / BLOCK;
+    return blocks * (rows_of(piece, shape) + READING_ROWS);
 }
 
 // Cut the keys of each segment into pieces, so that all threads have some.
@@ -163,4 +162,19 @@ void AttentionPlan::cut_heads(const AttentionShape& shape, int64_t threads) {
         }
     }
     std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
+}
+
+// Pieces that one thread does know each other: while one is computed the next one's keys are on their way.
+void AttentionPlan::make_batches(int64_t threads) {
+    int64_t all = 0, taken = 0;
+    for (const Piece& piece : pieces) all += piece.cost;
+    const int64_t goal = threads > 1 ? all / (threads * BATCHES_PER_THREAD) : all;
+    batches.clear();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        if (i == 0 || taken + pieces[i].cost > goal) {
+            batches.push_back(static_cast<int32_t>(i));
+            taken = 0;
+        }
+        taken += pieces[i].cost;
+    }
 }

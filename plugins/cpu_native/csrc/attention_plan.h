@@ -6,6 +6,7 @@
 // the token came alone or in a prompt, and whoever else saw the same keys beside it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -66,12 +67,29 @@ struct AttentionPlan {
     std::vector<llmfw::attention::Span> spans;
     std::vector<int32_t> members;  // of pieces, by number of span
     std::vector<llmfw::attention::Piece> pieces;
+    std::vector<int32_t> batches;  // first pieces of what a thread does one after the other
     std::vector<float> results;
     std::vector<std::atomic<int64_t>> counters;
     int64_t cost = 0;  // of all pieces: of blocks of keys, times rows, for one head
 
     void cut(const AttentionShape& shape, int64_t threads);
 
+    int64_t end_of_batch(int64_t batch) const {
+        return batch + 1 < static_cast<int64_t>(batches.size()) ? batches[batch + 1] : static_cast<int64_t>(pieces.size());
+    }
+    const llmfw::attention::Span& member(const llmfw::attention::Piece& piece, int64_t i) const {
+        return spans[members[piece.first_member + i]];
+    }
+    // The first key of a piece's first block, and the one after its last key.
+    int64_t first_key(const llmfw::attention::Piece& piece, const AttentionShape& shape) const {
+        using namespace llmfw::attention;
+        const int64_t seen = shape.window > 0 ? member(piece, 0).position + 1 - shape.window : 0;
+        return std::max(piece.first_chunk * CHUNK, seen / BLOCK * BLOCK);
+    }
+    int64_t end_key(const llmfw::attention::Piece& piece) const {
+        const llmfw::attention::Span& span = member(piece, 0);
+        return std::min(piece.last_chunk * llmfw::attention::CHUNK, span.position + span.num_tokens);
+    }
     float* result(const llmfw::attention::Span& span, const AttentionShape& shape, int64_t head, int64_t number) {
         return results.data() + span.results
                + (head * span.num_results() + number) * llmfw::attention::result_size(span, shape);
@@ -86,6 +104,7 @@ private:
     int64_t cost_of(const llmfw::attention::Piece& piece, const AttentionShape& shape) const;
     void cut_segments(const AttentionShape& shape, int64_t threads);
     void cut_heads(const AttentionShape& shape, int64_t threads);
+    void make_batches(int64_t threads);
     void keep_results(const AttentionShape& shape);
 
     llmfw::attention::SharedChunks shared_;

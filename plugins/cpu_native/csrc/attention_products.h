@@ -10,10 +10,12 @@ constexpr int VECTORS = LANES == 8 ? 2 : 4;
 static_assert(BLOCK % (LANES * VECTORS) == 0);
 
 // sums[row] += a[row] · b, over units.
-template <int ROWS, int MANY, typename U>
+template <int ROWS, int MANY, typename U, typename Between>
 inline __attribute__((always_inline)) void add_products(const U* a, int64_t a_stride, const U* b, int64_t b_stride,
-                                                        int64_t units, Floats (&sums)[ROWS][MANY]) {
-    for (int64_t unit = 0; unit < units; ++unit, b += b_stride)
+                                                        int64_t units, Floats (&sums)[ROWS][MANY],
+                                                        const Between& between) {
+    for (int64_t unit = 0; unit < units; ++unit, b += b_stride) {
+        if (unit % 2 == 0) between();
         LLMFW_UNROLL
         for (int row = 0; row < ROWS; ++row) {
             const auto shared = broadcast(a[row * a_stride + unit]);
@@ -21,13 +23,16 @@ inline __attribute__((always_inline)) void add_products(const U* a, int64_t a_st
             for (int v = 0; v < MANY; ++v)
                 sums[row][v] = add_product(sums[row][v], shared, load(b + v * LANES));
         }
+    }
 }
 
 // The same of packed pairs of bfloat16, multiplied as float32: first of each pair's one half, then of its other one.
-template <int ROWS, int MANY>
+template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_products(const float* a, int64_t a_stride, const uint32_t* b,
-                                                        int64_t b_stride, int64_t units, Floats (&sums)[ROWS][MANY]) {
+                                                        int64_t b_stride, int64_t units, Floats (&sums)[ROWS][MANY],
+                                                        const Between& between) {
     for (int64_t unit = 0; unit < units; ++unit, b += b_stride, a += 2) {
+        if (unit % 2 == 0) between();
         Floats half[MANY];
         LLMFW_UNROLL
         for (int v = 0; v < MANY; ++v) half[v] = (Floats)(load(b + v * LANES) << 16);
@@ -47,10 +52,12 @@ inline __attribute__((always_inline)) void add_products(const float* a, int64_t 
 }
 
 // sums[row] += weights[row] · values, over keys, of the columns from one on. The same order of keys as of packed ones.
-template <int ROWS, int MANY>
+template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_values(const float* weights, int64_t stride, const float* const* values,
-                                                      int64_t column, int64_t keys, Floats (&sums)[ROWS][MANY]) {
+                                                      int64_t column, int64_t keys, Floats (&sums)[ROWS][MANY],
+                                                      const Between& between) {
     for (int64_t key = 0; key < keys; ++key) {
+        if (key % 4 == 0) between();
         Floats found[MANY];
         LLMFW_UNROLL
         for (int v = 0; v < MANY; ++v) found[v] = load(values[key] + column + v * LANES);
@@ -63,12 +70,13 @@ inline __attribute__((always_inline)) void add_values(const float* weights, int6
 }
 
 // The same of bfloat16: of each word's two columns the first go into one vector, the second into the next.
-template <int ROWS, int MANY>
+template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_values(const float* weights, int64_t stride,
                                                       const bfloat16* const* values, int64_t column, int64_t keys,
-                                                      Floats (&sums)[ROWS][MANY]) {
+                                                      Floats (&sums)[ROWS][MANY], const Between& between) {
     static_assert(MANY % 2 == 0);
     for (int64_t key = 0; key < keys; ++key) {
+        if (key % 4 == 0) between();
         Floats found[MANY];
         LLMFW_UNROLL
         for (int v = 0; v < MANY; v += 2) {
