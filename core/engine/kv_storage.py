@@ -10,6 +10,9 @@ import torch
 from ..layers import LayerSpec
 from .kv_dtype import as_bytes, encode
 
+ALIGNMENT = 64
+"""Bytes of a line of a CPU's cache: a key that stands across two of them is read twice."""
+
 
 class KVStorage:
     """Keys and values of all pages, layer by layer.
@@ -82,9 +85,11 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return zeros: a masked slot is multiplied by 0, which does not make a stray NaN harmless.
 
-    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched.
+    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched. From 4 MB on
+    numpy asks for large ones.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
+    memory = torch.from_numpy(np.zeros(size + ALIGNMENT, dtype=np.uint8))
+    return memory[-memory.data_ptr() % ALIGNMENT :][:size].view(dtype).view(shape)

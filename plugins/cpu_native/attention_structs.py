@@ -96,4 +96,6 @@ def with_signatures(library: ctypes.CDLL) -> ctypes.CDLL:
     library.llmfw_attention_pairs.restype = c_int32
     library.llmfw_attention_num_pieces.argtypes = (c_void_p,)
     library.llmfw_attention_num_pieces.restype = c_int64
+    library.llmfw_attention_num_keys.argtypes = (c_void_p, POINTER(Shape))
+    library.llmfw_attention_num_keys.restype = c_int64
     return library

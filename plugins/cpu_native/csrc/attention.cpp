@@ -4,7 +4,7 @@
 #include <atomic>
 #include <vector>
 
-#include "attention_tile.h"
+#include "attention_piece.h"
 #include "pairs.h"
 #include "pool.h"
 
@@ -12,21 +12,7 @@ using namespace llmfw::attention;
 
 namespace {
 
-constexpr int64_t TILE_ROWS = 96;         // rows that share a reading of keys
-constexpr int64_t READING_ROWS = 8;       // to read and pack keys costs as much as so many rows
-constexpr int64_t PIECES_PER_THREAD = 4;  // so that no thread waits long for another
-constexpr int64_t TOKENS_AT_ONCE = 64;    // that one thread writes to their slots
-
-// Some chunks of keys of one tile. There is the same work for each key/value head.
-struct Piece {
-    int64_t tile, first_chunk, last_chunk, cost;
-};
-
-int64_t group_of(const AttentionShape& shape) { return shape.num_heads / shape.num_kv_heads; }
-
-int64_t part_size(const Tile& tile, const AttentionShape& shape) {
-    return Part::num_floats(tile.num_tokens * group_of(shape), padded_columns(shape.v_head_dim));
-}
+constexpr int64_t TOKENS_AT_ONCE = 64;  // that one thread writes to their slots
 
 template <typename Stored>
 void write_row(const void* from, int64_t token_stride, int64_t head_stride, int64_t token, int64_t heads, int64_t size,
@@ -50,81 +36,39 @@ void write_tokens(const AttentionShape& shape, const AttentionStep& step, const 
     }
 }
 
+// A piece of a span is done. Whoever finishes the last one joins what all of them gave.
+template <typename Stored, typename Order>
+void finish(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Span& span,
+            int64_t num_done) {
+    std::atomic<int64_t> &done = plan.counters[span.counter];
+    if (done.fetch_add(num_done) + num_done < (span.last_chunk - span.first_chunk) * shape.num_kv_heads) return;
+    done.store(0);  // for the next layer
+    const int64_t rows = num_rows(span, shape), columns = padded_columns(shape.v_head_dim);
+    for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        const Part whole = Part::at(plan.result(span, shape, head, 0), rows);
+        for (int64_t next = 1; next < span.num_results(); ++next)
+            whole.join(Part::at(plan.result(span, shape, head, next), rows), rows, columns);
+        write_output<Stored, Order>(shape, tensors, span, head, whole);
+    }
+}
+
+template <typename Stored, typename Factor>
+void attend(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t batch) {
+    typedef PieceWork<Stored, Factor> Work;
+    thread_local Scratch scratch;
+    Blocks<Stored> blocks;
+    const Piece* const end = plan.pieces.data() + plan.end_of_batch(batch);
+    for (const Piece* piece = plan.pieces.data() + plan.batches[batch]; piece != end; ++piece) {
+        Work(shape, plan, tensors, *piece, piece + 1 == end ? nullptr : piece + 1, blocks, scratch).attend();
+        const int64_t num_done = (piece->last_chunk - piece->first_chunk) * piece->num_heads;
+        for (int64_t i = 0; i < piece->num_members; ++i) {
+            const Span& span = plan.member(*piece, i);
+            if (span.results >= 0) finish<Stored, typename Work::Order>(plan, shape, tensors, span, num_done);
+        }
+    }
+}
+
 }  // namespace
-
-struct AttentionPlan {
-    AttentionStep step = {};
-    std::vector<Tile> tiles;
-    std::vector<Piece> pieces;
-    std::vector<float> parts;
-    std::vector<std::atomic<int64_t>> counters;
-
-    // Cut the tokens of each sequence into tiles.
-    void cut_tokens(const AttentionShape& shape) {
-        const int64_t at_once = std::max<int64_t>(1, TILE_ROWS / group_of(shape));
-        tiles.clear();
-        int64_t token = 0;
-        for (int64_t sequence = 0; sequence < step.num_sequences; ++sequence) {
-            const int64_t count = step.query_lens[sequence], start = step.kv_lens[sequence] - count;
-            for (int64_t first = 0; first < count; first += at_once) {
-                const int64_t position = start + first, many = std::min(at_once, count - first);
-                const int64_t seen_from = shape.window > 0 ? std::max<int64_t>(0, position + 1 - shape.window) : 0;
-                const int64_t last_chunk = (position + many + CHUNK - 1) / CHUNK;
-                tiles.push_back({sequence, token + first, position, many, seen_from / CHUNK, last_chunk, -1, -1});
-            }
-            token += count;
-        }
-    }
-
-    // Cut the keys of each tile into pieces of work, so that all threads have some.
-    void cut_keys(const AttentionShape& shape, int64_t threads) {
-        const int64_t heads = shape.num_kv_heads;
-        int64_t all = 0, num_floats = 0, num_counters = 0;
-        for (const Tile& tile : tiles) all += heads * (tile.last_chunk - tile.first_chunk) * cost_of_chunk(tile, shape);
-        const int64_t goal = threads > 1 ? all / (threads * PIECES_PER_THREAD) : all;
-        pieces.clear();
-        for (Tile& tile : tiles) {
-            const int64_t chunks = tile.last_chunk - tile.first_chunk, cost = cost_of_chunk(tile, shape);
-            const int64_t at_once = std::clamp<int64_t>(goal / cost, 1, chunks);
-            for (int64_t chunk = tile.first_chunk; chunk < tile.last_chunk; chunk += at_once) {
-                const int64_t last = std::min(chunk + at_once, tile.last_chunk);
-                pieces.push_back({&tile - tiles.data(), chunk, last, (last - chunk) * cost});
-            }
-            if (at_once == chunks) continue;
-            tile.parts = num_floats;
-            tile.counter = num_counters;
-            num_floats += heads * chunks * part_size(tile, shape);
-            num_counters += heads;
-        }
-        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
-        if (static_cast<int64_t>(parts.size()) < num_floats) parts.resize(num_floats);
-        if (static_cast<int64_t>(counters.size()) < num_counters)
-            counters = std::vector<std::atomic<int64_t>>(num_counters);
-        for (std::atomic<int64_t> &counter : counters) counter.store(0, std::memory_order_relaxed);
-    }
-
-    static int64_t cost_of_chunk(const Tile& tile, const AttentionShape& shape) {
-        return tile.num_tokens * group_of(shape) + READING_ROWS;
-    }
-
-    // Do a piece of work for one head. Whoever finishes a tile's last chunk joins what all of them gave.
-    template <typename Stored, typename Factor>
-    void attend(const AttentionShape& shape, const AttentionTensors& tensors, const Piece& piece, int64_t head) {
-        thread_local Scratch scratch;
-        const Tile& tile = tiles[piece.tile];
-        TileWork<Stored, Factor> work(shape, step, tensors, tile, head, scratch);
-        if (tile.parts < 0) return work.attend();
-        const int64_t size = part_size(tile, shape), chunks = tile.last_chunk - tile.first_chunk;
-        float* mine = parts.data() + tile.parts + head * chunks * size;
-        work.attend(piece.first_chunk, piece.last_chunk, mine + (piece.first_chunk - tile.first_chunk) * size, size);
-        std::atomic<int64_t> &done = counters[tile.counter + head];
-        const int64_t now = piece.last_chunk - piece.first_chunk;
-        if (done.fetch_add(now) + now < chunks) return;
-        done.store(0);  // for the next layer
-        work.join(mine, size);
-    }
-
-};
 
 namespace llmfw {
 
@@ -140,27 +84,21 @@ void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shap
         write_tokens<uint16_t>(shape, plan.step, tensors, chunk);
 }
 
-int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape) {
-    return static_cast<int64_t>(plan.pieces.size()) * shape.num_kv_heads;
-}
+int64_t attention_chunks(const AttentionPlan& plan) { return static_cast<int64_t>(plan.batches.size()); }
 
 int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape) {
-    int64_t cost = 0;
-    for (const Piece& piece : plan.pieces) cost += piece.cost;
-    return cost * CHUNK * shape.num_kv_heads * (shape.head_dim + shape.v_head_dim);
+    return plan.cost * BLOCK * shape.num_kv_heads * (shape.head_dim + shape.v_head_dim);
 }
 
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk) {
-    const Piece& piece = plan.pieces[chunk / shape.num_kv_heads];
-    const int64_t head = chunk % shape.num_kv_heads;
     switch (shape.dtype) {
-        case 0: return plan.attend<float, float>(shape, tensors, piece, head);
+        case 0: return attend<float, float>(plan, shape, tensors, chunk);
         case 1:
 #if defined(__AVX512BF16__)
-            if (shape.in_pairs) return plan.attend<bfloat16, uint32_t>(shape, tensors, piece, head);
+            if (shape.in_pairs) return attend<bfloat16, uint32_t>(plan, shape, tensors, chunk);
 #endif
-            return plan.attend<bfloat16, float>(shape, tensors, piece, head);
-        default: return plan.attend<float16, float>(shape, tensors, piece, head);
+            return attend<bfloat16, float>(plan, shape, tensors, chunk);
+        default: return attend<float16, float>(plan, shape, tensors, chunk);
     }
 }
 
@@ -174,8 +112,7 @@ void llmfw_attention_plan_free(AttentionPlan* plan) { delete plan; }
 
 void llmfw_attention_plan(AttentionPlan* plan, const AttentionStep* step, const AttentionShape* shape) {
     plan->step = *step;
-    plan->cut_tokens(*shape);
-    plan->cut_keys(*shape, llmfw::num_threads());
+    plan->cut(*shape, llmfw::num_threads());
 }
 
 void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const AttentionTensors* tensors) {
@@ -184,10 +121,17 @@ void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const Att
     const int64_t chunks = llmfw::attention_write_chunks(*plan);
     if (tensors->key != nullptr && chunks > 1) llmfw::parallel_for(chunks, write);
     if (tensors->key != nullptr && chunks == 1) write(0);  // sooner done than handed out
-    llmfw::parallel_for(llmfw::attention_chunks(*plan, *shape), attend);
+    llmfw::parallel_for(llmfw::attention_chunks(*plan), attend);
 }
 
 int32_t llmfw_attention_pairs() { return llmfw::pairs(); }
 
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan) { return static_cast<int64_t>(plan->pieces.size()); }
+
+int64_t llmfw_attention_num_keys(const AttentionPlan* plan, const AttentionShape* shape) {
+    int64_t keys = 0;
+    for (const Piece& piece : plan->pieces)
+        keys += (plan->end_key(piece) - plan->first_key(piece, *shape)) * piece.num_heads;
+    return keys;
+}
 }

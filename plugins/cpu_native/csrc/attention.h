@@ -65,8 +65,11 @@ void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const Att
 // Rapids, 88 GFLOP/s a core in pairs and 176 in float32. 2: pairs are faster, as on AMD's.
 int32_t llmfw_attention_pairs();
 
-// Into how many pieces the keys of all tiles were cut: the work for each key/value head. For tests.
+// Into how many pieces the work was cut. For tests.
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan);
+
+// How many keys of one head a layer reads. For tests.
+int64_t llmfw_attention_num_keys(const AttentionPlan* plan, const AttentionShape* shape);
 }
 
 namespace llmfw {
@@ -76,7 +79,7 @@ namespace llmfw {
 int64_t attention_write_chunks(const AttentionPlan& plan);
 void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
                            int64_t chunk);
-int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape);
+int64_t attention_chunks(const AttentionPlan& plan);
 int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape);  // of these chunks, as of pool.h
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk);
 

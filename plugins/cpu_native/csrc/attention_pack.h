@@ -1,18 +1,18 @@
-// Brings a block of keys and values, which stand in pages, into the order in which products read them.
+// Brings a block of keys, which stand in pages, into the order in which products read them, and values where that is
+// needed.
 //
-// Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Values: [units of BLOCK keys][columns],
-// so that a vector holds many columns of one key, or of a pair of keys. Units are those of simd.h: float32 stays as it
-// is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written: whoever
-// reads it masks what comes of it.
+// Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Units are those of simd.h: float32 stays
+// as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written:
+// whoever reads it masks what comes of it. Values are read where they are, whole vectors of the columns of a key; but
+// those of float16, those of an odd size, and those that are multiplied in pairs: [pairs of BLOCK keys][columns].
 #pragma once
 
 #include <algorithm>
 
 #include "attention_math.h"
+#include "attention_plan.h"
 
 namespace llmfw::attention {
-
-constexpr int64_t BLOCK = 64;  // keys
 
 // What numbers are multiplied as that are stored so.
 template <typename Stored>
@@ -26,9 +26,6 @@ struct Multiplied<bfloat16> {
 
 inline int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
-// Columns of packed values and of sums: whole vectors of pairs, on every machine.
-inline int64_t padded_columns(int64_t v_head_dim) { return round_up(v_head_dim, 32); }
-
 #if defined(LLMFW_AVX512)
 // Four units of a row, or the first `count` of them.
 template <bool WHOLE>
@@ -37,21 +34,31 @@ inline __m128i piece(const uint32_t* row, int64_t count) {
     return _mm_maskz_loadu_epi32(__mmask8((1 << count) - 1), row);
 }
 
-// to[unit][key] = rows[key][unit], of 16 keys and four units, or the first `count` of them.
-template <bool WHOLE>
+// to[unit][key] = rows[key][unit], of 16 keys and 4 · MANY units, or the first `count` of four.
+template <bool WHOLE, int MANY = 1>
 inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count, uint32_t* to) {
-    __m512i four[4];  // of rows i, i + 4, i + 8 and i + 12
+    __m512i four[MANY][4];  // of rows i, i + 4, i + 8 and i + 12
+    LLMFW_UNROLL
     for (int i = 0; i < 4; ++i) {
-        four[i] = _mm512_castsi128_si512(piece<WHOLE>(rows[i] + first, count));
-        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 4] + first, count), 1);
-        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 8] + first, count), 2);
-        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 12] + first, count), 3);
+        const uint32_t* const some[4] = {rows[i] + first, rows[i + 4] + first, rows[i + 8] + first, rows[i + 12] + first};
+        LLMFW_UNROLL
+        for (int k = 0; k < MANY; ++k) {
+            four[k][i] = _mm512_castsi128_si512(piece<WHOLE>(some[0] + 4 * k, count));
+            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[1] + 4 * k, count), 1);
+            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[2] + 4 * k, count), 2);
+            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[3] + 4 * k, count), 3);
+        }
     }
-    const __m512i low01 = _mm512_unpacklo_epi32(four[0], four[1]), low23 = _mm512_unpacklo_epi32(four[2], four[3]);
-    const __m512i high01 = _mm512_unpackhi_epi32(four[0], four[1]), high23 = _mm512_unpackhi_epi32(four[2], four[3]);
-    const __m512i units[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
-                              _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
-    for (int i = 0; i < (WHOLE ? 4 : count); ++i) _mm512_storeu_si512(to + (first + i) * BLOCK, units[i]);
+    LLMFW_UNROLL
+    for (int k = 0; k < MANY; ++k, to += 4 * BLOCK) {
+        const __m512i low01 = _mm512_unpacklo_epi32(four[k][0], four[k][1]);
+        const __m512i low23 = _mm512_unpacklo_epi32(four[k][2], four[k][3]);
+        const __m512i high01 = _mm512_unpackhi_epi32(four[k][0], four[k][1]);
+        const __m512i high23 = _mm512_unpackhi_epi32(four[k][2], four[k][3]);
+        const __m512i units[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                                  _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+        for (int i = 0; i < (WHOLE ? 4 : count); ++i) _mm512_storeu_si512(to + (first + i) * BLOCK, units[i]);
+    }
 }
 #else
 template <bool WHOLE>
@@ -61,82 +68,114 @@ inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count,
 }
 #endif
 
-// to[unit][key] = rows[key][unit] of the first `count` keys.
-inline void transpose_block(const uint32_t* const* rows, int64_t count, int64_t units, uint32_t* to) {
+// to[unit][key] = rows[key][offset + unit] of the first `count` keys. After each 16 keys `between` is called.
+template <typename Row, typename Between>
+inline void transpose_block(const Row* const* rows, int64_t offset, int64_t count, int64_t units, uint32_t* to,
+                            const Between& between) {
     for (int64_t key = 0; key < count; key += 16) {
         const uint32_t* some[16];
-        for (int64_t i = 0; i < 16; ++i) some[i] = rows[std::min(key + i, count - 1)];
+        for (int64_t i = 0; i < 16; ++i)
+            some[i] = reinterpret_cast<const uint32_t*>(rows[std::min(key + i, count - 1)] + offset);
         int64_t unit = 0;
+#if defined(LLMFW_AVX512)
+        for (; unit + 16 <= units; unit += 16) transpose<true, 4>(some, unit, 4, to + key);
+#endif
         for (; unit + 4 <= units; unit += 4) transpose<true>(some, unit, 4, to + key);
         if (unit < units) transpose<false>(some, unit, units - unit, to + key);
+        between();
     }
 }
 
-// `room` has space for BLOCK heads in float32.
-inline void pack_keys(const bfloat16* const* rows, int64_t count, int64_t head_dim, uint32_t* to, float*) {
-    transpose_block(reinterpret_cast<const uint32_t* const*>(rows), count, head_dim / 2, to);
+// The numbers of a head that begin at `offset` of each row. `room` has space for BLOCK heads in float32.
+template <typename Between>
+inline void pack_keys(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t head_dim, uint32_t* to, float*,
+                      const Between& between) {
+    transpose_block(rows, offset, count, head_dim / 2, to, between);
 }
 
-template <typename Stored>
-inline void pack_keys(const Stored* const* rows, int64_t count, int64_t head_dim, float* to, float* room) {
-    const uint32_t* decoded[BLOCK];
+template <typename Between>
+inline void pack_keys(const float* const* rows, int64_t offset, int64_t count, int64_t head_dim, float* to, float*,
+                      const Between& between) {
+    transpose_block(rows, offset, count, head_dim, reinterpret_cast<uint32_t*>(to), between);
+}
+
+template <typename Between>
+inline void pack_keys(const float16* const* rows, int64_t offset, int64_t count, int64_t head_dim, float* to,
+                      float* room, const Between& between) {
+    const float* decoded[BLOCK];
     for (int64_t key = 0; key < count; ++key) {
-        to_floats(rows[key], room + key * head_dim, head_dim);
-        decoded[key] = reinterpret_cast<const uint32_t*>(room + key * head_dim);
+        to_floats(rows[key] + offset, room + key * head_dim, head_dim);
+        decoded[key] = room + key * head_dim;
     }
-    transpose_block(decoded, count, head_dim, reinterpret_cast<uint32_t*>(to));
-}
-
-template <typename Stored>
-inline void pack_values(const Stored* const* rows, int64_t count, int64_t v_head_dim, float* to) {
-    const int64_t columns = padded_columns(v_head_dim);
-    for (int64_t key = 0; key < count; ++key, to += columns) {
-        to_floats(rows[key], to, v_head_dim);
-        std::fill(to + v_head_dim, to + columns, 0.0f);
-    }
+    transpose_block(decoded, 0, count, head_dim, reinterpret_cast<uint32_t*>(to), between);
 }
 
 #if defined(LLMFW_AVX512)
 // Of 32 columns the first vector has 0-3, 8-11, 16-19 and 24-27, as one instruction gives them: see `unshuffle`.
-inline void pack_values(const bfloat16* const* rows, int64_t count, int64_t v_head_dim, uint32_t* to) {
+inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t v_head_dim,
+                        uint32_t* to) {
     const int64_t columns = padded_columns(v_head_dim);
     for (int64_t key = 0; key < count; key += 2, to += columns)
         for (int64_t c = 0; c < columns; c += 32) {
             const __mmask32 inside = v_head_dim - c >= 32 ? ~0u : (1u << (v_head_dim - c)) - 1;
-            const __m512i even = _mm512_maskz_loadu_epi16(inside, rows[key] + c);
+            const __m512i even = _mm512_maskz_loadu_epi16(inside, rows[key] + offset + c);
             const bool is_pair = key + 1 < count;
-            const __m512i odd = _mm512_maskz_loadu_epi16(is_pair ? inside : 0, rows[key + is_pair] + c);
+            const __m512i odd = _mm512_maskz_loadu_epi16(is_pair ? inside : 0, rows[key + is_pair] + offset + c);
             _mm512_storeu_si512(to + c, _mm512_unpacklo_epi16(even, odd));
             _mm512_storeu_si512(to + c + 16, _mm512_unpackhi_epi16(even, odd));
         }
 }
+#endif
+
+// How values are multiplied: packed in pairs; or where they are, as what they are stored as, or decoded to that.
+struct InPairs {};
+template <typename Stored>
+struct Readable {
+    typedef Stored type;
+};
+template <>
+struct Readable<float16> {
+    typedef float type;
+};
+
+// Copies the numbers of a head that begin at `offset` of each row to rows of whole vectors; zeros follow.
+inline void copy_values(const float16* from, int64_t count, int64_t columns, float* to) {
+    to_floats(from, to, count);
+    std::fill(to + count, to + columns, 0.0f);
+}
+template <typename Stored>
+inline void copy_values(const Stored* from, int64_t count, int64_t columns, Stored* to) {
+    std::memcpy(to, from, count * sizeof(Stored));
+    std::memset(to + count, 0, (columns - count) * sizeof(Stored));
+}
 
 // Brings the columns of a result into their order.
-inline void unshuffle(bfloat16, float* row, int64_t columns) {
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+inline void unshuffle(float, float*, int64_t) {}
+
+#if defined(LLMFW_AVX512)
+inline void permute(__m512i first, __m512i second, float* row, int64_t columns) {
     for (int64_t c = 0; c < columns; c += 32) {
         const __m512 low = _mm512_loadu_ps(row + c), high = _mm512_loadu_ps(row + c + 16);
         _mm512_storeu_ps(row + c, _mm512_permutex2var_ps(low, first, high));
         _mm512_storeu_ps(row + c + 16, _mm512_permutex2var_ps(low, second, high));
     }
 }
+inline void unshuffle(InPairs, float* row, int64_t columns) {
+    permute(_mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+            _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31), row, columns);
+}
+inline void unshuffle(bfloat16, float* row, int64_t columns) {
+    permute(_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+            _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), row, columns);
+}
 #else
-inline void pack_values(const bfloat16* const* rows, int64_t count, int64_t v_head_dim, uint32_t* to) {
-    const int64_t columns = padded_columns(v_head_dim);
-    for (int64_t key = 0; key < count; key += 2, to += columns) {
-        for (int64_t c = 0; c < v_head_dim; ++c) {
-            const uint32_t odd = key + 1 < count ? rows[key + 1][c].bits : 0;
-            to[c] = rows[key][c].bits | odd << 16;
-        }
-        std::fill(to + v_head_dim, to + columns, 0u);
+inline void unshuffle(bfloat16, float* row, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += 2 * LANES) {
+        const Floats even = load(row + c), odd = load(row + c + LANES);
+        for (int i = 0; i < LANES; ++i) row[c + 2 * i] = even[i], row[c + 2 * i + 1] = odd[i];
     }
 }
-
-inline void unshuffle(bfloat16, float*, int64_t) {}
 #endif
-
-inline void unshuffle(float, float*, int64_t) {}
 
 // Weights of keys, as numbers or as pairs.
 inline void write_weights(const Floats (&weights)[BLOCK / LANES], float* to) {
@@ -150,11 +189,6 @@ inline void write_weights(const Floats (&weights)[BLOCK / LANES], uint32_t* to) 
 #else
     for (int64_t v = 0; v < BLOCK / LANES; ++v) store(reinterpret_cast<bfloat16*>(to) + v * LANES, weights[v]);
 #endif
-}
-
-// Asks for memory that will be read soon.
-inline void prefetch(const void* from, int64_t bytes) {
-    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(static_cast<const char*>(from) + offset);
 }
 
 }  // namespace llmfw::attention

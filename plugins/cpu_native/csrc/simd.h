@@ -48,6 +48,13 @@ inline Words load(const uint32_t* from) {
     return x;
 }
 
+// 2 · LANES numbers, two in a word, the first in the lower half.
+inline Words load_words(const bfloat16* from) {
+    Words x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
 inline Words words_of(Halves x) {
 #if defined(__AVX512F__)
     return (Words)_mm512_cvtepu16_epi32((__m256i)x);

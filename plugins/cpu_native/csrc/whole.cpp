@@ -61,7 +61,7 @@ std::vector<Call> add_layers(Program& program, const Run& run, const LlmfwAttent
         const AttentionPlan& plan = *attention.plan;
         const AttentionShape& shape = *attention.shape;
         program.add(write_keys, &calls.back(), layer, attention_write_chunks(plan), 0);
-        program.add(attend, &calls.back(), layer, attention_chunks(plan, shape), attention_work(plan, shape));
+        program.add(attend, &calls.back(), layer, attention_chunks(plan), attention_work(plan, shape));
         add_after_attention(program, run, layer);
     }
     add_final_norm(program, run);

@@ -1,0 +1,77 @@
+// Finds the keys and values of a block in their pages, and asks memory for them while another block is computed.
+#pragma once
+
+#include <algorithm>
+
+#include "attention_plan.h"
+
+namespace llmfw::attention {
+
+// The rows of a block: of each key's slot, from a piece's first key/value head on.
+template <typename Stored>
+class BlockRows {
+public:
+    int64_t begin = 0, count = 0;  // keys
+    const Stored* keys[BLOCK], *values[BLOCK];
+
+    bool is_of(const Piece& piece, int64_t from) const { return piece_ == &piece && begin == from; }
+
+    void find(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Piece& piece,
+              int64_t from) {
+        const AttentionStep& step = plan.step;
+        piece_ = &piece;
+        begin = from;
+        count = std::min(BLOCK, plan.end_key(piece) - from);
+        num_asked_ = 0;
+        key_bytes_ = piece.num_heads * shape.head_dim * static_cast<int64_t>(sizeof(Stored));
+        value_bytes_ = piece.num_heads * shape.v_head_dim * static_cast<int64_t>(sizeof(Stored));
+        const int64_t key_size = shape.num_kv_heads * shape.head_dim, value_size = shape.num_kv_heads * shape.v_head_dim;
+        const Stored* first_key = static_cast<const Stored*>(tensors.keys) + piece.first_head * shape.head_dim;
+        const Stored* first_value = static_cast<const Stored*>(tensors.values) + piece.first_head * shape.v_head_dim;
+        const int32_t* page =
+            step.page_table + step.rows[plan.member(piece, 0).sequence] * step.table_stride + from / step.page_size;
+        int64_t offset = from % step.page_size;
+        for (int64_t key = 0; key < count; ++key) {
+            const int64_t slot = *page * step.page_size + offset;
+            keys[key] = first_key + slot * key_size;
+            values[key] = first_value + slot * value_size;
+            if (++offset == step.page_size) offset = 0, ++page;
+        }
+    }
+
+    // Ask for some more rows. Too many at a time would have to wait for each other.
+    void ask(int64_t rows) {
+        for (const int64_t end = std::min(num_asked_ + rows, 2 * count); num_asked_ < end; ++num_asked_)
+            if (num_asked_ < count)
+                prefetch(keys[num_asked_], key_bytes_);
+            else
+                prefetch(values[num_asked_ - count], value_bytes_);
+    }
+
+    // There is no such block.
+    void forget() {
+        piece_ = nullptr;
+        num_asked_ = count = 0;
+    }
+
+private:
+    static void prefetch(const void* from, int64_t bytes) {
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at);
+    }
+
+    const Piece* piece_ = nullptr;
+    int64_t num_asked_ = 0;  // rows of keys, then of values
+    int64_t key_bytes_ = 0, value_bytes_ = 0;
+};
+
+// The block that is computed, and the one that will be.
+template <typename Stored>
+struct Blocks {
+    BlockRows<Stored> both[2];
+    int now = 0;
+
+    BlockRows<Stored>& current() { return both[now]; }
+    BlockRows<Stored>& next() { return both[1 - now]; }
+};
+
+}  // namespace llmfw::attention
