@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_dtype import as_bytes
+from llmfw.core.engine.kv_dtype import as_bytes, decode
 
 QUERY_BLOCK = 8
 KEY_BLOCK = 64
@@ -169,7 +169,7 @@ class TorchAttention(AttentionBackend):
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return what is kept at slots, converted but not scaled: [slots, Hkv, …]."""
-    return as_bytes(pages).index_select(0, slots).view(pages.dtype).to(dtype)
+    return decode(as_bytes(pages).index_select(0, slots).view(pages.dtype), dtype)
 
 
 def _attend(
