@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_dtype import as_bytes
-from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.engine.kv_dtype import as_bytes, decode
 
 QUERY_BLOCK = 8
 KEY_BLOCK = 64
@@ -68,15 +67,6 @@ class TorchAttention(AttentionBackend):
     _spans: list[Span]
     _masks: dict[tuple[int, int | None], torch.Tensor]
 
-    def __init__(
-        self, layers: Sequence[LayerSpec], storage: KVStorage, options: AttentionBackend.Options
-    ) -> None:
-        super().__init__(layers, storage, options)
-        self._scaled = {
-            layer.index: replace(layer, scale=layer.scale * storage.scales(layer.index)[0])
-            for layer in layers
-        }
-
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
         """Return None: torch's operators do it all, everywhere."""
@@ -108,14 +98,15 @@ class TorchAttention(AttentionBackend):
         self.storage.write(layer.index, batch.slots, key, value)
         keys = self.storage.keys[layer.index].view(-1, layer.num_kv_heads, layer.head_dim)  # [slots, Hkv, D]
         values = self.storage.values[layer.index].view(-1, layer.num_kv_heads, layer.v_head_dim)
-        layer = self._scaled[layer.index]
+        key_scale, value_scale = self.storage.scales(layer.index)
+        if key_scale != 1.0:
+            layer = replace(layer, scale=layer.scale * key_scale)
         output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
         for group in self._groups:
             tokens = slice(0, len(group.distance)) if group.members is None else group.members
             output[tokens] = self._attend_group(group, query[tokens], keys, values, layer, sinks)
         for span in self._spans:
             output[span.tokens] = self._attend_span(span, query[span.tokens], keys, values, layer, sinks)
-        value_scale = self.storage.scales(layer.index)[1]
         return output if value_scale == 1.0 else output.mul_(value_scale)
 
     def _attend_group(
@@ -178,7 +169,7 @@ class TorchAttention(AttentionBackend):
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return what is kept at slots, converted but not scaled: [slots, Hkv, …]."""
-    return as_bytes(pages).index_select(0, slots).view(pages.dtype).to(dtype)
+    return decode(as_bytes(pages).index_select(0, slots).view(pages.dtype), dtype)
 
 
 def _attend(

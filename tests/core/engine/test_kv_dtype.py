@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.kv_dtype import KV_DTYPES, choose_kv_dtype, dtype_name, encode
+from llmfw.core.engine.kv_dtype import KV_DTYPES, choose_kv_dtype, decode, dtype_name, encode
 from llmfw.core.errors import ConfigError
 from llmfw.core.kv_dtypes import KV_DTYPE_BYTES
 
@@ -61,3 +61,10 @@ def test_a_number_becomes_the_nearest_that_there_is(
     found = encode(torch.tensor(numbers), stored_as, scale).double()
     least = (given_numbers.double()[:, None] - known).abs().min(dim=1).values
     assert torch.equal((given_numbers.double() - found).abs(), least)
+
+
+@pytest.mark.parametrize("stored_as", FP8)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_code_is_read_as_torch_converts_it(dtype: torch.dtype, stored_as: torch.dtype) -> None:
+    codes = torch.arange(256, dtype=torch.uint8).view(stored_as).view(2, 4, 32)
+    torch.testing.assert_close(decode(codes, dtype), codes.to(dtype), atol=0, rtol=0, equal_nan=True)

@@ -50,6 +50,23 @@ class WritesEverywhere(TorchAttention):
         return output
 
 
+class ForgetsTheScaleOfKeys(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        layer = replace(layer, scale=layer.scale / self.storage.scales(layer.index)[0])
+        return super().forward(query, key, value, layer, *rest)
+
+
+class LetsNumbersOverflow(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        output = super().forward(query, key, value, layer, *rest)
+        stored = self.storage.keys[layer.index]
+        if stored.dtype != key.dtype:
+            numbers = stored.float()
+            numbers[numbers.abs() == torch.finfo(stored.dtype).max] = torch.nan
+            stored.copy_(numbers)
+        return output
+
+
 class PlansOnce(TorchAttention):
     _planned = False
 
