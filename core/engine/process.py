@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import zmq
 
+from .. import garbage
 from ..client.intake import take_in
 from ..client.wire import (
     Endpoint,
@@ -187,6 +188,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
                 logger.exception("the engine could not be built")
             _refuse(sock, failure_of(error))
         end.if_asked()
+        garbage.settle()
         EngineServer(sock, engine, launch.config.stream_interval).run()
 
 
@@ -197,13 +199,14 @@ def _build(config: EngineConfig) -> AnyEngine:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
-    from ..imports.hf import import_modeling
+    with garbage.importing():
+        from ..imports.hf import import_modeling
 
-    import_modeling()
-    import torch
+        import_modeling()
+        import torch
 
-    from ..plugins import load_plugins
-    from .build import build_engine
+        from ..plugins import load_plugins
+        from .build import build_engine
 
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
