@@ -1,6 +1,6 @@
 """The `llmfw` command: its own commands, those of plugins, and how errors are shown.
 
-Light: it starts without torch, Litestar and ZeroMQ, and of its own commands it imports the one that runs. The command
+Light: it starts without torch and Litestar, and of its own commands it imports the one that runs. The command
 line is built anew by `build_cli`, because plugins add to it.
 """
 

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
+from llmfw.core import garbage
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX
@@ -85,6 +86,7 @@ class Server(uvicorn.Server):
             if self._app.failure is None:
                 raise
             raise self._app.failure from self._app.failure.__cause__
+        garbage.settle()
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
 

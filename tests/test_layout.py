@@ -58,7 +58,7 @@ LIGHT_COMMANDS = (
     "plugin new --help",
     "check --help",
 )
-HEAVY = {"torch", "transformers", "litestar", "zmq"}
+HEAVY = {"torch", "transformers", "litestar"}
 NEED_NO_NUMPY = (
     "--version",
     "--help",

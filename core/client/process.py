@@ -1,4 +1,4 @@
-"""The engine in a process of its own: started, spoken to over ZeroMQ, watched, and ended.
+"""The engine in a process of its own: started, spoken to over a socket, watched, and ended.
 
 This module knows how the process lives and dies; it does not know what the engine does.
 """
@@ -13,9 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-
-import zmq
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from ..config import EngineConfig
 from ..control import Answer, Command
@@ -35,13 +33,29 @@ from ..request import (
 from .answers import ControlAnswers
 from .client import EngineClient
 from .streams import EventStreams
-from .wire import Hello, Launch, decode_from_engine, encode, error_of, new_endpoint, open_socket, write_launch
+from .wire import Frames, Launch, decode_from_engine, encode, error_of, framed, new_pair, write_launch
 
 logger = logging.getLogger(__name__)
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process")
-LAST_WORDS_S = 0.05  # a message sent just before the process ended may still be on its way
+LAST_WORDS_S = 1.0  # for what was said just before the process ended; somebody else may hold its socket open
 STOP_TIMEOUT_S = 5.0
+
+
+class _Channel(asyncio.Protocol):
+    """Hands on what the engine says, payload by payload, and notes when it has said its last."""
+
+    def __init__(self, handle: Callable[[bytes], None], has_ended: asyncio.Event) -> None:
+        self._handle = handle
+        self._has_ended = has_ended
+        self._frames = Frames()
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._frames.feed(data):
+            self._handle(payload)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._has_ended.set()
 
 
 class ProcessEngineClient(EngineClient):
@@ -81,7 +95,6 @@ class ProcessEngineClient(EngineClient):
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
         """Start the process, to which `start` then connects. Needs no event loop. It has ended when the block has."""
-        self._endpoint = new_endpoint()
         self._process = self._spawn()
         try:
             yield
@@ -89,25 +102,22 @@ class ProcessEngineClient(EngineClient):
             if not self._closed:
                 self._process.terminate()
                 self._end_process(self._process)
-                self._endpoint.remove()
+                self._socket.close()
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[EngineInfo] = self._loop.create_future()
+        self._has_ended = asyncio.Event()
         if self._process is None:
-            self._endpoint = new_endpoint()
             self._process = self._spawn()
         threading.Thread(
             target=self._watch, args=(self._process,), name="llmfw-engine-watch", daemon=True
         ).start()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = open_socket(self._context, zmq.DEALER)
-        self._socket.connect(self._endpoint.address)
+        self._transport, _ = await self._loop.create_unix_connection(
+            lambda: _Channel(self._handle, self._has_ended), sock=self._socket
+        )
         self._is_started = True
-        self._loop.add_reader(self._socket.fileno(), self._receive)
-        self._send(Hello())
         self._info = await self._ready
-        self._endpoint.remove()  # nobody else connects; what is not there no kill can leave behind
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
@@ -134,30 +144,28 @@ class ProcessEngineClient(EngineClient):
         self._fail(EngineDeadError("the engine was closed"))
         self._process.terminate()
         await asyncio.to_thread(self._end_process, self._process)
-        self._loop.remove_reader(self._socket.fileno())
-        self._socket.close()
-        self._context.term()
-        self._endpoint.remove()
+        self._transport.close()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        with _sigint_blocked():
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+        self._socket, theirs = new_pair()
+        with _sigint_blocked(), theirs:
+            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()])
+            launch = Launch(self._config, [theirs.fileno()])
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it ended already: the watcher says so
-            write_launch(process.stdin, Launch(self._config, self._endpoint))
+            write_launch(process.stdin, launch)
         return process
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         returncode = process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            self._loop.call_soon_threadsafe(
-                self._loop.call_later, LAST_WORDS_S, self._on_exit, _how_it_ended(returncode)
-            )
+            asyncio.run_coroutine_threadsafe(self._on_exit(_how_it_ended(returncode)), self._loop)
 
-    def _on_exit(self, how: str) -> None:
+    async def _on_exit(self, how: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_ended.wait(), LAST_WORDS_S)
         if self._closed:
             return
-        self._receive()
         if self.failure is None:
             logger.error("%s", how)
         when = "" if self._ready.done() else " while it started; its own lines above say more"
@@ -174,19 +182,11 @@ class ProcessEngineClient(EngineClient):
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
 
-    def _send(self, message: Hello | ToEngine) -> None:
-        self._socket.send(encode(message), zmq.NOBLOCK)
-        # ZeroMQ signals readability on edges, and sending may have consumed one.
-        self._loop.call_soon(self._receive)
-
-    def _receive(self) -> None:
-        """Handle all messages that are there; never waits."""
-        while not self._socket.closed:
-            try:
-                payload = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._handle(payload)
+    def _send(self, message: ToEngine) -> None:
+        if (
+            not self._transport.is_closing()
+        ):  # else the engine has ended, as whoever asks it something will be told
+            self._transport.write(framed(encode(message)))
 
     def _handle(self, payload: bytes) -> None:
         message = decode_from_engine(payload)

@@ -1,61 +1,42 @@
-"""How messages travel between the API and the engine process: msgpack over ZeroMQ, one frame per message.
+"""How messages travel between the API and the engine process: msgpack over a pair of connected sockets, in frames.
 
-The engine binds a ROUTER socket, each client connects a DEALER. A client says `Hello` first and is answered with
-`EngineInfo` (or `EngineFailed`); from then on it sends `ToEngine` messages and receives `FromEngine` messages: one
-`StepOutput` per step that holds the events of its own requests. Nothing here depends on the number of clients.
+The client makes the pair, and the engine process inherits one end of it: nothing lies in the file system, nobody else
+can connect, and no thread stands between those who speak. The engine says first what it is (`EngineInfo`, or
+`EngineFailed`); from then on a client sends `ToEngine` messages and receives `FromEngine` messages: one `StepOutput` per
+step that holds the events of its own requests. Nothing here depends on the number of clients: each has a pair of its own.
 This module knows the messages' form, not what they mean.
 """
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import socket
-import tempfile
+from collections.abc import Sequence
 from typing import IO
 
 import msgspec
-import zmq
 
 from ..config import EngineConfig
 from ..errors import EngineError, LLMFWError, RequestError
 from ..request import EngineFailed, FromEngine, ToEngine
 
-_MAX_IPC_PATH = 100  # sun_path has 104 to 108 bytes, by system
-
-
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first message of a client."""
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """Where the engine listens.
-
-    Attributes:
-        address: in ZeroMQ's form.
-        directory: private to the user, holds the socket; removed once the two have met, else by whichever process
-            lives longest. None for tcp.
-    """
-
-    address: str
-    directory: str | None = None
-
-    def remove(self) -> None:
-        """Remove the directory, if it is still there."""
-        if self.directory is not None:
-            shutil.rmtree(self.directory, ignore_errors=True)
+_PREFIX = 8  # bytes of a frame's length
+_BUFFER = 4 * 2**20  # bytes that a socket may hold, as far as the system lets it
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What the engine process reads from its stdin before all else."""
+    """What the engine process reads from its stdin before all else.
+
+    Attributes:
+        sockets: its ends of the pairs, one for each client, as file descriptors that it inherits.
+    """
 
     config: EngineConfig
-    endpoint: Endpoint
+    sockets: Sequence[int]
 
-
-ClientMessage = Hello | ToEngine
 
 _encoder = msgspec.msgpack.Encoder()
-_client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+_client_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 _engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 _launch_decoder = msgspec.msgpack.Decoder(Launch)
 
@@ -64,31 +45,52 @@ decode_from_client = _client_decoder.decode
 decode_from_engine = _engine_decoder.decode
 
 
-def new_endpoint() -> Endpoint:
-    """Return an unused endpoint: ipc in a new directory that only this user can enter, else tcp on this host."""
-    if not zmq.has("ipc"):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return Endpoint(f"tcp://127.0.0.1:{probe.getsockname()[1]}")
-    directory = tempfile.mkdtemp(prefix="llmfw-")
-    if len(directory) > _MAX_IPC_PATH - len("/engine"):
-        shutil.rmtree(directory)
-        directory = tempfile.mkdtemp(prefix="llmfw-", dir="/tmp")
-    return Endpoint(f"ipc://{directory}/engine", directory)
+def new_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that never block: the client's, and that which the engine process is to inherit."""
+    ours, theirs = socket.socketpair()
+    for sock in (ours, theirs):
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    return ours, theirs
 
 
-def open_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
-    """Return a socket that never drops a message for want of room, and never blocks when it is closed."""
-    sock = context.socket(kind)
-    sock.set_hwm(0)
-    sock.linger = 0
-    return sock
+def framed(payload: bytes) -> bytes:
+    """Return a payload as it is sent: its length, then itself."""
+    return len(payload).to_bytes(_PREFIX, "big") + payload
+
+
+class Frames:
+    """Takes payloads out of the bytes of a stream, however these are cut."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a payload has come in part."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes; return the payloads that are whole now."""
+        rest, payloads, start = self._rest, [], 0
+        rest += data
+        while len(rest) - start >= _PREFIX:
+            first = start + _PREFIX
+            end = first + int.from_bytes(rest[start:first], "big")
+            if end > len(rest):
+                break
+            payloads.append(bytes(rest[first:end]))
+            start = end
+        del rest[:start]
+        return payloads
 
 
 def write_launch(stream: IO[bytes], launch: Launch) -> None:
     """Write to the engine's stdin: length, then msgpack. The stream stays open: its end means the parent's end."""
-    payload = encode(launch)
-    stream.write(len(payload).to_bytes(8, "big") + payload)
+    stream.write(framed(encode(launch)))
     stream.flush()
 
 
@@ -98,7 +100,7 @@ def read_launch(stream: IO[bytes]) -> Launch:
     Raises:
         EOFError: the parent ended, or nobody wrote: the process was not started by a client.
     """
-    size = int.from_bytes(_read_exactly(stream, 8), "big")
+    size = int.from_bytes(_read_exactly(stream, _PREFIX), "big")
     return _launch_decoder.decode(_read_exactly(stream, size))
 
 

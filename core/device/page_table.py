@@ -51,6 +51,7 @@ class PageTable:
         self.padding_row = len(host)
         self.padding_slot = padding_page * page_size
         self._clean = clean
+        self._no_changes = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         self._is_shared = device.type == "cpu" if is_shared is None else is_shared
         if self._is_shared:
             self.tensor = torch.from_numpy(host)
@@ -70,11 +71,11 @@ class PageTable:
             places, counted through all rows, and the pages there: [N], [N].
         """
         if self._is_shared:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+            return self._no_changes
         changed, places = self._clean.take(rows, -(-lengths // self.page_size))
         return changed * self.host.shape[1] + places, self.host[changed, places]
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:
         """Write changes, which have been brought to the device, into its copy: [N], [N]."""
-        if len(places):
+        if places.numel():
             self.tensor.view(-1).index_copy_(0, places, pages)

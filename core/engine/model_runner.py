@@ -39,14 +39,14 @@ class ForwardStep:
         plan: what runs.
         logits: of the tokens after which one is sampled, float32: [S, vocab].
         prompt_places: of prompt tokens whose successors' log probabilities are asked for, by sequence: P in all.
-        prompt_logits: of these, in the model's dtype: [P, vocab].
+        prompt_logits: of these, in the model's dtype: [P, vocab]; None without any.
         rows: those of the page table that the sampled tokens belong to, on the device: [S].
     """
 
     plan: BatchPlan
     logits: torch.Tensor
     prompt_places: Sequence[tuple[SequenceState, range]]
-    prompt_logits: torch.Tensor
+    prompt_logits: torch.Tensor | None
     rows: torch.Tensor
 
     @property
@@ -168,15 +168,17 @@ class ModelRunner:
         prompt_places = _prompt_places(plan)
         if self._graphs is not None and not prompt_places and self._graphs.serves(plan):
             logits, rows = self._graphs.run(numbers)
-            return ForwardStep(plan, logits, [], logits[:0], rows)
+            return ForwardStep(plan, logits, [], None, rows)
         to_sample = _places_to_sample(plan)
-        known, sources, positions, slots, rows, wanted, sampled_rows, *changes = self._staging.send(
+        changes = self._page_table.take_changes(numbers.rows, numbers.kv_lens)
+        known, sources, positions, slots, rows, wanted, sampled_rows, *to_write = self._staging.send(
             *(numbers.known, numbers.sources, numbers.positions, numbers.slots, numbers.rows),
             np.concatenate([to_sample, _places_in_step(plan, prompt_places)]) if prompt_places else to_sample,
             np.repeat(plan.rows, plan.num_sampled) if plan.drafts else plan.rows[plan.samples],
-            *self._page_table.take_changes(numbers.rows, numbers.kv_lens),
+            *(changes if len(changes[0]) else ()),
         )
-        self._page_table.write(*changes)
+        if to_write:
+            self._page_table.write(*to_write)
         batch = numbers.batch(slots, rows, self._page_table)
         self._backend.plan(batch)
         are_known = not np.count_nonzero(numbers.sources != NOT_IN_FLIGHT)
@@ -186,7 +188,7 @@ class ModelRunner:
         # float() of a float32 tensor is the tensor itself, of which nobody else reads these rows: the sampler may
         # change them.
         if not prompt_places:
-            return ForwardStep(plan, logits.float(), [], logits[:0], sampled_rows)
+            return ForwardStep(plan, logits.float(), [], None, sampled_rows)
         num = len(to_sample)
         return ForwardStep(
             plan, logits[:num].float(), list(prompt_places.values()), logits[num:], sampled_rows
@@ -227,6 +229,7 @@ class ModelRunner:
             for seq, places in step.prompt_places
         ]
         found = []
+        assert step.prompt_logits is not None
         pieces = step.prompt_logits.split([len(places) for _, places in step.prompt_places])
         for (seq, _), logits, ids in zip(
             step.prompt_places, pieces, self._staging.send(*following), strict=True

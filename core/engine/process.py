@@ -7,33 +7,23 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-import zmq
-
+from .. import garbage
 from ..client.intake import take_in
-from ..client.wire import (
-    Endpoint,
-    Hello,
-    Launch,
-    decode_from_client,
-    encode,
-    failure_of,
-    open_socket,
-    read_launch,
-)
+from ..client.wire import Launch, decode_from_client, encode, failure_of, read_launch
 from ..config import EngineConfig
 from ..errors import LLMFWError
 from ..log import setup_logging
-from ..request import Abort, EmbedRequest, EngineFailed, FromEngine, Request, StepOutput, TokenEvent
+from ..request import Abort, EmbedRequest, FromEngine, Request, StepOutput, TokenEvent
 from .alarm import Alarm
+from .connections import Client, Connections
 from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
@@ -41,62 +31,56 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("llmfw.core.engine.process")
 
-HELLO_TIMEOUT_MS = 5000
-FAREWELL_MS = 1000  # how long a last message may take to leave
+FAREWELL_S = 1.0  # how long a last message may take to leave
 ORPHAN_GRACE_S = 3.0
-MAX_SLEEP_MS = 60_000
+MAX_SLEEP_S = 60.0
 
 
 class EngineServer:
-    """Serves one engine to any number of clients, each known by its socket's identity.
+    """Serves one engine to any number of clients.
 
     Args:
-        sock: a bound ROUTER socket.
         engine: used by the thread that calls `run`.
+        connections: to the clients.
+        alarm: that the connections listen to.
         stream_interval: tokens in one event, where a request does not say.
     """
 
-    def __init__(self, sock: zmq.Socket[bytes], engine: AnyEngine, stream_interval: int = 1) -> None:
-        self._socket = sock
+    def __init__(
+        self, engine: AnyEngine, connections: Connections, alarm: Alarm, stream_interval: int = 1
+    ) -> None:
         self._engine = engine
+        self._connections = connections
         self._interval = StreamInterval(stream_interval)
-        self._clients: set[bytes] = set()
-        self._owners: dict[str, bytes] = {}
-        self._alarm = Alarm()
-        self._poller = zmq.Poller()
-        self._poller.register(sock, zmq.POLLIN)
-        self._poller.register(self._alarm, zmq.POLLIN)
-        engine.call_when_ready(self._alarm.ring)
+        self._owners: dict[str, Client] = {}
+        engine.call_when_ready(alarm.ring)
 
     def run(self) -> None:
         """Serve until an exception ends the process. Sleeps while there is no work."""
         try:
+            _say_to_all(self._connections, self._engine.info)
             while True:
-                if not self._engine.has_work:
-                    self._poller.poll(_milliseconds(self._engine.sleep_s))
-                    self._alarm.stop()
-                self._take_all_in()
+                for client, payloads in self._connections.poll(self._idle_s()):
+                    for payload in payloads:
+                        self._handle(client, payload)
+                    if client.is_gone:
+                        self._forget(client)
                 if self._engine.has_work:
                     self._send_events(self._interval.pass_on(self._engine.step()))
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
-            self._say_to_all(failure_of(error))
+            _say_to_all(self._connections, failure_of(error), last=True)
             raise SystemExit(1) from error
 
-    def _take_all_in(self) -> None:
-        while True:
-            try:
-                client, payload = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._handle(client, payload)
+    def _idle_s(self) -> float | None:
+        """Return for how long there is nothing to do, unless something comes; None: for any time."""
+        if self._engine.has_work:
+            return 0
+        sleep_s = self._engine.sleep_s
+        return None if sleep_s is None else min(sleep_s, MAX_SLEEP_S)
 
-    def _handle(self, client: bytes, payload: bytes) -> None:
+    def _handle(self, client: Client, payload: bytes) -> None:
         message = decode_from_client(payload)
-        if isinstance(message, Hello):
-            self._clients.add(client)
-            self._send(client, self._engine.info)
-            return
         if isinstance(message, Request | EmbedRequest):
             self._owners[message.id] = client
         elif isinstance(message, Abort):
@@ -109,9 +93,17 @@ class EngineServer:
         elif answer is not None:
             self._send(client, answer)
 
+    def _forget(self, client: Client) -> None:
+        """End the requests of a client that is gone: nobody waits for them."""
+        ids = [request_id for request_id, owner in self._owners.items() if owner is client]
+        self._interval.forget(ids)
+        for request_id in ids:
+            self._engine.abort(request_id)
+            del self._owners[request_id]
+
     def _send_events(self, events: list[TokenEvent]) -> None:
         """Send each client its own events, in one message."""
-        by_client: dict[bytes, list[TokenEvent]] = {}
+        by_client: dict[Client, list[TokenEvent]] = {}
         for event in events:
             ended = event.finish_reason is not None
             owner = self._owners.pop(event.id, None) if ended else self._owners.get(event.id)
@@ -120,18 +112,17 @@ class EngineServer:
         for client, own in by_client.items():
             self._send(client, StepOutput(own))
 
-    def _say_to_all(self, message: EngineFailed) -> None:
-        self._socket.linger = FAREWELL_MS
-        for client in self._clients:
-            self._send(client, message)
-
-    def _send(self, client: bytes, message: FromEngine) -> None:
-        self._socket.send_multipart((client, encode(message)), zmq.NOBLOCK)
+    def _send(self, client: Client, message: FromEngine) -> None:
+        self._connections.send(client, encode(message))
 
 
-def _milliseconds(seconds: float | None) -> int | None:
-    """Return for how long ZeroMQ is to poll; None: until something comes."""
-    return None if seconds is None else min(math.ceil(1000 * seconds), MAX_SLEEP_MS)
+def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = False) -> None:
+    """Send a message to each client; wait for the last one to leave, as the process' end would cut it."""
+    payload = encode(message)
+    for client in connections.clients:
+        connections.send(client, payload)
+        if last:
+            client.finish(FAREWELL_S)
 
 
 class _End:
@@ -175,19 +166,21 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 
 
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
-    _watch_parent(launch.endpoint)
+    _watch_parent()
     setup_logging(launch.config.log_level)
-    with zmq.Context() as context, open_socket(context, zmq.ROUTER) as sock:
-        sock.bind(launch.endpoint.address)
-        try:
-            engine = build(launch.config)
-        except Exception as error:
-            end.if_asked()
-            if not isinstance(error, LLMFWError):
-                logger.exception("the engine could not be built")
-            _refuse(sock, failure_of(error))
+    alarm = Alarm()
+    connections = Connections(launch.sockets, alarm)
+    try:
+        engine = build(launch.config)
+    except Exception as error:
         end.if_asked()
-        EngineServer(sock, engine, launch.config.stream_interval).run()
+        if not isinstance(error, LLMFWError):
+            logger.exception("the engine could not be built")
+        _say_to_all(connections, failure_of(error), last=True)
+        raise SystemExit(1) from error
+    end.if_asked()
+    garbage.settle()
+    EngineServer(engine, connections, alarm, launch.config.stream_interval).run()
 
 
 def _build(config: EngineConfig) -> AnyEngine:
@@ -197,13 +190,14 @@ def _build(config: EngineConfig) -> AnyEngine:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
-    from ..imports.hf import import_modeling
+    with garbage.importing():
+        from ..imports.hf import import_modeling
 
-    import_modeling()
-    import torch
+        import_modeling()
+        import torch
 
-    from ..plugins import load_plugins
-    from .build import build_engine
+        from ..plugins import load_plugins
+        from .build import build_engine
 
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
@@ -213,22 +207,12 @@ def _build(config: EngineConfig) -> AnyEngine:
     return engine
 
 
-def _refuse(sock: zmq.Socket[bytes], failed: EngineFailed) -> NoReturn:
-    """Answer the parent's Hello with the failure, and end."""
-    sock.linger = FAREWELL_MS
-    if sock.poll(HELLO_TIMEOUT_MS):
-        client, _ = sock.recv_multipart()
-        sock.send_multipart((client, encode(failed)))
-    raise SystemExit(1)
-
-
-def _watch_parent(endpoint: Endpoint) -> None:
+def _watch_parent() -> None:
     """End this process when stdin ends, whatever the main thread is busy with."""
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 4096):
             pass
-        endpoint.remove()
         main_thread = threading.main_thread().ident
         assert main_thread is not None
         signal.pthread_kill(main_thread, signal.SIGTERM)

@@ -159,9 +159,9 @@ class StepPlanner:
         """Return which running sequences compute a sampled token next, and which tokens of a prompt."""
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
-        awaits_end = (in_flight > 0) & (length >= table.max_len[indices])
-        if np.count_nonzero(awaits_end):
-            indices, length = indices[~awaits_end], length[~awaits_end]
+        if np.count_nonzero(in_flight):
+            goes_on = (in_flight == 0) | (length < table.max_len[indices])
+            indices, length = indices[goes_on], length[goes_on]
         indices, length = indices[: limits.places], length[: limits.places]
         is_decoding = (length - table.num_computed[indices] == 1) & (length > table.prompt_len[indices])
         is_decoding &= table.is_new[indices] == 0

@@ -103,9 +103,10 @@ class CpuAttention(AttentionBackend):
         query_lens, kv_lens = (
             np.ascontiguousarray(x, dtype=np.int64) for x in (batch.query_lens, batch.kv_lens)
         )
-        step.query_lens, step.kv_lens = query_lens.ctypes.data, kv_lens.ctypes.data
+        # numpy's own way to an address, `.ctypes`, takes twice as long.
+        step.query_lens, step.kv_lens = (torch.from_numpy(x).data_ptr() for x in (query_lens, kv_lens))
         step.table_stride = table.stride(0)
-        step.num_sequences, step.num_tokens = len(query_lens), len(slots)
+        step.num_sequences, step.num_tokens = len(query_lens), slots.numel()
         step.page_size = batch.page_size
         self._held = (slots, rows, table, query_lens, kv_lens)
         for plan, shape in self._shapes.items():

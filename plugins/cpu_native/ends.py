@@ -84,7 +84,9 @@ class Ends:
         status = self._stack.run_whole(self._struct, positions, (cosines, sines), attentions, wanted)
         if status == NO_SUCH_ID:
             raise IndexError(f"token ids have to be below {self._struct.num_ids}")
-        return logits[:, : self._vocab_size] if status == DONE else None
+        if status != DONE:
+            return None
+        return logits if self._width == self._vocab_size else logits[:, : self._vocab_size]
 
 
 def _are_places(numbers: torch.Tensor) -> bool:

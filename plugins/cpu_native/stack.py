@@ -100,6 +100,7 @@ class Stack:
             "normed": first.width,
             "qkv": sum(first.qkv.widths),
             "active": first.active_width,
+            "result": first.width,
         }
         self._widths = {name: self._stride(width) for name, width in widths.items()}
         self._widths["attended"] = self._shapes[0] * head_dim
@@ -128,7 +129,8 @@ class Stack:
         result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
         if rows == 0:
             return result
-        self._prepare(result, positions, tables)
+        self._prepare(positions, tables)
+        self._step.result, self._step.result_stride = result.data_ptr(), result.stride(0)
         self._buffers["residual"][:rows, : embeddings.shape[1]] = embeddings
         attentions = self.native_attention(step)
         if attentions is None:
@@ -155,26 +157,23 @@ class Stack:
             wanted: of which rows there are logits, int64, contiguous; None: of all.
         """
         struct = self._step
-        num = (positions if wanted is None else wanted).numel()
-        result = torch.empty(num, self._layers[0].width, dtype=self.dtype)
-        self._prepare(result, positions, tables)
-        struct.wanted, struct.num_results = None if wanted is None else wanted.data_ptr(), num
+        self._prepare(positions, tables)
+        self._point_at("result")
+        if wanted is not None:
+            struct.wanted, struct.num_results = wanted.data_ptr(), wanted.numel()
         status: int = self._library.llmfw_run_model(
             ctypes.byref(self._struct), ctypes.byref(struct), attentions, ctypes.byref(ends)
         )
         return status
 
-    def _prepare(
-        self, result: torch.Tensor, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
-    ) -> None:
-        """Point at what a step reads and writes; all rows have a result."""
+    def _prepare(self, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Point at what a step reads, and at the buffers; all rows have a result."""
         rows = positions.numel()
         self._reserve(rows)
         struct = self._step
         struct.rows = struct.num_results = rows
         struct.positions, struct.wanted = positions.data_ptr(), None
         struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
-        struct.result, struct.result_stride = result.data_ptr(), result.stride(0)
 
     def _run_between(self, step: Step, rows: int) -> None:
         """Run the layers with the step's attention between native calls."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.client.wire import Launch, new_endpoint, write_launch
+from llmfw.core.client.wire import Launch, new_pair, write_launch
 from llmfw.core.config import EngineConfig
 from llmfw.core.control import GetPolicy
 from llmfw.core.errors import EngineDeadError, EngineError, ModelError
@@ -86,12 +86,15 @@ async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngi
 
 
 async def test_a_started_engine_answers_and_has_left_nothing_in_the_file_system(
-    client: ProcessEngineClient,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = client._endpoint.directory
-    assert directory is not None
-    assert not Path(directory).exists()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    await client.start()
     assert (await client.stats()).num_running == 0
+    assert not list(tmp_path.iterdir())
+    await client.close()
 
 
 async def test_closing_ends_the_process(client: ProcessEngineClient) -> None:
@@ -140,12 +143,14 @@ def test_a_signal_that_an_import_swallows_ends_the_process_all_the_same(then: st
         {then}
     main(build)
     """
-    endpoint = new_endpoint()
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE) as process:
+    ours, theirs = new_pair()
+    command, fds = [sys.executable, "-c", textwrap.dedent(code)], [theirs.fileno()]
+    with ours, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=fds) as process:
         assert process.stdin is not None
-        write_launch(process.stdin, Launch(EngineConfig(model="x"), endpoint))
-        assert process.wait(20) == 0  # it does not say to anyone that it failed
-    endpoint.remove()
+        write_launch(process.stdin, Launch(EngineConfig(model="x"), fds))
+        theirs.close()
+        assert process.wait(20) == 0
+        assert ours.recv(9) == b""  # it does not say to anyone that it failed
 
 
 async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_code() -> None:
@@ -156,7 +161,7 @@ async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_co
 
 
 @pytest.mark.parametrize("moment", ["starting", "idle", "busy"])
-def test_the_engine_ends_when_its_parent_is_killed(moment: str, tmp_path: Path) -> None:
+def test_the_engine_ends_when_its_parent_is_killed(moment: str) -> None:
     code = f"""
     import asyncio, sys
     from llmfw.core.client.process import ProcessEngineClient
@@ -170,15 +175,14 @@ def test_the_engine_ends_when_its_parent_is_killed(moment: str, tmp_path: Path) 
             events = client.generate(Request(id="a", prompt=[{WAIT}], sampling=SamplingParams(max_tokens=9)))
             task = asyncio.create_task(anext(events))
             await asyncio.sleep(0.1)
-        print(client.pid, client._endpoint.directory, flush=True)
+        print(client.pid, flush=True)
         await asyncio.sleep(60)
     asyncio.run(main())
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pid, directory = parent.stdout.readline().split()
-        assert is_alive(int(pid))
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
         parent.kill()
-    wait_for_end(int(pid))
-    assert not Path(directory).exists()
+    wait_for_end(pid)

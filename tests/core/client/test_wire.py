@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import io
-import stat
-from pathlib import Path
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.client.wire import (
-    Endpoint,
-    Hello,
+    Frames,
     Launch,
     decode_from_client,
     decode_from_engine,
     encode,
     error_of,
     failure_of,
-    new_endpoint,
+    framed,
+    new_pair,
     read_launch,
     write_launch,
 )
@@ -64,7 +63,6 @@ SAMPLING = SamplingParams(
 @pytest.mark.parametrize(
     "message",
     [
-        Hello(),
         StatsQuery(),
         Abort(["a", "b"]),
         Request(id="a", prompt=[1, 2**20], sampling=SAMPLING, eos_token_ids=(7,), priority=-3),
@@ -142,7 +140,7 @@ def test_any_other_exception_arrives_as_an_engine_error_with_its_name() -> None:
 
 
 def test_settings_are_read_from_a_stream_that_stays_open() -> None:
-    launch = Launch(EngineConfig(model="m", options={"a.b": "c"}), Endpoint("ipc:///x", "/x"))
+    launch = Launch(EngineConfig(model="m", options={"a.b": "c"}), [7])
     stream = io.BytesIO()
     write_launch(stream, launch)
     stream.write(b"more")
@@ -156,14 +154,26 @@ def test_a_stream_that_ends_too_early_is_an_error() -> None:
         read_launch(io.BytesIO(b"\0\0\0\0\0\0\0\x09abc"))
 
 
-def test_the_socket_lies_where_only_this_user_can_reach_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("deep" * 30)))
-    (tmp_path / ("deep" * 30)).mkdir()
-    endpoint = new_endpoint()
-    assert endpoint.directory is not None
-    assert stat.S_IMODE(Path(endpoint.directory).stat().st_mode) == 0o700
-    assert len(endpoint.address) < 108
-    endpoint.remove()
-    assert not Path(endpoint.directory).exists()
+@given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 60)))
+def test_payloads_arrive_whole_however_their_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
+    stream, frames, arrived = b"".join(map(framed, payloads)), Frames(), []
+    for size in [*cuts, len(stream)]:
+        arrived += frames.feed(stream[:size])
+        stream = stream[size:]
+    assert arrived == payloads
+    assert not frames.has_begun
+
+
+def test_a_payload_that_has_come_in_part_is_noticed() -> None:
+    frames = Frames()
+    assert frames.feed(framed(b"abc")[:-1]) == []
+    assert frames.has_begun
+
+
+def test_a_pair_is_connected_and_nobody_else_can_connect_to_it() -> None:
+    ours, theirs = new_pair()
+    with ours, theirs:
+        ours.send(b"x")
+        assert theirs.recv(9) == b"x"
+        assert not ours.getsockname()
+        assert not os.get_inheritable(ours.fileno())

@@ -1,0 +1,58 @@
+"""What a process keeps for good is not walked through again; cycles that come later are still collected."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from llmfw.core import garbage
+
+
+class Node:
+    """May be part of a cycle."""
+
+    other: Node
+
+
+def cycle() -> Node:
+    first, second = Node(), Node()
+    first.other, second.other = second, first
+    return first
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_what_is_there_is_put_aside_and_garbage_is_not() -> None:
+    kept, dead = cycle(), weakref.ref(cycle())
+    garbage.settle()
+    assert dead() is None
+    assert all(each is not kept for each in gc.get_objects())
+
+
+def test_cycles_that_come_later_are_collected() -> None:
+    garbage.settle()
+    later = weakref.ref(cycle())
+    gc.collect()
+    assert later() is None
+
+
+def test_nothing_is_collected_during_an_import_and_everything_after_it() -> None:
+    with garbage.importing():
+        assert not gc.isenabled()
+        brought = cycle()
+    assert gc.isenabled()
+    assert all(each is not brought for each in gc.get_objects())
+
+
+def test_a_failed_import_leaves_the_collector_on() -> None:
+    with pytest.raises(ImportError), garbage.importing():
+        raise ImportError
+    assert gc.isenabled()
