@@ -36,7 +36,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "llmfw.core.engine.batch": ("ForwardBatch",),
     "llmfw.core.engine.kv_storage": ("KVStorage",),
     "llmfw.core.module_pass": ("ModulePass",),
-    "llmfw.core.engine.module_trial": (
+    "llmfw.core.modeling.module_trial": (
         "is_untouched",
         "is_of_transformers",
         "uses_our_attention",

@@ -22,7 +22,8 @@ MAX_FILE = 400
 MAX_ROOM = {
     "": 3400,
     "client": 900,
-    "engine": 4200,
+    "engine": 3500,
+    "modeling": 1100,
     "sampling": 600,
     "cache": 1500,
     "scheduling": 3000,

@@ -15,9 +15,9 @@ from transformers.utils import logging as transformers_logging
 
 from ..config import EngineConfig
 from ..engine.devices import gigabytes
-from ..engine.models import choose_context_length, choose_dtype
-from ..engine.pack import pack_linears
 from ..errors import ConfigError, ModelError
+from ..modeling.models import choose_context_length, choose_dtype
+from ..modeling.pack import pack_linears
 from .pooling import Pooling, load_pooling
 
 logger = logging.getLogger(__name__)

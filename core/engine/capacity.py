@@ -13,12 +13,12 @@ import torch
 
 from ..config import EngineConfig
 from ..errors import ConfigError
+from ..modeling.models import LoadedModel
 from ..speculation.speculation import max_batch_tokens
 from .devices import available_memory, gigabytes, total_memory
 from .kv_dtype import choose_kv_dtype
 from .kv_storage import bytes_per_token
 from .memory_plan import ModelShape, plan_memory
-from .models import LoadedModel
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import logging
 import torch
 
 from ..config import EngineConfig
+from ..modeling.models import LoadedModel
+from ..modeling.weight_version import weight_version
 from ..request import EngineInfo
 from .capacity import Capacity
 from .kv_dtype import choose_kv_dtype, dtype_name
-from .models import LoadedModel
-from .weight_version import weight_version
 
 logger = logging.getLogger(__name__)
 

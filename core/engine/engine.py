@@ -31,6 +31,7 @@ from ..device.step_clock import StepClock
 from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
+from ..modeling.models import load_model
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
 from ..reception.request_check import check_request
@@ -55,7 +56,6 @@ from .grammars import Grammars, choose_grammars
 from .kv_dtype import check_kv_dtype
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
-from .models import load_model
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .recorder import Recorder

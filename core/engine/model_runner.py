@@ -20,6 +20,8 @@ from ..device.graphs import DecodeGraphs, Graph
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..modeling.hf_attention import AttentionStep
+from ..modeling.models import LoadedModel
 from ..request import TokenLogprob
 from ..sampling.logprobs import RowLogprobs
 from ..sampling.sampler import Sampler
@@ -27,8 +29,6 @@ from ..sampling.token_mask import TokenMasks
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
 from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
-from .hf_attention import AttentionStep
-from .models import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from ..device.graphs import Graph, cuda_graphs
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..modeling.models import LoadedModel
 from ..registry import Registry
 from ..sampling.sampler import Sampler
 from ..scheduling.sequence_pages import SequencePages
@@ -23,7 +24,6 @@ from .kv_scales import choose_scales
 from .kv_storage import KVStorage
 from .memory_plan import graph_sizes
 from .model_runner import ModelRunner
-from .models import LoadedModel
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ..engine.fuse import merge_projections
+from ..modeling.fuse import merge_projections
 from ..module_pass import ModulePass
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
 

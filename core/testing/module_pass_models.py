@@ -10,8 +10,8 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from ..engine.hf_attention import IMPLEMENTATION, register_with_transformers
-from ..engine.probe import run_in_one_row
+from ..modeling.hf_attention import IMPLEMENTATION, register_with_transformers
+from ..modeling.probe import run_in_one_row
 
 VOCAB = 96
 SIZES: dict[str, Any] = {

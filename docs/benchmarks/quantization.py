@@ -26,7 +26,7 @@ from tables import row, spread, write_between
 
 if TYPE_CHECKING:
     from llmfw.core.engine.engine import Engine
-    from llmfw.core.engine.models import LoadedModel
+    from llmfw.core.modeling.models import LoadedModel
 
 HERE = Path(__file__).resolve().parent
 SIDES = {"bfloat16": None, "int8": "int8", "int4": "int4"}
@@ -64,7 +64,7 @@ def load(folder: Path, side: str) -> LoadedModel:
     import torch
 
     from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.models import load_model
+    from llmfw.core.modeling.models import load_model
     from llmfw.core.plugins import load_plugins
 
     dtype = "float32" if side == "float32" else "bfloat16"
@@ -112,7 +112,7 @@ def held_out() -> Iterator[tuple[Any, Any]]:
 
 def log_probabilities(model: LoadedModel, tokens: Any, labels: Any) -> Any:
     """Return the logarithms of the next token's probabilities, in float64, before each token that has a label."""
-    from llmfw.core.engine.probe import run_in_one_row
+    from llmfw.core.modeling.probe import run_in_one_row
 
     logits = run_in_one_row(model.module, [tokens.tolist()])
     return logits[:-1][labels[1:] >= 0].double().log_softmax(-1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from llmfw.core.engine.module_trial import Recording, agree, attention_input
+from llmfw.core.modeling.module_trial import Recording, agree, attention_input
 from llmfw.core.module_pass import ModulePass
 from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
 from llmfw.core.quantization.quantize import num_bytes

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from transformers.activations import SiLUActivation
 
-from llmfw.core.engine.fuse import MergedPart
-from llmfw.core.engine.module_trial import (
+from llmfw.core.modeling.fuse import MergedPart
+from llmfw.core.modeling.module_trial import (
     Recording,
     attention_input,
     is_of_transformers,

@@ -11,7 +11,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from llmfw.core.engine.module_trial import Recording, agree, attention_input, random_input, uses_our_attention
+from llmfw.core.modeling.module_trial import (
+    Recording,
+    agree,
+    attention_input,
+    random_input,
+    uses_our_attention,
+)
 from llmfw.core.module_pass import ModulePass
 
 from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from llmfw.core.engine.hf_attention import attend
-from llmfw.core.engine.module_trial import Recording, agree, attention_input, uses_our_attention
+from llmfw.core.modeling.hf_attention import attend
+from llmfw.core.modeling.module_trial import Recording, agree, attention_input, uses_our_attention
 from llmfw.core.module_pass import ModulePass
 
 from .norms import read_norm

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers.activations import SiLUActivation
 
-from llmfw.core.engine.module_trial import NUM_TOKENS, agree, is_untouched, random_input
+from llmfw.core.modeling.module_trial import NUM_TOKENS, agree, is_untouched, random_input
 from llmfw.core.module_pass import ModulePass
 
 from .ops import silu_mul

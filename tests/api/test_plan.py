@@ -19,8 +19,8 @@ from llmfw.core.config import EngineConfig
 from llmfw.core.engine import capacity
 from llmfw.core.engine.kv_storage import bytes_per_token
 from llmfw.core.engine.memory_plan import CONTEXT_BYTES
-from llmfw.core.engine.models import load_model
 from llmfw.core.errors import ModelError
+from llmfw.core.modeling.models import load_model
 from llmfw.core.registry import Registry
 
 from ..core.engine.tiny_models import REFUSED, SERVABLE, save_random_model

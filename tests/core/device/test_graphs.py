@@ -22,7 +22,7 @@ from llmfw.core.device.step_clock import StepClock
 from llmfw.core.engine.batch import ForwardBatch, StepNumbers
 from llmfw.core.engine.engine import Engine
 from llmfw.core.engine.kv_storage import KVStorage
-from llmfw.core.engine.models import DTYPES
+from llmfw.core.modeling.models import DTYPES
 from llmfw.core.registry import INTERFACES, Entry, Registry
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.scheduling.clean_places import CleanPlaces

@@ -13,8 +13,8 @@ from transformers import LlamaConfig
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine import capacity
 from llmfw.core.engine.capacity import Capacity, decide_capacity, shape_of
-from llmfw.core.engine.models import LoadedModel
 from llmfw.core.errors import ConfigError
+from llmfw.core.modeling.models import LoadedModel
 from llmfw.core.testing.attention_case import make_layer
 
 GIB = 1 << 30

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
-from llmfw.core.engine.models import DTYPES
 from llmfw.core.errors import ConfigError
+from llmfw.core.modeling.models import DTYPES
 from llmfw.core.registry import INTERFACES, Entry, Registry
 from llmfw.core.request import FinishReason, Request, SamplingParams
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from llmfw.core.engine.engine import Engine
-from llmfw.core.engine.models import DTYPES
+from llmfw.core.modeling.models import DTYPES
 from llmfw.core.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking
 
 from ...doubles.trie_grammar import FIRST_BYTE, one_of

@@ -69,7 +69,7 @@ from llmfw.core.imports.hf import import_modeling
 import_modeling()
 import torch
 from llmfw.core.config import EngineConfig
-from llmfw.core.engine.models import load_model
+from llmfw.core.modeling.models import load_model
 from llmfw.core.imports.postponed import has_run
 from llmfw.core.registry import Registry
 for i in range({len(SERVABLE)}):

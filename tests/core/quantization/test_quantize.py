@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.embedding.embedding_engine import EmbeddingEngine
-from llmfw.core.engine.models import load_model
 from llmfw.core.errors import ConfigError, ModelError
+from llmfw.core.modeling.models import load_model
 from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
 from llmfw.core.quantization.quantize import num_bytes, planned_size, quantize
 from llmfw.core.quantization.schemes import INT4, INT8, SCHEMES

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llmfw.core.engine.engine import Engine
-from llmfw.core.engine.hf_attention import AttentionStep
+from llmfw.core.modeling.hf_attention import AttentionStep
 from llmfw.core.request import Request, SamplingParams
 from llmfw.plugins.cpu_native.headed import HeadedForward
 from llmfw.plugins.cpu_native.library import largest, why_not

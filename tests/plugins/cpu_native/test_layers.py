@@ -13,9 +13,9 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.engine.fuse import merge_projections
-from llmfw.core.engine.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.engine.probe import probe, run_in_one_row
+from llmfw.core.modeling.fuse import merge_projections
+from llmfw.core.modeling.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.modeling.probe import probe, run_in_one_row
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
 from llmfw.plugins.cpu_native.layers import NativePass

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers.models.llama import modeling_llama
 
-from llmfw.core.engine.fuse import merge_projections
+from llmfw.core.modeling.fuse import merge_projections
 from llmfw.core.module_pass import ModulePass
 from llmfw.core.request import SamplingParams
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaMLP
 
-from llmfw.core.engine.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.engine.module_trial import (
+from llmfw.core.modeling.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.modeling.module_trial import (
     Recording,
     agree,
     attention_input,

@@ -16,12 +16,12 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ..config import EngineConfig
+from ..engine.devices import available_memory, gigabytes, has_fast_bfloat16
 from ..errors import ConfigError, ModelError
 from ..layers import LayerSpec
 from ..quantization.quantize import check_unquantized, num_bytes, quantize
 from ..quantization.schemes import find_scheme
 from ..registry import Registry
-from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .pack import pack_linears

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from llmfw.core.config import EngineConfig
-from llmfw.core.engine.models import LoadedModel, load_model
 from llmfw.core.errors import ConfigError, PartError, UnknownPartError
+from llmfw.core.modeling.models import LoadedModel, load_model
 from llmfw.core.module_pass import ModulePass
 from llmfw.core.registry import Entry, Registry
 
-from .tiny_models import save_random_model
+from ..engine.tiny_models import save_random_model
 
 applied: list[str] = []
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from llmfw.core.engine.devices import has_fast_bfloat16
-from llmfw.core.engine.fuse import merge_projections
-from llmfw.core.engine.pack import PackedLinear, pack_linears
+from llmfw.core.modeling.fuse import merge_projections
+from llmfw.core.modeling.pack import PackedLinear, pack_linears
 
 pytestmark = pytest.mark.skipif(not has_fast_bfloat16(), reason="without instructions for bfloat16")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from llmfw.core.engine.fuse import merge_projections
+from llmfw.core.modeling.fuse import merge_projections
 
 
 class Layer(nn.Module):

@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig
 
 from llmfw.core.config import EngineConfig
-from llmfw.core.engine.hf_attention import register_with_transformers
-from llmfw.core.engine.models import _load_module
+from llmfw.core.modeling.hf_attention import register_with_transformers
+from llmfw.core.modeling.models import _load_module
 
-from .tiny_models import SERVABLE, save_random_model
+from ..engine.tiny_models import SERVABLE, save_random_model
 
 
 class HostTensors(TorchDispatchMode):

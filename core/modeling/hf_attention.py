@@ -18,8 +18,8 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ..attention import AttentionBackend
+from ..engine.batch import ForwardBatch
 from ..layers import LayerSpec
-from .batch import ForwardBatch
 
 IMPLEMENTATION = "llmfw"
 

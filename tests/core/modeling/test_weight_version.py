@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from llmfw.core.engine.weight_version import weight_version
+from llmfw.core.modeling.weight_version import weight_version
 
 
 def model(folder: Path, name: str = "w", value: float = 1.0) -> Path:
