@@ -24,6 +24,7 @@ MAX_ROOM = {
     "client": 900,
     "engine": 4200,
     "sampling": 600,
+    "logits": 600,
     "cache": 1500,
     "scheduling": 3000,
     "speculation": 400,

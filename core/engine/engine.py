@@ -31,13 +31,13 @@ from ..device.step_clock import StepClock
 from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
+from ..logits.token_mask import MaskFiller
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
 from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..sampling.randomness import derive_seed
-from ..sampling.token_mask import MaskFiller
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits

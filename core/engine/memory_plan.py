@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 
 LOGITS_BYTES = 20
-"""Of each element of the logits while tokens are sampled: float32, scaled, as probabilities and as their running sum,
-and the places of the last that have any."""
+"""Of each element of the logits while tokens are sampled: float32, as probabilities, as their masses, the bins of these, and
+the masses within one bin."""
 
 BYTES_PER_GRAPH = 8 << 20
 """Of the device for a captured graph's nodes. An estimate; the first run on a GPU has to say."""

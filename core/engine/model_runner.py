@@ -20,10 +20,10 @@ from ..device.graphs import DecodeGraphs, Graph
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..logits.token_mask import TokenMasks
 from ..request import TokenLogprob
 from ..sampling.logprobs import RowLogprobs, first_of, num_looked_for
 from ..sampling.sampler import Sampler
-from ..sampling.token_mask import TokenMasks
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
 from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from ..device.staging import Staging
+from ..logits.adjustments import Adjustments
+from ..logits.token_mask import TokenMasks
 from ..scheduling.plan import PlannedSequence
 from ..scheduling.sequence_table import Ints
-from .adjustments import Adjustments
 from .draw import RowNumbers, sample_all, sample_candidates
 from .randomness import uniform
 from .select import sample_selected
-from .token_mask import TokenMasks
 
 GREEDY_TEMPERATURE = 1e-5
 """A temperature below this one takes the most likely token: dividing by it would overflow."""

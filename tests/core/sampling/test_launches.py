@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from llmfw.core.device.staging import Staging
+from llmfw.core.logits.token_mask import TokenMasks
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.sampling.logprobs import RowLogprobs
 from llmfw.core.sampling.sampler import Sampler
-from llmfw.core.sampling.token_mask import TokenMasks
 from llmfw.core.scheduling.plan import PlannedSequence
 from llmfw.core.scheduling.sequence import SequenceState
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from llmfw.core.device.staging import Staging
+from llmfw.core.logits.adjustments import Adjustments
 from llmfw.core.request import Request, SamplingParams
-from llmfw.core.sampling.adjustments import Adjustments
 from llmfw.core.scheduling.plan import PlannedSequence
 from llmfw.core.scheduling.sequence import SequenceState
 
