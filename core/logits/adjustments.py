@@ -22,6 +22,9 @@ from .token_counts import Entries, TokenCounts, TokensAndCounts
 
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
+PENALTIES, BIAS, HOLD = 1, 2, 4
+"""What a request asks for."""
+
 UNCOUNTED = -1
 
 
@@ -52,32 +55,31 @@ class Adjustments:
     def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
         self._staging = staging
         self._lowest = torch.full((), float("-inf"), device=device)
+        self._asked = np.zeros(max_rows, dtype=np.int8)  # PENALTIES, BIAS and HOLD, added up
         self._counts = TokenCounts(max_rows, staging, device)
         self._num_counted = np.full(max_rows, UNCOUNTED, dtype=np.int64)
         self._repetition = np.ones(max_rows, dtype=np.float32)
         self._frequency_presence = np.zeros((2, max_rows), dtype=np.float32)
-        self._penalises = np.zeros(max_rows, dtype=np.bool_)
         self._min_tokens = np.zeros(max_rows, dtype=np.int64)
         self._biases: dict[int, Bias] = {}
-        self._is_biased = np.zeros(max_rows, dtype=np.bool_)
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
-        self._has_any = np.zeros(max_rows, dtype=np.bool_)
 
     def start(self, planned: PlannedSequence) -> None:
         """Take note of a sequence that just got its row."""
         row, params = planned.row, planned.seq.request.sampling
         self._repetition[row] = params.repetition_penalty
         self._frequency_presence[:, row] = params.frequency_penalty, params.presence_penalty
-        self._penalises[row] = _has_penalties(params)
         self._num_counted[row] = UNCOUNTED
         self._min_tokens[row] = params.min_tokens if planned.seq.stop_token_ids else 0
         if self._biases.pop(row, None):
             self._sent_bias = (b"", [])
-        self._is_biased[row] = bool(params.logit_bias)
         if params.logit_bias:
             ids = np.fromiter(params.logit_bias, np.int64)
             self._biases[row] = ids, np.fromiter(params.logit_bias.values(), np.float32)
-        self._has_any[row] = self._penalises[row] or self._is_biased[row] or self._min_tokens[row] > 0
+        asks = (_has_penalties(params), bool(params.logit_bias), self._min_tokens[row] > 0)
+        self._asked[row] = sum(
+            flag for flag, asked in zip((PENALTIES, BIAS, HOLD), asks, strict=True) if asked
+        )
 
     def apply(
         self, logits: torch.Tensor, planned: Sequence[PlannedSequence], rows: Ints, masked: Sequence[int] = ()
@@ -91,21 +93,22 @@ class Adjustments:
         Returns:
             what `count` needs, if tokens of any of them are to be counted.
         """
-        if not np.count_nonzero(self._has_any[rows]):
+        asked = self._asked[rows]
+        if not np.count_nonzero(asked):
             return None
-        num_output = np.array([p.end - p.seq.prompt_len for p in planned], dtype=np.int64)
+        by_any = int(np.bitwise_or.reduce(asked))
         penalised = None
-        if len(places := np.flatnonzero(self._penalises[rows])):
-            self._count_anew([planned[i] for i in places if self._num_counted[rows[i]] < num_output[i]])
+        if by_any & PENALTIES:
+            places = np.flatnonzero(asked & PENALTIES)
+            self._count_anew([planned[i] for i in places])
             penalised = self._penalise(logits, places, rows[places])
-        if len(places := np.flatnonzero(self._is_biased[rows])):
+        if by_any & BIAS:
+            places = np.flatnonzero(asked & BIAS)
             of_row, ids, values = self._bias(places, rows[places])
             logits.index_put_((of_row, ids), logits[of_row, ids] + values)
-        held = num_output < self._min_tokens[rows]
-        held[list(masked)] = False
-        if len(places := np.flatnonzero(held)):
-            stops = [(i, token) for i in places for token in sorted(planned[i].seq.stop_token_ids)]
-            logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
+        if by_any & HOLD:
+            held = set(np.flatnonzero(asked & HOLD).tolist()).difference(masked)
+            self._hold([(i, planned[i]) for i in sorted(held)], logits)
         return penalised
 
     def count(self, penalised: Penalised, tokens: torch.Tensor) -> None:
@@ -119,11 +122,27 @@ class Adjustments:
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
     def _count_anew(self, planned: Sequence[PlannedSequence]) -> None:
-        """Count the tokens of sequences that have got their row, or tokens that were not sampled here. All are known."""
+        """Count the tokens of those that have just got their row, or got tokens that were not sampled. All are known."""
+        planned = [p for p in planned if self._num_counted[p.row] < _num_output(p)]
         if planned:
             rows = [p.row for p in planned]
             self._counts.write(rows, [_counts(p) for p in planned])
             self._num_counted[rows] = [p.seq.num_output for p in planned]
+
+    def _hold(self, planned: Sequence[tuple[int, PlannedSequence]], logits: torch.Tensor) -> None:
+        """Take the ends from those that may not end yet.
+
+        Args:
+            planned: which may be held, each with its place.
+        """
+        stops = [
+            (i, token)
+            for i, p in planned
+            if _num_output(p) < self._min_tokens[p.row]
+            for token in sorted(p.seq.stop_token_ids)
+        ]
+        if stops:
+            logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
 
     def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
         """Apply penalties in place. What none of the sequences asks for changes nothing, and is left out."""
@@ -139,8 +158,10 @@ class Adjustments:
             found = torch.where(found > 0, found / factor, found * factor)
         if entries.counts is not None:
             frequency, presence = sent[4][:, :, None]
-            found -= frequency * entries.counts
-            found -= presence * (entries.counts > 0)
+            if np.count_nonzero(others[0]):
+                found -= frequency * entries.counts
+            if np.count_nonzero(others[1]):
+                found -= presence * (entries.counts > 0)
         logits.index_put_(at, found)
         return Penalised(rows, sent[0], entries)
 
@@ -153,6 +174,11 @@ class Adjustments:
             of_row = np.repeat(places, [len(ids) for ids, _ in biases])
             self._sent_bias = key, self._staging.send(of_row, *columns)
         return self._sent_bias[1]
+
+
+def _num_output(planned: PlannedSequence) -> int:
+    """Return how many output tokens come before the one that is to be sampled."""
+    return planned.end - planned.seq.prompt_len
 
 
 def _has_penalties(params: SamplingParams) -> bool:

@@ -14,8 +14,8 @@ class RowNumbers(NamedTuple):
     """What decides how each row is sampled, on the device.
 
     Attributes:
-        draws: a random number in [0, 1), float64: [S].
-        temperature, top_k, top_p, min_p: [S, 1]; a top_k that does not limit is the size of the vocabulary.
+        draws: a random number from 0 to 1 - 2**-32, float64: [S].
+        temperature, top_k, top_p, min_p: [S, 1]; a top_k that does not limit is the size of the vocabulary, such a top_p 2.
     """
 
     draws: torch.Tensor

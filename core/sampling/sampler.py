@@ -21,7 +21,7 @@ from ..scheduling.plan import PlannedSequence
 from ..scheduling.sequence_table import Ints
 from .draw import RowNumbers, sample_all, sample_candidates
 from .randomness import uniform
-from .select import sample_selected
+from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
 """A temperature below this one takes the most likely token: dividing by it would overflow."""
@@ -34,6 +34,15 @@ MAX_CANDIDATES = 1024
 
 MAX_SORTED = 8192
 """A CPU sorts a vocabulary of so many tokens faster than it selects from it."""
+
+NO_TOP_P = 2.0
+"""In place of 1: more than sums of rounded probabilities reach."""
+
+LEAST_TOP_P = 2.0**-30
+"""What is less leaves one token all the same, and may be nothing as a float32."""
+
+LARGEST_DRAW = 1 - 2.0**-32
+"""Times a whole number of 31 bits, it is less than that, as rounded as products in float64 are."""
 
 Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
 """(logits [S, vocab], what decides) → tokens [S]."""
@@ -69,7 +78,7 @@ class Sampler:
         row, params = planned.row, planned.seq.request.sampling
         self._temperature[row] = params.temperature
         self._top_k[row] = self._vocab_size if params.top_k <= 0 else min(params.top_k, self._vocab_size)
-        self._top_p[row] = params.top_p
+        self._top_p[row] = max(params.top_p, LEAST_TOP_P) if params.top_p < 1 else NO_TOP_P
         self._min_p[row] = params.min_p
         self._seeds[row] = np.uint64((params.seed or 0) & 0xFFFFFFFFFFFFFFFF)
         self._kinds[row] = self._kind(row)
@@ -106,7 +115,7 @@ class Sampler:
         rows = rows[order]
         places, draws, *columns = self._staging.send(
             order,
-            uniform(self._seeds[rows], positions),
+            np.minimum(uniform(self._seeds[rows], positions), LARGEST_DRAW),
             *(column[rows] for column in (self._temperature, self._top_k, self._top_p, self._min_p)),
         )
         numbers = RowNumbers(draws, *(column[:, None] for column in columns))
@@ -126,9 +135,12 @@ class Sampler:
     def _way_of(self, kind: int, rows: Ints) -> Choose:
         """Return how rows of a kind are sampled."""
         if kind == AMONG_MANY:
-            limits_k = bool((self._top_k[rows] < self._vocab_size).any())
+            limits = Limits(
+                *(np.count_nonzero(self._top_k[rows] < self._vocab_size) > 0, self._top_p[rows].min() <= 1),
+                min_p=self._min_p[rows].max() > 0,
+            )
             sample = self._look_and_sample if self._staging.is_shared else sample_selected
-            return partial(sample, limits_k=limits_k)
+            return partial(sample, limits=limits)
         ways: dict[int, Choose] = {
             GREEDY: self._take_largest,
             AMONG_FEW: self._sample_candidates,
@@ -155,17 +167,19 @@ class Sampler:
         """Sample among a few candidates, which are enough."""
         return sample_candidates(logits, numbers, self._num_candidates)[0]
 
-    def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, *, limits_k: bool) -> torch.Tensor:
+    def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
         """Sample among a few candidates; where these turn out not to be enough, among all.
 
         For a host that shares its memory with the device, and so may look: candidates take it a third of the time.
         """
         tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
+        if limits.top_k:  # top_p is of what top_k leaves, which a few candidates do not tell
+            undecided |= numbers.top_k[:, 0] < self._vocab_size
         again = undecided.nonzero()[:, 0]
         if len(again) and self._vocab_size <= MAX_SORTED:
             tokens[again] = sample_candidates(logits[again], numbers.of(again), self._vocab_size)[0]
         else:
             for place in again.tolist():  # one row's numbers stay in a CPU's cache
                 row = slice(place, place + 1)
-                tokens[row] = sample_selected(logits[row], numbers.of(row), limits_k=limits_k)
+                tokens[row] = sample_selected(logits[row], numbers.of(row), limits)
         return tokens

@@ -31,18 +31,30 @@ BITS = 15
 NUM_BINS = 1 << BITS
 
 
+class Limits(NamedTuple):
+    """Which filters any row of a step asks for. The others change nothing, and are left out.
+
+    Attributes:
+        top_k, top_p, min_p: whether any row has one that limits.
+    """
+
+    top_k: bool
+    top_p: bool
+    min_p: bool
+
+
 class Reached(NamedTuple):
-    """Where a running sum of weights, by ascending key, reaches a number: each [S, 1].
+    """Where a running sum of weights, by ascending key, reaches a number: each [S, 1], int32.
 
     Attributes:
         key: the smallest one with which the sum reaches it.
         below: the sum of the weights of all smaller keys.
-        at: the sum of those of this key.
+        through: that, with the weights of this key.
     """
 
     key: torch.Tensor
     below: torch.Tensor
-    at: torch.Tensor
+    through: torch.Tensor
 
 
 class RunningSums:
@@ -50,89 +62,92 @@ class RunningSums:
 
     Args:
         keys: below 2**30, int32: [S, N].
-        weights: not negative, int32, whose sum in a row is below 2**31: [S, N].
+        weights: not negative, int32, whose sum in a row is above 0 and below 2**31: [S, N].
     """
 
     def __init__(self, keys: torch.Tensor, weights: torch.Tensor) -> None:
         self._keys = keys
         self._weights = weights
-        self._bins = _sums_by_bin(keys >> BITS, weights)
+        size = NUM_BINS + 1  # the first of a row stays empty, so that each sum has one before it
+        firsts = torch.arange(1, len(keys) * size, size, dtype=torch.int32, device=keys.device)[:, None]
+        self._sums = _sums_by_bin((keys >> BITS).add_(firsts), weights)
+        self._lower = (keys & (NUM_BINS - 1)).add_(firsts)
 
     @property
     def total(self) -> torch.Tensor:
         """The sum of all weights: [S, 1], int32."""
-        return self._bins[:, -1:]
+        return self._sums[:, -1:]
 
     def reach(self, number: torch.Tensor) -> Reached:
-        """Return where numbers are reached: at key 0 where they are 0 or less.
+        """Return where numbers are reached.
 
         Args:
-            number: [S, 1], at most the total.
+            number: from 1 to the total: [S, 1], int32.
         """
-        number = number.int()
-        upper, below = _find(self._bins, number)
+        upper, below = _find(self._sums, number)
         is_there = (self._keys >> BITS) == upper
-        within = _sums_by_bin(self._keys & (NUM_BINS - 1), self._weights * is_there)
-        lower, below_within = _find(within, number - below)
-        at = within.gather(-1, lower) - below_within
-        return Reached((upper << BITS | lower).int(), below + below_within, at)
+        sums = _sums_by_bin(self._lower, self._weights * is_there)
+        lower, below_within = _find(sums, number - below)
+        key = torch.add(lower, upper, alpha=NUM_BINS).int()
+        return Reached(key, below + below_within, below + sums.gather(-1, lower + 1))
 
 
-def sample_selected(logits: torch.Tensor, numbers: RowNumbers, *, limits_k: bool) -> torch.Tensor:
+def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
     """Sample among the tokens that top_k, then top_p, then min_p leave: [S].
 
     Args:
         logits: [S, vocab].
-        numbers: of the rows.
-        limits_k: whether any top_k is smaller than the vocabulary.
+        numbers: of the rows. A top_p that does not limit is above 1 by more than masses are rounded, as 2 is.
+        limits: of the rows.
     """
-    probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(0.0)
+    vocab_size = logits.shape[-1]
+    # A row that is no distribution gives some token, too: what is counted below is never nothing.
+    probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     masses = (probs * ONE).round_().int()
-    whole = torch.full_like(numbers.top_k, ONE)
-    if limits_k:
-        vocab_size = logits.shape[-1]
-        least = RunningSums(keys, torch.ones_like(keys)).reach(vocab_size - numbers.top_k + 1).key
-        masses *= keys >= least
-        kept = masses.sum(dim=-1, keepdim=True)
-        whole = torch.where(numbers.top_k < vocab_size, kept, whole)
+    whole: torch.Tensor | int = ONE
+    if limits.top_k:
+        rank = (vocab_size + 1 - numbers.top_k).int()
+        masses *= keys >= RunningSums(keys, torch.ones_like(keys)).reach(rank).key
+        whole = torch.where(numbers.top_k < vocab_size, masses.sum(dim=-1, keepdim=True), ONE)
     sums = RunningSums(keys, masses)
-    largest = probs.amax(dim=-1, keepdim=True)
-    least = torch.where(numbers.top_p < 1, sums.reach(_without(sums, numbers.top_p, whole)).key, 0)
-    least = torch.maximum(least, (numbers.min_p * largest).view(torch.int32))
-    least = torch.minimum(least, largest.view(torch.int32))
-    kept = (masses * (keys >= least)).sum(dim=-1, keepdim=True)
-    return _take(keys, sums, torch.minimum((numbers.draws[:, None] * kept).long(), kept - 1))
+    kept = sums.total
+    if limits.top_p:
+        left_out = sums.total - numbers.top_p.double() * whole
+        least, below, _ = sums.reach((left_out + 1).int().clamp_min(1))
+        kept = sums.total - below
+    if limits.min_p:
+        least_likely = (numbers.min_p * probs.amax(dim=-1, keepdim=True)).view(torch.int32)
+        least = torch.maximum(least, least_likely) if limits.top_p else least_likely
+        kept = (masses * (keys >= least)).sum(dim=-1, keepdim=True, dtype=torch.int32)
+    return _take(keys, sums, sums.total - (numbers.draws[:, None] * kept).int())
 
 
-def _without(sums: RunningSums, top_p: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """Return the number that is reached with the least likely of the tokens that top_p keeps: [S, 1]."""
-    return sums.total - (top_p.double() * whole).ceil().long() + 1
+def _take(keys: torch.Tensor, sums: RunningSums, number: torch.Tensor) -> torch.Tensor:
+    """Return the tokens at which running sums of masses reach numbers: [S].
 
-
-def _take(keys: torch.Tensor, sums: RunningSums, goal: torch.Tensor) -> torch.Tensor:
-    """Return the tokens at which running sums of masses, from the most likely token on, exceed the goals: [S]."""
-    found = sums.reach(sums.total - goal)
-    above = sums.total - found.below - found.at
-    mass = (found.key.view(torch.float32) * ONE).round_().long().clamp_min(1)
-    number = (goal - above) // mass + 1  # among the equally likely ones
-    places = torch.searchsorted(
-        (keys == found.key).cumsum(dim=-1, dtype=torch.int32), number.int(), out_int32=False
-    )
-    return places[:, 0].clamp_max(keys.shape[-1] - 1)
+    Of equally likely tokens the first ones are those at the upper end.
+    """
+    key, _, through = sums.reach(number)
+    mass = (key.view(torch.float32) * ONE).round_().int()
+    num_before = (through - number) // mass
+    is_meant = keys == key
+    return torch.searchsorted(is_meant.cumsum(dim=-1, dtype=torch.int32), num_before, right=True)[:, 0]
 
 
 def _sums_by_bin(bins: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return running sums of weights by bin: [S, NUM_BINS], int32. The bins are overwritten."""
+    """Return running sums of weights by bin: [S, 1 + NUM_BINS], int32, of which the first are 0.
+
+    Args:
+        bins: which of all S × (1 + NUM_BINS) each weight belongs to: [S, N].
+    """
     num_rows = len(bins)
-    bins += torch.arange(num_rows, dtype=torch.int32, device=bins.device)[:, None] * NUM_BINS
-    sums = torch.zeros(num_rows * NUM_BINS, dtype=torch.int32, device=bins.device)
+    sums = torch.zeros(num_rows * (NUM_BINS + 1), dtype=torch.int32, device=bins.device)
     sums.index_add_(0, bins.reshape(-1), weights.reshape(-1))
-    return sums.view(num_rows, NUM_BINS).cumsum(dim=-1, dtype=torch.int32)
+    return sums.view(num_rows, -1).cumsum(dim=-1, dtype=torch.int32)
 
 
 def _find(sums: torch.Tensor, number: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first bins whose running sums are at least the numbers, and the sums before them: [S, 1] each."""
-    bins = torch.searchsorted(sums, number).clamp_max(NUM_BINS - 1)
-    before = sums.gather(-1, (bins - 1).clamp_min(0)) * (bins > 0)
-    return bins, before
+    bins = torch.searchsorted(sums, number) - 1
+    return bins, sums.gather(-1, bins)

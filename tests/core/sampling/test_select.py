@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.sampling.draw import RowNumbers, sample_candidates
-from llmfw.core.sampling.select import RunningSums, sample_selected
+from llmfw.core.sampling.select import Limits, RunningSums, sample_selected
 
 EDGE = 2e-5
 """Draws that are so near to the next token's may give either: sums in float32 and in whole numbers differ by less."""
@@ -25,14 +25,15 @@ def draw_numbers(size: int, vocab_size: int, generator: torch.Generator) -> RowN
         torch.rand(size, generator=generator, dtype=torch.float64),
         0.2 + 2 * torch.rand(size, 1, generator=generator),
         some(torch.randint(2, vocab_size + 1, (size, 1), generator=generator), vocab_size).long(),
-        some(torch.rand(size, 1, generator=generator).clamp_min(1e-6), 1.0),
+        some(torch.rand(size, 1, generator=generator).clamp_min(1e-6), 2.0),
         some(torch.rand(size, 1, generator=generator) ** 3, 0.0),
     )
 
 
 def sample(logits: torch.Tensor, numbers: RowNumbers) -> list[int]:
-    limits_k = bool((numbers.top_k < logits.shape[-1]).any())
-    tokens: list[int] = sample_selected(logits, numbers, limits_k=limits_k).tolist()
+    has_k, has_p, has_min = numbers.top_k < logits.shape[-1], numbers.top_p < 1, numbers.min_p > 0
+    limits = Limits(*(bool(column.any()) for column in (has_k, has_p, has_min)))
+    tokens: list[int] = sample_selected(logits, numbers, limits).tolist()
     return tokens
 
 
@@ -85,7 +86,7 @@ def test_of_equally_likely_tokens_all_are_kept_and_drawn_in_order() -> None:
     draws = torch.tensor([0, 0.34, 0.5, 0.67, 0.84, 0.999], dtype=torch.float64)
     columns = [torch.full((6, 1), value) for value in (1.0, 7, 0.4, 0.0)]
     assert sample(logits, RowNumbers(draws, *columns)) == [0, 2, 3, 4, 5, 5]
-    columns = [torch.full((6, 1), value) for value in (1.0, 2, 1.0, 0.0)]
+    columns = [torch.full((6, 1), value) for value in (1.0, 2, 2.0, 0.0)]
     assert sample(logits, RowNumbers(draws, *columns)) == [0, 2, 3, 4, 5, 5]
 
 
@@ -99,8 +100,8 @@ def test_a_row_is_sampled_alike_alone_and_beside_others(seed: int, size: int) ->
     assert sample(logits, numbers) == alone
 
 
-@pytest.mark.parametrize("draw", [0.0, 0.5, 1 - 2**-53])
-@pytest.mark.parametrize(("top_p", "min_p"), [(1e-6, 0.0), (1.0, 1.0), (0.3, 0.5)])
+@pytest.mark.parametrize("draw", [0.0, 0.5, 1 - 2**-32])
+@pytest.mark.parametrize(("top_p", "min_p"), [(1e-6, 0.0), (2.0, 1.0), (0.3, 0.5)])
 def test_the_most_likely_token_is_always_kept(draw: float, top_p: float, min_p: float) -> None:
     columns = (torch.tensor([[value]]) for value in (1.0, 900, top_p, min_p))
     logits = torch.zeros(1, 900)
@@ -133,4 +134,4 @@ def test_running_sums_reach_numbers_where_a_sort_says(pairs: list[tuple[int, int
             key = keys[order][np.searchsorted(running, number)]
             assert found.key.item() == key
             assert found.below.item() == weights[keys < key].sum()
-            assert found.at.item() == weights[keys == key].sum()
+            assert found.through.item() == weights[keys <= key].sum()
