@@ -85,8 +85,8 @@ class RunningSums:
             number: from 1 to the total: [S, 1], int32.
         """
         upper, below = _find(self._sums, number)
-        is_there = (self._keys >> BITS) == upper
-        sums = _sums_by_bin(self._lower, self._weights * is_there)
+        is_elsewhere = (self._keys >> BITS) != upper
+        sums = _sums_by_bin(self._lower, self._weights.masked_fill(is_elsewhere, 0))
         lower, below_within = _find(sums, number - below)
         key = torch.add(lower, upper, alpha=NUM_BINS).int()
         return Reached(key, below + below_within, below + sums.gather(-1, lower + 1))
@@ -104,11 +104,13 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
     # A row that is no distribution gives some token, too: what is counted below is never nothing.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
-    masses = (probs * ONE).round_().int()
     whole: torch.Tensor | int = ONE
     if limits.top_k:
         rank = (vocab_size + 1 - numbers.top_k).int()
-        masses *= keys >= RunningSums(keys, torch.ones_like(keys)).reach(rank).key
+        least = RunningSums(keys, torch.ones_like(keys)).reach(rank).key
+    masses = (probs * ONE).round_().int()
+    if limits.top_k:
+        masses.masked_fill_(keys < least, 0)
         whole = torch.where(numbers.top_k < vocab_size, masses.sum(dim=-1, keepdim=True), ONE)
     sums = RunningSums(keys, masses)
     kept = sums.total
@@ -119,19 +121,21 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
     if limits.min_p:
         least_likely = (numbers.min_p * probs.amax(dim=-1, keepdim=True)).view(torch.int32)
         least = torch.maximum(least, least_likely) if limits.top_p else least_likely
-        kept = (masses * (keys >= least)).sum(dim=-1, keepdim=True, dtype=torch.int32)
-    return _take(keys, sums, sums.total - (numbers.draws[:, None] * kept).int())
+        kept = masses.masked_fill(keys < least, 0).sum(dim=-1, keepdim=True, dtype=torch.int32)
+    number = sums.total - (numbers.draws[:, None] * kept).int()
+    found = sums.reach(number)
+    del sums, masses  # before there is as much of something else
+    return _take(keys, found, number)
 
 
-def _take(keys: torch.Tensor, sums: RunningSums, number: torch.Tensor) -> torch.Tensor:
+def _take(keys: torch.Tensor, found: Reached, number: torch.Tensor) -> torch.Tensor:
     """Return the tokens at which running sums of masses reach numbers: [S].
 
     Of equally likely tokens the first ones are those at the upper end.
     """
-    key, _, through = sums.reach(number)
-    mass = (key.view(torch.float32) * ONE).round_().int()
-    num_before = (through - number) // mass
-    is_meant = keys == key
+    mass = (found.key.view(torch.float32) * ONE).round_().int()
+    num_before = (found.through - number) // mass
+    is_meant = keys == found.key
     return torch.searchsorted(is_meant.cumsum(dim=-1, dtype=torch.int32), num_before, right=True)[:, 0]
 
 
