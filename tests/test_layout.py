@@ -25,6 +25,7 @@ MAX_ROOM = {
     "engine": 3500,
     "modeling": 1100,
     "sampling": 600,
+    "logits": 600,
     "cache": 1500,
     "scheduling": 3000,
     "speculation": 400,

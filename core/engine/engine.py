@@ -7,8 +7,8 @@ orders, made of the same pieces:
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
 Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
-the token before it, or sampling has to look at the logits, n is committed before n+1 is sampled, while n+1's forward
-pass runs. What a request generates does not depend on which of the two orders runs.
+the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates does
+not depend on which of the two orders runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ..device.step_clock import StepClock
 from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
+from ..logits.token_mask import MaskFiller
 from ..modeling.models import load_model
 from ..reception.queue_gate import QueueGate
 from ..reception.reception import Reception
@@ -38,7 +39,6 @@ from ..reception.request_check import check_request
 from ..registry import Registry
 from ..request import EngineInfo, EngineStats, Request, TokenEvent
 from ..sampling.randomness import derive_seed
-from ..sampling.token_mask import MaskFiller
 from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
@@ -329,7 +329,7 @@ class Engine:
                 forward = self._runner.forward(plan)
             except Exception as error:  # noqa: BLE001 - as in `_run`
                 return self._give_up(plan, error, before)
-            if before is not None and (plan.needs_last_tokens or self._runner.waits(plan)):
+            if before is not None and plan.needs_last_tokens:
                 events = self._commit(*before)
                 before = None
             self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)), begun)

@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 from ..errors import ConfigError
 
-LOGITS_BYTES = 20
-"""Of each element of the logits while tokens are sampled: float32, scaled, as probabilities and as their running sum,
-and the places of the last that have any."""
+LOGITS_BYTES = 26
+"""Of each element of the logits while tokens are sampled: float32, those of one kind of rows, as probabilities, as their
+masses, the bins of these, the masses within one bin, and which these are."""
+
+BINS_BYTES = 3 * 4 << 15
+"""Of each sequence while tokens are sampled: sums of masses by bin."""
 
 BYTES_PER_GRAPH = 8 << 20
 """Of the device for a captured graph's nodes. An estimate; the first run on a GPU has to say."""
@@ -172,7 +175,10 @@ def reserved_items(
     num_tokens = chunk + max_running
     items = [
         (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),
-        (f"logits of {max_running} tokens", max_running * shape.vocab_size * (dtype_bytes + LOGITS_BYTES)),
+        (
+            f"logits of {max_running} tokens",
+            max_running * (shape.vocab_size * (dtype_bytes + LOGITS_BYTES) + BINS_BYTES),
+        ),
     ]
     if max_graph_size:
         num_graphs = len(graph_sizes(max_graph_size))

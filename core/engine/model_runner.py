@@ -20,12 +20,12 @@ from ..device.graphs import DecodeGraphs, Graph
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..logits.token_mask import TokenMasks
 from ..modeling.hf_attention import AttentionStep
 from ..modeling.models import LoadedModel
 from ..request import TokenLogprob
-from ..sampling.logprobs import RowLogprobs
+from ..sampling.logprobs import RowLogprobs, first_of, num_looked_for
 from ..sampling.sampler import Sampler
-from ..sampling.token_mask import TokenMasks
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
 from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
@@ -60,7 +60,7 @@ class LaunchedStep:
 
     Args:
         tokens: sampled token ids, on the device: [S].
-        logprobs: of sampled tokens, with the ids of the requests that its rows belong to.
+        logprobs: of sampled tokens; of each row the id of its request, and how many of the most likely tokens it wants.
         prompt_logprobs: of prompt tokens, each with the id of the request.
     """
 
@@ -69,12 +69,12 @@ class LaunchedStep:
     def __init__(
         self,
         tokens: torch.Tensor,
-        logprobs: Sequence[tuple[list[str], RowLogprobs]] = (),
+        logprobs: Sequence[tuple[list[tuple[str, int]], RowLogprobs]] = (),
         prompt_logprobs: Sequence[tuple[str, RowLogprobs]] = (),
     ) -> None:
         self._event: torch.cuda.Event | None = None
         self._tokens = _start_copy(tokens)
-        self._logprobs = [(ids, _start_copies(rows)) for ids, rows in logprobs]
+        self._logprobs = [(wanted, _start_copies(rows)) for wanted, rows in logprobs]
         self._prompt_logprobs = [(request_id, _start_copies(rows)) for request_id, rows in prompt_logprobs]
         if tokens.is_cuda:
             self._event = torch.cuda.Event()
@@ -85,9 +85,9 @@ class LaunchedStep:
         if self._event is not None:
             self._event.synchronize()
         logprobs: dict[str, list[TokenLogprob]] = {}
-        for ids, rows in self._logprobs:
-            for request_id, record in zip(ids, rows.records(), strict=True):
-                logprobs.setdefault(request_id, []).append(record)
+        for wanted, rows in self._logprobs:
+            for (request_id, k), record in zip(wanted, rows.records(), strict=True):
+                logprobs.setdefault(request_id, []).append(first_of(record, k))
         return StepResult(
             self._tokens.tolist(),
             logprobs,
@@ -202,7 +202,7 @@ class ModelRunner:
         """
         sampling = step.sampling
         prompt_logprobs = self._prompt_logprobs(step) if step.prompt_places else []
-        asking = _asking(sampling)
+        asking = _asking(sampling, self._model.vocab_size)
         places = self._staging.send(*(np.array(places, dtype=np.int64) for places in asking.values()))
         raw = [step.logits[chosen] for chosen in places]
         tokens = self._sampler.sample(step.logits, sampling, masks)
@@ -212,16 +212,12 @@ class ModelRunner:
         logprobs = []
         for (k, asked), chosen, logits in zip(asking.items(), places, raw, strict=True):
             rows = RowLogprobs.of(logits, tokens[chosen], k)
-            logprobs.append(([sampling[place].seq.id for place in asked], rows))
+            logprobs.append(([_wanted(sampling[place]) for place in asked], rows))
         return LaunchedStep(tokens, logprobs, prompt_logprobs)
 
     def _begin(self) -> None:
         if self._clock is not None:
             self._clock.begin()
-
-    def waits(self, plan: BatchPlan) -> bool:
-        """Return whether `sample` of a plan will wait for its forward pass, whose rows have been started."""
-        return self._sampler.waits(plan.rows[plan.samples])
 
     def _prompt_logprobs(self, step: ForwardStep) -> list[tuple[str, RowLogprobs]]:
         following = [
@@ -292,13 +288,22 @@ def _places_in_step(plan: BatchPlan, wanted: dict[int, tuple[SequenceState, rang
     return np.array(places, dtype=np.int64)
 
 
-def _asking(sampling: Sequence[PlannedSequence]) -> dict[int, list[int]]:
-    """Return which of the sequences ask for log probabilities, by how many of the most likely tokens they want."""
+def _asking(sampling: Sequence[PlannedSequence], vocab_size: int) -> dict[int, list[int]]:
+    """Return which of the sequences ask for log probabilities, by how many of the most likely tokens are looked for.
+
+    There are few such numbers, so that it takes as many operations whatever is asked for.
+    """
     asking: dict[int, list[int]] = {}
     for place, p in enumerate(sampling):
         if p.seq.request.logprobs is not None:
-            asking.setdefault(p.seq.request.logprobs, []).append(place)
+            asking.setdefault(num_looked_for(p.seq.request.logprobs, vocab_size), []).append(place)
     return asking
+
+
+def _wanted(planned: PlannedSequence) -> tuple[str, int]:
+    """Return the id of a request that asks for log probabilities, and of how many of the most likely tokens."""
+    assert planned.seq.request.logprobs is not None
+    return planned.seq.id, planned.seq.request.logprobs
 
 
 def _start_copies(rows: RowLogprobs) -> RowLogprobs:

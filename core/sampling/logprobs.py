@@ -17,6 +17,9 @@ LOWEST = -9999.0
 
 SLICE_ELEMENTS = 1 << 24
 
+MOST_LIKELY = 20
+"""As many of the most likely tokens as OpenAI's API may be asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
@@ -55,6 +58,16 @@ class RowLogprobs:
         """Return them as they cross the wire: [R]."""
         rows = zip(self.chosen.tolist(), self.top_ids.tolist(), self.top.tolist(), strict=True)
         return [TokenLogprob(*row) for row in rows]
+
+
+def num_looked_for(k: int, vocab_size: int) -> int:
+    """Return how many of the most likely tokens to look for where k are wanted: 0, 20, or by powers of two."""
+    return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
+
+
+def first_of(record: TokenLogprob, k: int) -> TokenLogprob:
+    """Return a record that has k of the most likely tokens, of one that has at least as many."""
+    return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k])
 
 
 def _of_slice(

@@ -18,6 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from llmfw.core.device.staging import Staging
 from llmfw.core.request import Request, SamplingParams
 from llmfw.core.sampling.randomness import derive_seed, uniform
 from llmfw.core.sampling.sampler import Sampler
@@ -38,8 +39,9 @@ def plan(
     return PlannedSequence(seq, row, 0, seq.num_tokens, samples=True, is_new=True, is_prefill=True)
 
 
-def sample(logits: torch.Tensor, planned: Sequence[PlannedSequence]) -> list[int]:
-    sampler = Sampler(max(p.row for p in planned) + 1, logits.shape[-1], CPU)
+def sample(logits: torch.Tensor, planned: Sequence[PlannedSequence], *, packs: bool = False) -> list[int]:
+    staging = Staging(CPU, packs=packs)
+    sampler = Sampler(max(p.row for p in planned) + 1, logits.shape[-1], CPU, staging)
     for p in planned:
         sampler.start(p)
     tokens: list[int] = sampler.sample(logits.clone(), planned).tolist()
@@ -94,6 +96,24 @@ def test_a_flat_distribution_is_cut_exactly_beyond_the_first_candidates() -> Non
     found = frequencies(logits, {"top_p": 0.9}, draws=3000)
     assert (found[expected == 0] == 0).all()
     assert found[2000:4000].sum() == pytest.approx(float(expected[2000:4000].sum()), abs=0.05)
+
+
+@pytest.mark.parametrize("spread", [0.2, 3])
+@pytest.mark.parametrize("vocab_size", [700, 3000, 9000])
+def test_tokens_are_the_same_whether_the_host_may_look_at_the_logits_or_not(
+    vocab_size: int, spread: float
+) -> None:
+    filters = [
+        {"top_p": 0.9},
+        {"top_p": 1e-300},
+        {"min_p": 0.1},
+        {"top_k": 1500},
+        {"top_k": 2000, "top_p": 0.7},
+    ]
+    logits = spread * torch.randn(60, vocab_size, generator=torch.Generator().manual_seed(1))
+    planned = [plan(SamplingParams(seed=i, **filters[i % 5]), row=i) for i in range(60)]
+    looked, selected = (sample(logits, planned, packs=packs) for packs in (False, True))
+    assert sum(token != other for token, other in zip(looked, selected, strict=True)) <= 1
 
 
 @given(

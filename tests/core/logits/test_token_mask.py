@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.device.staging import Staging
+from llmfw.core.logits.token_mask import TokenMasks
 from llmfw.core.request import SamplingParams
 from llmfw.core.sampling.sampler import Sampler
-from llmfw.core.sampling.token_mask import TokenMasks
 from llmfw.core.scheduling.constraint import allow, forbid
 
-from .test_sampler import CPU, plan
+from ..sampling.test_sampler import CPU, plan
 
 VOCAB_SIZE = 70
 

@@ -1,0 +1,68 @@
+"""One random number and a row of logits → a token: by the most likely candidates in order, or by all tokens.
+
+A row goes through the same operations whatever the rows beside it. This module knows neither requests nor devices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class RowNumbers(NamedTuple):
+    """What decides how each row is sampled, on the device.
+
+    Attributes:
+        draws: a random number from 0 to 1 - 2**-32, float64: [S].
+        temperature, top_k, top_p, min_p: [S, 1]; a top_k that does not limit is the size of the vocabulary, such a top_p 2.
+    """
+
+    draws: torch.Tensor
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+
+    def of(self, places: torch.Tensor | slice) -> RowNumbers:
+        """Return those of some rows."""
+        return RowNumbers(*(column[places] for column in self))
+
+
+def sample_all(logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+    """Sample among all tokens: [S]."""
+    return _invert(torch.softmax(logits / numbers.temperature, dim=-1), numbers.draws.float())
+
+
+def sample_candidates(
+    logits: torch.Tensor, numbers: RowNumbers, size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sample among those of the `size` most likely tokens that top_k, then top_p, then min_p leave.
+
+    Returns:
+        the tokens: [S]; and which rows would have needed more candidates: [S], bool. Only those can whose top_k is larger
+        than `size`.
+    """
+    scaled = logits / numbers.temperature
+    values, ids = scaled.topk(size, dim=-1)  # [S, size], largest first
+    top_k = numbers.top_k
+    places = torch.arange(size, device=logits.device)
+    limited = top_k <= size  # [S, 1]: the k most likely tokens are all here
+    values = values.masked_fill(places >= top_k, float("-inf"))
+    whole = torch.where(limited, values.logsumexp(-1, keepdim=True), scaled.logsumexp(-1, keepdim=True))
+    probs = (values - whole).exp()
+    before = probs.cumsum(dim=-1) - probs
+    keep = (before < numbers.top_p) & (probs >= numbers.min_p * probs[:, :1])
+    keep[:, :1].fill_(True)
+    undecided = keep[:, -1] & ~limited[:, 0]
+    places_drawn = _invert(probs * keep, numbers.draws.float())
+    return ids.gather(-1, places_drawn[:, None])[:, 0], undecided
+
+
+def _invert(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the first place where the running sum of weights exceeds draw × total: [S]."""
+    total = weights.cumsum(dim=-1)
+    found = torch.searchsorted(total, draws[:, None] * total[:, -1:], right=True)[:, 0]
+    # A draw next to 1 may round up to the total: the last place that has any weight is meant then.
+    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(dim=-1)
+    return torch.minimum(found, last)

@@ -1,0 +1,157 @@
+"""Sampling among the tokens that top_k, top_p and min_p leave, however many: without a sort, and without reading anything back.
+
+What a sort would be asked for is where a running sum, by probability, reaches a number. That is found in two looks:
+
+    the bits of a probability   |  0  0  |  15: its bin  |  15: its place in the bin  |
+    first look                             sums by bin → the bin in which the number is reached
+    second look                                            sums within that bin → the probability
+
+for the bits of a float32 that is not negative, read as an integer, are in the order of the floats. Probabilities are
+counted in whole 2**-30ths: sums of integers are the same in whatever order a device adds them up, so that a row's token
+depends on no other row, and comes out alike each time. Each row takes the same operations, whose number does not depend
+on how many rows there are.
+
+The token is the one that `sample_candidates` would draw from as many candidates as the vocabulary has, to the last
+digits: tokens come in the order of their probabilities, the most likely first. Of tokens that are exactly as likely, all
+are kept if one is, and the first ones come first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from .draw import RowNumbers
+
+ONE = 1 << 30
+"""The mass of probability 1."""
+
+BITS = 15
+NUM_BINS = 1 << BITS
+
+
+class Limits(NamedTuple):
+    """Which filters any row of a step asks for. The others change nothing, and are left out.
+
+    Attributes:
+        top_k, top_p, min_p: whether any row has one that limits.
+    """
+
+    top_k: bool
+    top_p: bool
+    min_p: bool
+
+
+class Reached(NamedTuple):
+    """Where a running sum of weights, by ascending key, reaches a number: each [S, 1], int32.
+
+    Attributes:
+        key: the smallest one with which the sum reaches it.
+        below: the sum of the weights of all smaller keys.
+        through: that, with the weights of this key.
+    """
+
+    key: torch.Tensor
+    below: torch.Tensor
+    through: torch.Tensor
+
+
+class RunningSums:
+    """Sums of weights in ascending order of keys, for each row.
+
+    Args:
+        keys: below 2**30, int32: [S, N].
+        weights: not negative, int32, whose sum in a row is above 0 and below 2**31: [S, N].
+    """
+
+    def __init__(self, keys: torch.Tensor, weights: torch.Tensor) -> None:
+        self._keys = keys
+        self._weights = weights
+        size = NUM_BINS + 1  # the first of a row stays empty, so that each sum has one before it
+        firsts = torch.arange(1, len(keys) * size, size, dtype=torch.int32, device=keys.device)[:, None]
+        self._sums = _sums_by_bin((keys >> BITS).add_(firsts), weights)
+        self._lower = (keys & (NUM_BINS - 1)).add_(firsts)
+
+    @property
+    def total(self) -> torch.Tensor:
+        """The sum of all weights: [S, 1], int32."""
+        return self._sums[:, -1:]
+
+    def reach(self, number: torch.Tensor) -> Reached:
+        """Return where numbers are reached.
+
+        Args:
+            number: from 1 to the total: [S, 1], int32.
+        """
+        upper, below = _find(self._sums, number)
+        is_elsewhere = (self._keys >> BITS) != upper
+        sums = _sums_by_bin(self._lower, self._weights.masked_fill(is_elsewhere, 0))
+        lower, below_within = _find(sums, number - below)
+        key = torch.add(lower, upper, alpha=NUM_BINS).int()
+        return Reached(key, below + below_within, below + sums.gather(-1, lower + 1))
+
+
+def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
+    """Sample among the tokens that top_k, then top_p, then min_p leave: [S].
+
+    Args:
+        logits: [S, vocab].
+        numbers: of the rows. A top_p that does not limit is above 1 by more than masses are rounded, as 2 is.
+        limits: of the rows.
+    """
+    vocab_size = logits.shape[-1]
+    # A row that is no distribution gives some token, too: what is counted below is never nothing.
+    probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
+    keys = probs.view(torch.int32)
+    whole: torch.Tensor | int = ONE
+    if limits.top_k:
+        rank = (vocab_size + 1 - numbers.top_k).int()
+        least = RunningSums(keys, torch.ones_like(keys)).reach(rank).key
+    masses = (probs * ONE).round_().int()
+    if limits.top_k:
+        masses.masked_fill_(keys < least, 0)
+        whole = torch.where(numbers.top_k < vocab_size, masses.sum(dim=-1, keepdim=True), ONE)
+    sums = RunningSums(keys, masses)
+    kept = sums.total
+    if limits.top_p:
+        left_out = sums.total - numbers.top_p.double() * whole
+        least, below, _ = sums.reach((left_out + 1).int().clamp_min(1))
+        kept = sums.total - below
+    if limits.min_p:
+        least_likely = (numbers.min_p * probs.amax(dim=-1, keepdim=True)).view(torch.int32)
+        least = torch.maximum(least, least_likely) if limits.top_p else least_likely
+        kept = masses.masked_fill(keys < least, 0).sum(dim=-1, keepdim=True, dtype=torch.int32)
+    number = sums.total - (numbers.draws[:, None] * kept).int()
+    found = sums.reach(number)
+    del sums, masses  # before there is as much of something else
+    return _take(keys, found, number)
+
+
+def _take(keys: torch.Tensor, found: Reached, number: torch.Tensor) -> torch.Tensor:
+    """Return the tokens at which running sums of masses reach numbers: [S].
+
+    Of equally likely tokens the first ones are those at the upper end.
+    """
+    mass = (found.key.view(torch.float32) * ONE).round_().int()
+    num_before = (found.through - number) // mass
+    is_meant = keys == found.key
+    return torch.searchsorted(is_meant.cumsum(dim=-1, dtype=torch.int32), num_before, right=True)[:, 0]
+
+
+def _sums_by_bin(bins: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return running sums of weights by bin: [S, 1 + NUM_BINS], int32, of which the first are 0.
+
+    Args:
+        bins: which of all S × (1 + NUM_BINS) each weight belongs to: [S, N].
+    """
+    num_rows = len(bins)
+    sums = torch.zeros(num_rows * (NUM_BINS + 1), dtype=torch.int32, device=bins.device)
+    sums.index_add_(0, bins.reshape(-1), weights.reshape(-1))
+    return sums.view(num_rows, -1).cumsum(dim=-1, dtype=torch.int32)
+
+
+def _find(sums: torch.Tensor, number: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first bins whose running sums are at least the numbers, and the sums before them: [S, 1] each."""
+    bins = torch.searchsorted(sums, number) - 1
+    return bins, sums.gather(-1, bins)
