@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 
 from llmfw.core.config import OptionValue
-from llmfw.core.part_options import option_text
+from llmfw.core.parts.part_options import option_text
 from llmfw.core.request import EngineInfo
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from llmfw.core.config import OptionValue
 from llmfw.core.errors import RequestError
 from llmfw.core.grammar import GrammarBackend
-from llmfw.core.grammar_choice import build_grammar_backend
 from llmfw.core.isolation.calls import PartCalls
+from llmfw.core.parts.grammar_choice import build_grammar_backend
 from llmfw.core.registry import Entry
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer

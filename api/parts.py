@@ -16,10 +16,10 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.errors import ConfigError, UnknownPartError
 from llmfw.core.file_store import FileStore
-from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.isolation.guard import guarded
 from llmfw.core.parsers import ReasoningParser, ToolParser
-from llmfw.core.part_options import with_keywords
+from llmfw.core.parts.grammar_choice import choose_grammar_backend
+from llmfw.core.parts.part_options import with_keywords
 from llmfw.core.registry import Registry, refuse_options
 from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenization.tokenizer_files import load_tokenizer

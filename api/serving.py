@@ -16,9 +16,9 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
-from llmfw.core import garbage
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.imports import garbage
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX
 from llmfw.core.plugins import Plugins
 

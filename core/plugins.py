@@ -28,7 +28,7 @@ from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .isolation.requirement import reason_against
 from .isolation.slow_import import telling_of
-from .package_metadata import name_and_version, without_plugins
+from .parts.package_metadata import name_and_version, without_plugins
 from .registry import BrokenPlugin, Entry, Registry, reason_of
 
 SLOW_S = (

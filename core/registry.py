@@ -175,7 +175,7 @@ class Entry:
         }
         import msgspec
 
-        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
+        from .parts.part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
 MAX_ROOM = {
-    "": 3400,
+    "": 3300,
+    "parts": 300,
     "client": 900,
     "engine": 3500,
     "modeling": 1100,
@@ -35,7 +36,7 @@ MAX_ROOM = {
     "device": 700,
     "tokenization": 300,
     "quantization": 450,
-    "imports": 300,
+    "imports": 350,
 }
 """Lines in each room of core, half of them docstrings and signatures; past this, look for the missing room."""
 LIGHT_COMMANDS = (
@@ -160,7 +161,7 @@ def light_modules() -> list[str]:
     light = [
         ROOT / "core" / room
         for room in (
-            *("", "client", "cache", "scheduling", "speculation", "reception", "isolation"),
+            *("", "parts", "client", "cache", "scheduling", "speculation", "reception", "isolation"),
             *("tokenization", "imports"),
         )
     ]

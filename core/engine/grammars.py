@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ..config import EngineConfig
 from ..errors import RequestError
 from ..grammar import Grammar, GrammarBackend
-from ..grammar_choice import build_grammar_backend, choose_grammar_backend
 from ..isolation.calls import PartCalls
+from ..parts.grammar_choice import build_grammar_backend, choose_grammar_backend
 from ..registry import Registry
 from ..request import GrammarSpec, Request
 from ..scheduling.constraint import Constraint, constraint_of

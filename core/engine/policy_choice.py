@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..config import OptionValue
 from ..control import PolicyInfo
 from ..errors import ConfigError, RequestError
-from ..part_options import option_text
+from ..parts.part_options import option_text
 from ..policy import SchedulePolicy
 from ..registry import Registry
 from ..scheduling.policy_guard import GuardedPolicy, load_policy

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import garbage
 from ..client.intake import take_in
 from ..client.wire import Launch, decode_from_client, encode, failure_of, read_launch
 from ..config import EngineConfig
 from ..errors import LLMFWError
+from ..imports import garbage
 from ..log import setup_logging
 from ..request import Abort, EmbedRequest, FromEngine, Request, StepOutput, TokenEvent
 from .alarm import Alarm

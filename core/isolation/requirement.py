@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import Distribution, distribution
 
-from ..package_metadata import name_and_version
+from ..parts.package_metadata import name_and_version
 
 OURS = "llmfw"
 _PLAIN = re.compile(r"llmfw *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)

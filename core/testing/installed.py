@@ -17,7 +17,7 @@ import pytest
 
 from ..config import OptionValue
 from ..errors import ConfigError, PartError
-from ..part_options import with_keywords
+from ..parts.part_options import with_keywords
 from ..plugins import load_plugins
 from ..registry import Entry
 

@@ -54,9 +54,9 @@ def engine_alone() -> dict[str, float]:
     """Return microseconds of a step, of what of it is not native code, and of that with a native step of nothing."""
     import torch
 
-    from llmfw.core import garbage
     from llmfw.core.config import EngineConfig
     from llmfw.core.engine.engine import Engine
+    from llmfw.core.imports import garbage
     from llmfw.core.plugins import load_plugins
     from llmfw.plugins.cpu_native import stack
 

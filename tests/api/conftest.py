@@ -10,8 +10,8 @@ import pytest
 from llmfw.api.grammar_check import GrammarChecker
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
-from llmfw.core.grammar_choice import choose_grammar_backend
 from llmfw.core.model import resolve_model
+from llmfw.core.parts.grammar_choice import choose_grammar_backend
 from llmfw.core.plugins import load_plugins
 from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from llmfw.api.grammar_check import GrammarChecker
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.errors import PartError, RequestError, UnknownPartError
 from llmfw.core.grammar import Grammar, GrammarBackend
-from llmfw.core.grammar_choice import choose_grammar_backend
+from llmfw.core.parts.grammar_choice import choose_grammar_backend
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.request import GrammarSpec
 from llmfw.core.tokenizer import Tokenizer

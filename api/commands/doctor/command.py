@@ -7,7 +7,7 @@ from itertools import chain
 
 import click
 
-from llmfw.core.package_metadata import without_plugins
+from llmfw.core.parts.package_metadata import without_plugins
 from llmfw.core.plugins import GROUP, NAMES_NO_PLUGIN
 
 from .examination import Examined, Finding, examine, installed_plugins

@@ -7,7 +7,7 @@ import pytest
 
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.policy_choice import PolicyChoice
-from llmfw.core.part_options import converted, option_text
+from llmfw.core.parts.part_options import converted, option_text
 from llmfw.core.plugins import load_plugins
 
 VALUES = ["text", "8", 8, 0.5, True, ["a", 1], {"a": [1]}]

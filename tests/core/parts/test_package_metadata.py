@@ -6,7 +6,7 @@ from importlib.metadata import PathDistribution, distributions
 
 import pytest
 
-from llmfw.core.package_metadata import name_and_version, without_plugins
+from llmfw.core.parts.package_metadata import name_and_version, without_plugins
 
 
 def test_names_and_versions_are_those_of_importlib_metadata():

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import ValidationError
 
-from .config import OptionValue
+from ..config import OptionValue
 
 __all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
 

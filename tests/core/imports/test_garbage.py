@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llmfw.core import garbage
+from llmfw.core.imports import garbage
 
 
 class Node:

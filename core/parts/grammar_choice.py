@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from .config import OptionValue
-from .errors import PartError
-from .grammar import GrammarBackend
-from .registry import Entry, Registry
-from .tokenizer import Tokenizer
+from ..config import OptionValue
+from ..errors import PartError
+from ..grammar import GrammarBackend
+from ..registry import Entry, Registry
+from ..tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
