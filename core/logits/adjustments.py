@@ -148,7 +148,7 @@ class Adjustments:
         """Apply penalties in place. What none of the sequences asks for changes nothing, and is left out."""
         ends = self._counts.ends(rows)
         repetition, others = self._repetition[rows], self._frequency_presence[:, rows]
-        has_others = np.count_nonzero(others) > 0
+        has_others = bool(others.any())
         sent = self._staging.send(places, rows, ends, repetition, others)
         entries = self._counts.read(sent[1], sent[2], ends, with_counts=has_others)
         at = (sent[0][:, None], entries.ids)

@@ -136,8 +136,9 @@ class Sampler:
         """Return how rows of a kind are sampled."""
         if kind == AMONG_MANY:
             limits = Limits(
-                *(np.count_nonzero(self._top_k[rows] < self._vocab_size) > 0, self._top_p[rows].min() <= 1),
-                min_p=self._min_p[rows].max() > 0,
+                bool((self._top_k[rows] < self._vocab_size).any()),
+                bool((self._top_p[rows] < 1).any()),
+                bool(self._min_p[rows].any()),
             )
             sample = self._look_and_sample if self._staging.is_shared else sample_selected
             return partial(sample, limits=limits)

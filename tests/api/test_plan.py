@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_exit_code_1_with_what_would_help(llama_8b):
     ("tight", "flag"),
     [
         ("--device mine=24 --mem-fraction-static 0.7", "--mem-fraction-static 0.95"),
-        ("--device mine=22.5", "--chunked-prefill-size 1024"),
+        ("--device mine=23", "--chunked-prefill-size 1024"),
         ("--device mine=21.8", "--max-running-requests 32"),
         ("--device mine=36 --dtype float32", "--dtype bfloat16"),
     ],

@@ -93,7 +93,8 @@ def test_whatever_is_asked_for_takes_a_few_copies_and_no_wait(
 def test_a_step_waits_for_nothing_however_many_tokens_a_filter_leaves(
     llama: Path, sends: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prompts, sampling = random_prompts(4, VOCAB_SIZE), {"top_p": 0.9, "max_tokens": 8, "seed": 3}
+    prompts = random_prompts(4, VOCAB_SIZE)
+    sampling: dict[str, Any] = {"top_p": 0.9, "max_tokens": 8, "seed": 3}
     sends.append(0)
     all_sorted = build_captured(llama, [], overlap=True, dtype="float32")
     expected = run(all_sorted, prompts, SamplingParams(**sampling))

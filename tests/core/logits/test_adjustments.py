@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ NUM_ROWS = 6
 
 
 def draw_params(rng: random.Random) -> SamplingParams:
-    options = {
+    options: dict[str, Any] = {
         "repetition_penalty": 1.3,
         "frequency_penalty": -0.4,
         "presence_penalty": 0.7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -103,7 +104,7 @@ def test_a_flat_distribution_is_cut_exactly_beyond_the_first_candidates() -> Non
 def test_tokens_are_the_same_whether_the_host_may_look_at_the_logits_or_not(
     vocab_size: int, spread: float
 ) -> None:
-    filters = [
+    filters: list[dict[str, Any]] = [
         {"top_p": 0.9},
         {"top_p": 1e-300},
         {"min_p": 0.1},
