@@ -1,4 +1,4 @@
-// Finds the keys and values of a block in their pages, and asks memory for them while another block is computed.
+// Finds the keys and values of a block in their pages, and asks memory for them while another one is computed.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,17 @@ public:
 
     bool is_of(const Piece& piece, int64_t from) const { return piece_ == &piece && begin == from; }
 
-    void find(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Piece& piece,
-              int64_t from) {
+    void find(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
+              const Piece& piece, int64_t from) {
         const AttentionStep& step = plan.step;
         piece_ = &piece;
         begin = from;
         count = std::min(BLOCK, plan.end_key(piece) - from);
-        num_asked_ = 0;
+        num_asked_ = due_ = rate_ = 0;
         key_bytes_ = piece.num_heads * shape.head_dim * static_cast<int64_t>(sizeof(Stored));
         value_bytes_ = piece.num_heads * shape.v_head_dim * static_cast<int64_t>(sizeof(Stored));
-        const int64_t key_size = shape.num_kv_heads * shape.head_dim, value_size = shape.num_kv_heads * shape.v_head_dim;
+        const int64_t key_size = shape.num_kv_heads * shape.head_dim;
+        const int64_t value_size = shape.num_kv_heads * shape.v_head_dim;
         const Stored* first_key = static_cast<const Stored*>(tensors.keys) + piece.first_head * shape.head_dim;
         const Stored* first_value = static_cast<const Stored*>(tensors.values) + piece.first_head * shape.v_head_dim;
         const int32_t* page =
@@ -39,28 +40,39 @@ public:
         }
     }
 
-    // Ask for some more rows. Too many at a time would have to wait for each other.
-    void ask(int64_t rows) {
-        for (const int64_t end = std::min(num_asked_ + rows, 2 * count); num_asked_ < end; ++num_asked_)
+    // Have `ask_some` called so many times until the block is needed.
+    void spread(int64_t times) { rate_ = (2 * count * PART + times - 1) / times; }
+
+    // Ask for some more rows. More at a time would have to wait for each other, with nothing computed meanwhile.
+    void ask_some() {
+        due_ += rate_;
+        ask(std::min(due_ / PART, 2 * count));
+    }
+    void ask_all() { ask(2 * count); }
+
+    // There is no such block.
+    void forget() {
+        piece_ = nullptr;
+        num_asked_ = count = due_ = rate_ = 0;
+    }
+
+private:
+    static constexpr int64_t PART = 256;  // of a row
+
+    void ask(int64_t end) {
+        for (; num_asked_ < end; ++num_asked_)
             if (num_asked_ < count)
                 prefetch(keys[num_asked_], key_bytes_);
             else
                 prefetch(values[num_asked_ - count], value_bytes_);
     }
-
-    // There is no such block.
-    void forget() {
-        piece_ = nullptr;
-        num_asked_ = count = 0;
-    }
-
-private:
     static void prefetch(const void* from, int64_t bytes) {
         for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at);
     }
 
     const Piece* piece_ = nullptr;
     int64_t num_asked_ = 0;  // rows of keys, then of values
+    int64_t due_ = 0, rate_ = 0;  // in parts of a row
     int64_t key_bytes_ = 0, value_bytes_ = 0;
 };
 

@@ -1,9 +1,9 @@
 // Brings a block of keys, which stand in pages, into the order in which products read them, and values where that is
 // needed.
 //
-// Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Units are those of simd.h: float32 stays
-// as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not written:
-// whoever reads it masks what comes of it. Values are read where they are, whole vectors of the columns of a key; but
+// Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Units are those of simd.h: float32
+// stays as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not
+// written: whoever reads it masks what comes of it. Values are read where they are, whole vectors of the columns of a key; but
 // those of float16, those of an odd size, and those that are multiplied in pairs: [pairs of BLOCK keys][columns].
 #pragma once
 
@@ -34,31 +34,21 @@ inline __m128i piece(const uint32_t* row, int64_t count) {
     return _mm_maskz_loadu_epi32(__mmask8((1 << count) - 1), row);
 }
 
-// to[unit][key] = rows[key][unit], of 16 keys and 4 · MANY units, or the first `count` of four.
-template <bool WHOLE, int MANY = 1>
+// to[unit][key] = rows[key][unit], of 16 keys and four units, or the first `count` of them.
+template <bool WHOLE>
 inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count, uint32_t* to) {
-    __m512i four[MANY][4];  // of rows i, i + 4, i + 8 and i + 12
-    LLMFW_UNROLL
+    __m512i four[4];  // of rows i, i + 4, i + 8 and i + 12
     for (int i = 0; i < 4; ++i) {
-        const uint32_t* const some[4] = {rows[i] + first, rows[i + 4] + first, rows[i + 8] + first, rows[i + 12] + first};
-        LLMFW_UNROLL
-        for (int k = 0; k < MANY; ++k) {
-            four[k][i] = _mm512_castsi128_si512(piece<WHOLE>(some[0] + 4 * k, count));
-            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[1] + 4 * k, count), 1);
-            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[2] + 4 * k, count), 2);
-            four[k][i] = _mm512_inserti32x4(four[k][i], piece<WHOLE>(some[3] + 4 * k, count), 3);
-        }
+        four[i] = _mm512_castsi128_si512(piece<WHOLE>(rows[i] + first, count));
+        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 4] + first, count), 1);
+        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 8] + first, count), 2);
+        four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 12] + first, count), 3);
     }
-    LLMFW_UNROLL
-    for (int k = 0; k < MANY; ++k, to += 4 * BLOCK) {
-        const __m512i low01 = _mm512_unpacklo_epi32(four[k][0], four[k][1]);
-        const __m512i low23 = _mm512_unpacklo_epi32(four[k][2], four[k][3]);
-        const __m512i high01 = _mm512_unpackhi_epi32(four[k][0], four[k][1]);
-        const __m512i high23 = _mm512_unpackhi_epi32(four[k][2], four[k][3]);
-        const __m512i units[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
-                                  _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
-        for (int i = 0; i < (WHOLE ? 4 : count); ++i) _mm512_storeu_si512(to + (first + i) * BLOCK, units[i]);
-    }
+    const __m512i low01 = _mm512_unpacklo_epi32(four[0], four[1]), low23 = _mm512_unpacklo_epi32(four[2], four[3]);
+    const __m512i high01 = _mm512_unpackhi_epi32(four[0], four[1]), high23 = _mm512_unpackhi_epi32(four[2], four[3]);
+    const __m512i units[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                              _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+    for (int i = 0; i < (WHOLE ? 4 : count); ++i) _mm512_storeu_si512(to + (first + i) * BLOCK, units[i]);
 }
 #else
 template <bool WHOLE>
@@ -77,9 +67,6 @@ inline void transpose_block(const Row* const* rows, int64_t offset, int64_t coun
         for (int64_t i = 0; i < 16; ++i)
             some[i] = reinterpret_cast<const uint32_t*>(rows[std::min(key + i, count - 1)] + offset);
         int64_t unit = 0;
-#if defined(LLMFW_AVX512)
-        for (; unit + 16 <= units; unit += 16) transpose<true, 4>(some, unit, 4, to + key);
-#endif
         for (; unit + 4 <= units; unit += 4) transpose<true>(some, unit, 4, to + key);
         if (unit < units) transpose<false>(some, unit, units - unit, to + key);
         between();
@@ -88,8 +75,8 @@ inline void transpose_block(const Row* const* rows, int64_t offset, int64_t coun
 
 // The numbers of a head that begin at `offset` of each row. `room` has space for BLOCK heads in float32.
 template <typename Between>
-inline void pack_keys(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t head_dim, uint32_t* to, float*,
-                      const Between& between) {
+inline void pack_keys(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t head_dim, uint32_t* to,
+                      float*, const Between& between) {
     transpose_block(rows, offset, count, head_dim / 2, to, between);
 }
 

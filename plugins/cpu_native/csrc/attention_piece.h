@@ -68,10 +68,11 @@ public:
 
     PieceWork(const AttentionShape& shape, AttentionPlan& plan, const AttentionTensors& tensors, const Piece& piece,
               const Piece* following, Blocks<Stored>& blocks, Scratch& scratch)
-        : shape_(shape), tensors_(tensors), plan_(plan), piece_(piece), following_(following), blocks_(blocks), group_(group_of(shape)),
-          rows_(count_rows()), columns_(padded_columns(shape.v_head_dim)),
+        : shape_(shape), tensors_(tensors), plan_(plan), piece_(piece), following_(following), blocks_(blocks),
+          group_(group_of(shape)), rows_(count_rows()), columns_(padded_columns(shape.v_head_dim)),
           key_units_(shape.head_dim / Unit<Number>::size), query_size_(IN_PAIRS ? key_units_ : shape.head_dim),
-          part_size_(result_size(rows_, shape)), scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
+          part_size_(result_size(rows_, shape)),
+          scale_(shape.scale * (shape.softcap > 0 ? 1 / shape.softcap : LOG2_E)) {
         const int64_t heads = piece.num_heads, head_floats = BLOCK * shape.head_dim;
         scratch.reset(rows_ * (heads * query_size_ + 4) + 2 * head_floats + BLOCK * (columns_ + MAX_ROWS)
                           + heads * (2 * part_size_ + static_cast<int64_t>(sizeof(Part) / sizeof(float))), 10);
@@ -85,7 +86,6 @@ public:
         whole_ = scratch.take(heads * part_size_);
         chunk_ = scratch.take(heads * part_size_);
         into_ = scratch.take<Part>(heads);
-        share_ = 1 + (2 * BLOCK - 1) / (heads * (4 + key_units_ / 2 + BLOCK / 4));
         int64_t row = 0;
         for (int64_t i = 0; i < piece.num_members; ++i) row = read_queries(member(i), row);
         stop_ = plan.end_key(piece);
@@ -115,7 +115,8 @@ private:
 
     Part result(const Span& span, int64_t h, int64_t chunk) const {
         if (span.results < 0) return Part::at(whole_ + h * part_size_, rows_);
-        return Part::at(plan_.result(span, shape_, piece_.first_head + h, span.result_of(chunk)), num_rows(span, shape_));
+        float* kept = plan_.result(span, shape_, piece_.first_head + h, span.result_of(chunk));
+        return Part::at(kept, num_rows(span, shape_));
     }
 
     // Give each span its rows of a chunk.
@@ -168,10 +169,19 @@ private:
         for (; begin < chunk_end; begin += BLOCK, blocks_.now ^= 1) {
             BlockRows<Stored>& block = blocks_.current();
             if (!block.is_of(piece_, begin)) block.find(plan_, shape_, tensors_, piece_, begin);
-            block.ask(2 * BLOCK);
+            block.ask_all();
             look_ahead(begin + BLOCK);
+            blocks_.next().spread(num_pauses(block.count));
             for (int64_t h = 0; h < piece_.num_heads; ++h) attend_block(block, h);
         }
+    }
+
+    // How often products let something else be done, in a block of so many keys.
+    int64_t num_pauses(int64_t count) const {
+        constexpr int64_t AT_ONCE = LANES * VECTORS;
+        const int64_t of_keys = BLOCK / AT_ONCE * (key_units_ + 1) / 2;
+        const int64_t of_values = (columns_ + AT_ONCE - 1) / AT_ONCE * (count + 3) / 4;
+        return piece_.num_heads * (4 + (rows_ + MAX_ROWS - 1) / MAX_ROWS * (of_keys + of_values));
     }
 
     // Find what comes after this block, be it of another piece.
@@ -185,7 +195,8 @@ private:
     }
 
     void attend_block(const BlockRows<Stored>& block, int64_t h) {
-        pack_keys(block.keys, h * shape_.head_dim, block.count, shape_.head_dim, keys_, room_, [&] { blocks_.next().ask(share_); });
+        const int64_t size = shape_.head_dim;
+        pack_keys(block.keys, h * size, block.count, size, keys_, room_, [&] { blocks_.next().ask_some(); });
         read_values(block, h);
         for (int64_t row = 0; row < rows_; row += MAX_ROWS) {
             const int64_t many = std::min<int64_t>(MAX_ROWS, rows_ - row);
@@ -224,7 +235,7 @@ private:
     template <int ROWS>
     __attribute__((noinline)) void attend_rows(const BlockRows<Stored>& block, int64_t h, int64_t first) {
         static_assert(ROWS <= MAX_ROWS);
-        const auto between = [&] { blocks_.next().ask(share_); };
+        const auto between = [&] { blocks_.next().ask_some(); };
         const Factor* queries = queries_ + (h * rows_ + first) * query_size_;
         for (int64_t key = 0; key < BLOCK; key += LANES * VECTORS) {
             Floats sums[ROWS][VECTORS] = {};
@@ -237,7 +248,8 @@ private:
         const Part part = into_[h].from(first, columns_);
         float fading[ROWS];
         for (int row = 0; row < ROWS; ++row)
-            fading[row] = weigh(block.begin, first + row, scores_ + row * BLOCK, is_cut, part.top[row], part.total[row]);
+            fading[row] =
+                weigh(block.begin, first + row, scores_ + row * BLOCK, is_cut, part.top[row], part.total[row]);
         int64_t c = 0;
         for (; c + LANES * VECTORS <= columns_; c += LANES * VECTORS)
             add_weighted<ROWS, VECTORS>(block.count, fading, c, part.values + c, between);
@@ -299,7 +311,6 @@ private:
     Blocks<Stored>& blocks_;
     const int64_t group_, rows_, columns_, key_units_, query_size_, part_size_;
     const float scale_;
-    int64_t share_;              // of the next block's rows, that are asked for at a time
     int64_t stop_;               // where the keys end
     Factor* queries_;            // [heads][rows][query_size]
     U* keys_;                    // of one head

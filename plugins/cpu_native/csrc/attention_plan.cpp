@@ -10,7 +10,7 @@ using namespace llmfw::attention;
 constexpr int64_t TILE_ROWS = 96;         // rows that share a reading of keys
 constexpr int64_t READING_ROWS = 8;       // to read and pack keys costs as much as so many rows
 constexpr int64_t PIECES_PER_THREAD = 4;  // so that no thread waits long for another
-constexpr int64_t BATCHES_PER_THREAD = 8; // as above
+constexpr int64_t BATCHES_PER_THREAD = 8; // for the same reason
 constexpr int64_t FEW_ROWS = 16;          // of one key/value head: memory is what they wait for
 constexpr int64_t NEAR_BYTES = 1 << 18;   // of a block's keys and values, so that two of them stay in a core's cache
 
@@ -142,7 +142,8 @@ void AttentionPlan::keep_results(const AttentionShape& shape) {
         num_floats += span.num_results() * shape.num_kv_heads * result_size(span, shape);
     }
     if (static_cast<int64_t>(results.size()) < num_floats) results.resize(num_floats);
-    if (static_cast<int64_t>(counters.size()) < num_counters) counters = std::vector<std::atomic<int64_t>>(num_counters);
+    if (static_cast<int64_t>(counters.size()) < num_counters)
+        counters = std::vector<std::atomic<int64_t>>(num_counters);
     for (std::atomic<int64_t> &counter : counters) counter.store(0, std::memory_order_relaxed);
 }
 

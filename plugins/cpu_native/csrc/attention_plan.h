@@ -51,8 +51,8 @@ inline int64_t group_of(const AttentionShape& shape) { return shape.num_heads / 
 
 inline int64_t num_rows(const Span& span, const AttentionShape& shape) { return span.num_tokens * group_of(shape); }
 
-// Floats that one result takes, of one head: for each row the largest score, the sum of weights, and the weighted sum of
-// values.
+// Floats that one result takes, of one head: for each row the largest score, the sum of weights, and the weighted
+// sum of values.
 inline int64_t result_size(int64_t rows, const AttentionShape& shape) {
     return 2 * ((rows + 15) / 16 * 16) + rows * padded_columns(shape.v_head_dim);
 }
@@ -75,7 +75,8 @@ struct AttentionPlan {
     void cut(const AttentionShape& shape, int64_t threads);
 
     int64_t end_of_batch(int64_t batch) const {
-        return batch + 1 < static_cast<int64_t>(batches.size()) ? batches[batch + 1] : static_cast<int64_t>(pieces.size());
+        const bool is_last = batch + 1 == static_cast<int64_t>(batches.size());
+        return is_last ? static_cast<int64_t>(pieces.size()) : batches[batch + 1];
     }
     const llmfw::attention::Span& member(const llmfw::attention::Piece& piece, int64_t i) const {
         return spans[members[piece.first_member + i]];

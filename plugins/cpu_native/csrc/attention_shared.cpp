@@ -67,7 +67,8 @@ void SharedChunks::add_group(const Place* begin, const Place* end, int64_t chunk
         Group& group = groups_[newest];
         const int32_t* members = members_.data() + group.first_member;
         if (group.last_chunk == chunk && group.num_members == end - begin &&
-            std::equal(begin, end, members, [](const Place& place, int32_t member) { return place.candidate == member; })) {
+            std::equal(begin, end, members,
+                       [](const Place& place, int32_t member) { return place.candidate == member; })) {
             ++group.last_chunk;
             return;
         }

@@ -15,13 +15,13 @@ from llmfw.core.engine.batch import ForwardBatch
 from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.layers import LayerSpec
 from llmfw.core.testing.attention_case import attend_in_float64, make_layer
-from llmfw.plugins.cpu_native.attention import CpuAttention
+from llmfw.plugins.cpu_native.attention import NO_PAIRS, CpuAttention
 from llmfw.plugins.cpu_native.attention_structs import attention_library
 from llmfw.plugins.cpu_native.library import why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-CHUNK = 256
+HAS_PAIRS = why_not() is None and attention_library().llmfw_attention_pairs() != NO_PAIRS
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Step:
         layer: whose keys and values they are.
         sequences: of the step.
         page_size: what is common is rounded down to whole pages.
+        dtype: of all tensors.
+        in_pairs: bfloat16 is multiplied so.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Step:
         sequences: Sequence[Prompt],
         page_size: int = 1,
         dtype: torch.dtype = torch.bfloat16,
-        threads: int = 1,
+        *,
+        in_pairs: bool = False,
     ) -> None:
-        self.layer, self.sequences, self.page_size, self.threads = layer, sequences, page_size, threads
+        self.layer, self.sequences, self.page_size = layer, sequences, page_size
         self.tables: list[np.ndarray] = []
         num_pages = 1
         for sequence in sequences:
@@ -80,7 +83,8 @@ class Step:
             )
         )
         self.sinks = torch.randn(layer.num_heads, generator=generator).to(dtype)
-        self.backend = CpuAttention([layer], self.storage, CpuAttention.Options())
+        options = CpuAttention.Options(products="pairs" if in_pairs else "float32")
+        self.backend = CpuAttention([layer], self.storage, options)
 
     def run(self, which: Sequence[int] | None = None, *, sinks: bool = False) -> list[torch.Tensor]:
         """Return the outputs of some sequences, of one step: each [new, heads, size]."""
@@ -175,7 +179,8 @@ def steps(draw: st.DrawFn) -> Step:
         for i in range(draw(st.integers(2, 7)))
     ]
     dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
-    return Step(layer, sequences, draw(st.sampled_from([1, 1, 5, 16, 512])), dtype)
+    page_size = draw(st.sampled_from([1, 1, 5, 16, 512]))
+    return Step(layer, sequences, page_size, dtype, in_pairs=HAS_PAIRS and draw(st.booleans()))
 
 
 @settings(max_examples=40, deadline=None)
