@@ -134,10 +134,7 @@ int64_t attention_write_chunks(const AttentionPlan& plan) {
 
 void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
                            int64_t chunk) {
-    if (shape.dtype == 0)
-        write_tokens<float>(shape, plan.step, tensors, chunk);
-    else
-        write_tokens<uint16_t>(shape, plan.step, tensors, chunk);
+    write_tokens<Scalar>(shape, plan.step, tensors, chunk);
 }
 
 int64_t attention_chunks(const AttentionPlan& plan, const AttentionShape& shape) {
@@ -153,15 +150,10 @@ int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape) {
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk) {
     const Piece& piece = plan.pieces[chunk / shape.num_kv_heads];
     const int64_t head = chunk % shape.num_kv_heads;
-    switch (shape.dtype) {
-        case 0: return plan.attend<float, float>(shape, tensors, piece, head);
-        case 1:
-#if defined(__AVX512BF16__)
-            if (shape.in_pairs) return plan.attend<bfloat16, uint32_t>(shape, tensors, piece, head);
+#if LLMFW_DTYPE == 1 && LLMFW_PAIRS
+    if (shape.in_pairs) return plan.attend<Scalar, uint32_t>(shape, tensors, piece, head);
 #endif
-            return plan.attend<bfloat16, float>(shape, tensors, piece, head);
-        default: return plan.attend<float16, float>(shape, tensors, piece, head);
-    }
+    plan.attend<Scalar, float>(shape, tensors, piece, head);
 }
 
 }  // namespace llmfw
