@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from llmfw.core.client.preparation import begin_to_prepare
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import setup_logging
@@ -39,6 +40,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
     logger.info("%s", _arguments_line(engine_config, server_config))
     with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
         client = ProcessEngineClient(engine_config)
+        begin_to_prepare(engine_config, plugins.registry)
         with _keeping_signals() as seen, client.launched():
             from .serving import Serving  # brings Litestar
 

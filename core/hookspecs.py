@@ -23,7 +23,14 @@ class Register(Protocol):
     """What a `register_…` hook is given."""
 
     def __call__(
-        self, name: str, path: str, *, summary: str = "", needs: Sequence[str] = (), rank: int = 0
+        self,
+        name: str,
+        path: str,
+        *,
+        summary: str = "",
+        needs: Sequence[str] = (),
+        rank: int = 0,
+        prepare: str = "",
     ) -> None:
         """Register a part.
 
@@ -33,6 +40,9 @@ class Register(Protocol):
             summary: one line for listings.
             needs: names of modules that must be importable for the part to work.
             rank: where a choice is "auto", the part with the largest rank that can do the work is taken.
+            prepare: "package.module:function" of what takes long before the part can work, and needs no model: it is
+                called with the `EngineConfig`, in a thread of the process that starts an engine's, while that imports
+                torch; where the part is chosen, or may be. So it imports nothing heavy. The part does not rely on it.
         """
 
 

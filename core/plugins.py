@@ -259,11 +259,19 @@ def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
     """Return the `register` that a hook for parts of this kind is given (`hookspecs.Register`)."""
 
     def register(
-        name: str, path: str, *, summary: str = "", needs: Sequence[str] = (), rank: int = 0
+        name: str,
+        path: str,
+        *,
+        summary: str = "",
+        needs: Sequence[str] = (),
+        rank: int = 0,
+        prepare: str = "",
     ) -> None:
         if not _PART_NAME.fullmatch(name):
             raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
         _check_path(path)
+        if prepare:
+            _check_path(prepare)
         if isinstance(needs, str):
             raise PluginError(
                 f"needs of {kind} {name!r} is the text {needs!r}; it must be a sequence of names"
@@ -271,7 +279,9 @@ def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
         if any((part.kind, part.name) == (kind, name) for part in plugin.parts):
             raise PluginError(f"{kind} {name!r} is registered twice")
         package = (plugin.distribution, plugin.version)
-        plugin.parts.append(Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank))
+        plugin.parts.append(
+            Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank, prepare)
+        )
 
     return register
 

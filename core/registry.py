@@ -80,6 +80,7 @@ class Entry:
         summary: one line for listings.
         needs: names of modules that must be importable for the part to work.
         rank: where the choice is "auto", larger is tried first.
+        prepare: "package.module:function" that is called before an engine is started (see `client.preparation`), or "".
     """
 
     kind: str
@@ -91,6 +92,7 @@ class Entry:
     summary: str = ""
     needs: tuple[str, ...] = ()
     rank: int = 0
+    prepare: str = ""
 
     @property
     def full_name(self) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llmfw.core.batch_store import ENDED, BatchRecord
 from llmfw.core.client.client import EngineClient
+from llmfw.core.client.preparation import begin_to_prepare
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, EngineDeadError
@@ -180,6 +181,7 @@ async def _answering(
 ) -> AsyncIterator[tuple[EngineClient, BatchService]]:
     """Give an engine and what runs batches on it."""
     on_state(f"loading {config.served_model_name}", None)
+    begin_to_prepare(engine, plugins.registry)
     client = ProcessEngineClient(engine)
     try:
         parts = await start_engine(client, engine, config, plugins.registry)

@@ -50,16 +50,11 @@ class MergedLinear(nn.Module):
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
         first = linears[0]
-        self.product = nn.Linear(
-            first.in_features,
-            sum(self.sizes),
-            first.bias is not None,
-            first.weight.device,
-            first.weight.dtype,
-        )
-        self.product.weight.data = torch.cat([linear.weight.data for linear in linears])
+        # "meta": a layer on another device would draw random weights first, which takes longer than to load a model.
+        self.product = nn.Linear(first.in_features, sum(self.sizes), first.bias is not None, "meta")
+        self.product.weight = _joined([linear.weight for linear in linears])
         if first.bias is not None:
-            self.product.bias.data = torch.cat([linear.bias.data for linear in linears])
+            self.product.bias = _joined([linear.bias for linear in linears])
         self._input: torch.Tensor | None = None
         self._outputs: list[torch.Tensor | None] = []
 
@@ -74,6 +69,10 @@ class MergedLinear(nn.Module):
         if not any(share is not None for share in self._outputs):
             self._input = None
         return output
+
+
+def _joined(parameters: list[torch.Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.cat([each.data for each in parameters]), parameters[0].requires_grad)
 
 
 class MergedPart(nn.Module):

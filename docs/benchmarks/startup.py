@@ -73,7 +73,7 @@ def start(model: str, environment: dict[str, str]) -> Start:
 
 def first_token(url: str) -> float:
     """Return when the first token of an answer came."""
-    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "max_tokens": 8}
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "max_tokens": 64}
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=120) as reply:
         reply.raise_for_status()
         for line in reply.iter_lines():

@@ -4,6 +4,7 @@ from llmfw.core import hookimpl
 from llmfw.core.hookspecs import Register
 
 _PACKAGE = "llmfw.plugins.cpu_native"
+_PREPARE = f"{_PACKAGE}.prepare:prepare"
 
 
 @hookimpl
@@ -15,6 +16,7 @@ def register_module_passes(register: Register) -> None:
         summary="the layers of Llama, Mistral, Qwen2 and Qwen3 in C++; CPUs, needs a C++ compiler",
         needs=("torch",),
         rank=50,
+        prepare=_PREPARE,
     )
 
 
@@ -27,4 +29,5 @@ def register_attention_backends(register: Register) -> None:
         summary="paged attention in C++, nothing gathered; CPUs, needs a C++ compiler",
         needs=("torch",),
         rank=5,
+        prepare=_PREPARE,
     )

@@ -20,12 +20,12 @@ from llmfw.core.engine.batch import ForwardBatch
 from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.errors import PartError
 
-from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library
+from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library, why_no_attention
 from .build import BuildError
-from .library import why_not
+from .cpu import has_bfloat16_pairs
 
-NO_PAIRS, FAST_PAIRS = 0, 2
-"""What `llmfw_attention_pairs` returns."""
+FAST_PAIRS = 2
+"""What `llmfw_attention_pairs` returns where pairs are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ class LayerCall:
 
 
 class CpuAttention(AttentionBackend):
-    """Attention over pages in place, on CPUs."""
+    """Attention over pages in place, on CPUs.
+
+    Attributes:
+        library: whose code it is.
+    """
 
     has_own_threads = True
 
@@ -61,21 +65,21 @@ class CpuAttention(AttentionBackend):
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
         super().__init__(layers, storage, options)
         try:
-            self._library = attention_library()
+            self.library = attention_library(storage.keys[0].dtype, in_pairs=options.products == "pairs")
         except BuildError as error:
             raise PartError(str(error)) from error
-        pairs = self._library.llmfw_attention_pairs()
-        if options.products == "pairs" and pairs == NO_PAIRS:
+        if options.products == "pairs" and not has_bfloat16_pairs():
             raise PartError(
                 "attention.products is pairs, but this CPU has no AVX512_BF16; float32 would be right"
             )
+        pairs = self.library.llmfw_attention_pairs()
         self._in_pairs = pairs == FAST_PAIRS if options.products == "auto" else options.products == "pairs"
         self._step = Step()
         self._held: tuple[object, ...] = ()
         self._plans: dict[tuple[int | None, ...], int] = {}
         self._shapes: dict[int, Shape] = {}
         self._calls = {layer.index: self._make_call(layer) for layer in layers}
-        weakref.finalize(self, _free, self._library.llmfw_attention_plan_free, list(self._plans.values()))
+        weakref.finalize(self, _free, self.library.llmfw_attention_plan_free, list(self._plans.values()))
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
@@ -86,7 +90,7 @@ class CpuAttention(AttentionBackend):
             return f"it computes in float32, bfloat16 and float16, not in {str(dtype).removeprefix('torch.')}"
         if odd := next((layer.head_dim for layer in layers if layer.head_dim % 2), None):
             return f"heads have an even number of dimensions; here they have {odd}"
-        return why_not()
+        return why_no_attention(dtype)
 
     def plan(self, batch: ForwardBatch) -> None:
         """Have the step's work cut into pieces, for each kind of layer."""
@@ -110,7 +114,7 @@ class CpuAttention(AttentionBackend):
         step.page_size = batch.page_size
         self._held = (slots, rows, table, query_lens, kv_lens)
         for plan, shape in self._shapes.items():
-            self._library.llmfw_attention_plan(plan, byref(step), byref(shape))
+            self.library.llmfw_attention_plan(plan, byref(step), byref(shape))
 
     def forward(
         self,
@@ -137,7 +141,7 @@ class CpuAttention(AttentionBackend):
         tensors.query_token_stride, tensors.query_head_stride = query_strides
         tensors.key_token_stride, tensors.key_head_stride = key_strides
         tensors.value_token_stride, tensors.value_head_stride = value_strides
-        self._library.llmfw_attention(call.plan, byref(call.shape), byref(tensors))
+        self.library.llmfw_attention(call.plan, byref(call.shape), byref(tensors))
         return output
 
     def call(self, layer: LayerSpec) -> LayerCall:
@@ -149,7 +153,7 @@ class CpuAttention(AttentionBackend):
         shape = Shape.of(layer, keys.dtype, in_pairs=self._in_pairs)
         kind = (layer.num_heads, layer.num_kv_heads, layer.v_head_dim, layer.sliding_window)
         if kind not in self._plans:
-            plan = self._plans[kind] = self._library.llmfw_attention_plan_new()
+            plan = self._plans[kind] = self.library.llmfw_attention_plan_new()
             self._shapes[plan] = shape
         return LayerCall(self._plans[kind], shape, Tensors(keys=keys.data_ptr(), values=values.data_ptr()))
 

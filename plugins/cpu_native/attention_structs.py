@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 import torch
 
 from llmfw.core.layers import LayerSpec
 
-from .library import load_library
+from .build import BuildError
+from .libraries import Scalar
+from .library import load_attention
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+DTYPES = {
+    torch.float32: Scalar.FLOAT32,
+    torch.bfloat16: Scalar.BFLOAT16,
+    torch.float16: Scalar.FLOAT16,
+}
 
 
 class Shape(Structure):
@@ -73,13 +80,27 @@ class Tensors(Structure):
     )
 
 
-def attention_library() -> ctypes.CDLL:
-    """Return the library, with the signatures of attention's functions.
+def attention_library(dtype: torch.dtype, *, in_pairs: bool = False) -> ctypes.CDLL:
+    """Return the library for a dtype, with the signatures of attention's functions.
+
+    Args:
+        dtype: of keys and values.
+        in_pairs: with kernels for pairs of bfloat16, if this CPU has them at all; else only where they are faster.
 
     Raises:
         BuildError: there is none.
     """
-    return with_signatures(load_library())
+    return with_signatures(load_attention(DTYPES[dtype], in_pairs=in_pairs))
+
+
+@functools.cache
+def why_no_attention(dtype: torch.dtype) -> str | None:
+    """Return why there is no attention in a dtype on this machine, as a sentence, or None if there is."""
+    try:
+        attention_library(dtype)
+    except BuildError as error:
+        return str(error)
+    return None
 
 
 def with_signatures(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -1,12 +1,14 @@
-"""Builds the shared library of the native code, once per machine, compiler and version of the sources.
+"""Builds shared libraries of native code, once per machine, compiler and version of the sources.
 
 What was built stands in the user's cache folder under a hash of all that went into it, so another compiler, another
-CPU or changed sources make another library, and nothing has to be thrown away. Two processes may build at once: each
-writes a file of its own and renames it. Knows nothing of what is in the library.
+CPU or changed sources make another library, and nothing has to be thrown away. Processes take turns: who finds another
+one building waits, and finds the library built. Knows nothing of what is in the libraries.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -16,8 +18,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +28,6 @@ SOURCES = Path(__file__).parent / "csrc"
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = (
     "-std=c++20",
-    "-O3",
     "-fPIC",
     "-shared",
     "-pthread",
@@ -34,7 +36,8 @@ FLAGS = (
     "-fvisibility=default",
     "-Wno-psabi",
 )
-NATIVE = ("-march=native",)
+BUILDING = "building-"
+"""How folders begin in which somebody builds."""
 TIMEOUT_S = 300
 HOW_TO_GET_ONE = (
     "install one (apt install g++, dnf install gcc-c++, xcode-select --install), or name it by CXX"
@@ -45,33 +48,54 @@ class BuildError(Exception):
     """There is no library; the message says why, and what to do."""
 
 
+class Unit(NamedTuple):
+    """Files that one run of the compiler takes as one, in their order, so that it reads what they include once.
+
+    Attributes:
+        files: by their names.
+        flags: of this unit alone.
+    """
+
+    files: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+
 def build_library(
-    flags: Sequence[str] = NATIVE, environment: Mapping[str, str] | None = None, sources: Path = SOURCES
+    flags: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    sources: Path = SOURCES,
+    units: Sequence[Unit] | None = None,
 ) -> Path:
-    """Return the path of the library, which is built if it is not there.
+    """Return the path of a library, which is built if it is not there.
 
     Args:
-        flags: for the machine that it is to run on.
+        flags: for the machine that it is to run on, and what else is to be in the library.
         environment: CXX, XDG_CACHE_HOME and PATH are read; None: the process's.
-        sources: folder of the C++ files, all of which go into one library.
+        sources: folder of the C++ files.
+        units: what goes into the library; None: each file of the folder.
 
     Raises:
         BuildError: there is no compiler, or it fails.
     """
     environment = os.environ if environment is None else environment
     compiler = find_compiler(environment)
-    files = sorted(sources.glob("*.cpp"))
-    key = _key([*compiler, *FLAGS, *flags], sources, environment)
-    path = cache_folder(environment) / f"native-{key}.so"
+    if units is None:
+        units = [Unit((file.name,)) for file in sorted(sources.glob("*.cpp"))]
+    command = [*compiler, *FLAGS, *flags]
+    path = cache_folder(environment) / f"native-{_key(command, units, sources, environment)}.so"
     if path.exists():
         return path
     started = time.perf_counter()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            _compile([*compiler, *FLAGS, *flags], files, made, environment)
-            made.replace(path)
+        with _turn_in(path.parent):
+            if path.exists():  # another process has built it meanwhile
+                return path
+            logger.info("Building native code for this CPU, once.")
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=BUILDING) as folder:
+                made = Path(folder) / path.name
+                _compile(command, units, sources, made, environment)
+                made.replace(path)
     except OSError as error:
         raise BuildError(f"the native code cannot be built in {path.parent}: {error}") from error
     logger.info("Built native code. path=%s, elapsed=%.1f s", path, time.perf_counter() - started)
@@ -97,33 +121,55 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path(environment.get("HOME") or Path.home()) / ".cache") / "llmfw"
 
 
+@contextlib.contextmanager
+def _turn_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process builds there; remove what those have left behind that were killed.
+
+    Where a file system has no locks, processes build at the same time, each in a folder of its own.
+    """
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            yield
+            return
+        for left in folder.glob(f"{BUILDING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _compile(
-    command: Sequence[str], files: Sequence[Path], made: Path, environment: Mapping[str, str]
+    command: Sequence[str], units: Sequence[Unit], sources: Path, made: Path, environment: Mapping[str, str]
 ) -> None:
-    """Compile each file in a process of its own, at the same time, then link them."""
-    objects = [made.parent / f"{file.stem}.o" for file in files]
-    running = [
-        subprocess.Popen(
-            [*command, "-c", str(file), "-o", str(target)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=dict(environment),
-        )
-        for file, target in zip(files, objects, strict=True)
-    ]
+    """Compile each unit in a process of its own, at the same time, then link them."""
+    objects, running = [], []
+    for i, unit in enumerate(units):
+        source, target = made.parent / f"{i}.cpp", str(made.parent / f"{i}.o")
+        source.write_text("".join(f'#include "{sources / file}"\n' for file in unit.files))
+        objects.append(target)
+        running.append(_start([*command, *unit.flags, "-c", str(source), "-o", target], environment))
     outputs = [_output_of(process) for process in running]
-    link = [*command, *map(str, objects), "-o", str(made)]
+    link = [*command, *objects, "-o", str(made)]
     if not any(outputs):
-        done = subprocess.run(
-            link, capture_output=True, text=True, errors="replace", env=dict(environment), check=False
-        )
-        outputs = [done.stderr.strip() or f"exit status {done.returncode}" if done.returncode else ""]
+        outputs = [_output_of(_start(link, environment))]
     for output in filter(None, outputs):
         errors = [line for line in output.splitlines() if "error" in line.lower()]
         line = (errors or output.splitlines())[0]
         raise BuildError(f"{command[0]} cannot build the native code: {line.strip()}; {HOW_TO_GET_ONE}")
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(environment),
+    )
 
 
 def _output_of(process: subprocess.Popen[str]) -> str:
@@ -139,12 +185,12 @@ def _output_of(process: subprocess.Popen[str]) -> str:
     return output.strip() or f"exit status {process.returncode}"
 
 
-def _key(command: Sequence[str], sources: Path, environment: Mapping[str, str]) -> str:
+def _key(command: Sequence[str], units: Sequence[Unit], sources: Path, environment: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     asked = subprocess.run(
         [command[0], "--version"], capture_output=True, env=dict(environment), check=False, timeout=60
     )
-    parts = [" ".join(command).encode(), asked.stdout, _cpu().encode()]
+    parts = [" ".join(command).encode(), repr(units).encode(), asked.stdout, _cpu().encode()]
     for file in sorted([*sources.glob("*.cpp"), *sources.glob("*.h")]):
         parts += [file.name.encode(), file.read_bytes()]
     for part in parts:

@@ -42,7 +42,7 @@ class NativePass(ModulePass):
             return "it is for cpu"
         if dtype not in DTYPES:
             return f"it computes in bfloat16 and float32, not in {str(dtype).removeprefix('torch.')}"
-        return why_not()
+        return why_not(dtype)
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""The library of native code: loaded once a process, with the signatures of its functions.
+"""The libraries of native code: each loaded once a process, with the signatures of its functions.
 
 Calls release the interpreter's lock. Arguments are numbers and addresses (`Tensor.data_ptr()`); nothing is checked on
 the other side. Knows nothing of modules or models.
@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 
-from .build import NATIVE, BuildError, build_library
+from .build import BuildError
+from .libraries import Scalar, build, build_quantized, machine_flags
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1}
-"""What the native code computes in, and how it calls it."""
+DTYPES = {torch.float32: Scalar.FLOAT32, torch.bfloat16: Scalar.BFLOAT16}
+"""What the native code computes in. Of attention, see attention_structs.py."""
 
 SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
-    "llmfw_set_threads": (c_int32,),
-    "llmfw_rms_norm": (c_int32, c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p),
-    "llmfw_pack": (c_int32, c_void_p, c_int64, c_int64, c_int64, c_void_p),
-    "llmfw_unpack": (c_int32, c_void_p, c_int64, c_int64, c_void_p),
-    "llmfw_product": (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64),
-    "llmfw_gather": (c_int32, c_void_p, c_void_p, c_int64, c_void_p),
+    "llmfw_rms_norm": (c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p),
+    "llmfw_pack": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
+    "llmfw_unpack": (c_void_p, c_int64, c_int64, c_void_p),
+    "llmfw_product": (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64),
+    "llmfw_gather": (c_void_p, c_void_p, c_int64, c_void_p),
+    "llmfw_use_quantized": (c_void_p,),
     "llmfw_pack_codes": (c_int64, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "llmfw_unpack_codes": (c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "llmfw_sizes": (c_void_p,),
@@ -38,47 +39,94 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
 
 
 @functools.cache
-def load_library(flags: Sequence[str] = NATIVE) -> ctypes.CDLL:
-    """Return the library, built if need be, with as many threads as torch has.
+def load_library(dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the library for a dtype, built if need be, with as many threads as torch has.
 
     Raises:
         BuildError: see `build_library`; or the library cannot be loaded.
     """
-    library = open_library(build_library(flags))
-    library.llmfw_set_threads(torch.get_num_threads())
+    return open_library(build(DTYPES[dtype]))
+
+
+@functools.cache
+def load_quantized(dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the library for a dtype, which then works with quantised weights, too.
+
+    Raises:
+        BuildError: as of `load_library`.
+    """
+    library = load_library(dtype)
+    use_quantized(library, build_quantized(DTYPES[dtype]))
     return library
 
 
+@functools.cache
+def load_attention(scalar: Scalar, in_pairs: bool) -> ctypes.CDLL:
+    """Return the library with attention in a type of numbers.
+
+    Args:
+        scalar: the type.
+        in_pairs: with kernels for pairs of bfloat16, if this CPU has them at all.
+
+    Raises:
+        BuildError: as of `load_library`.
+    """
+    flags = machine_flags(in_pairs=in_pairs and scalar is Scalar.BFLOAT16)
+    if flags == machine_flags():
+        for dtype, same in DTYPES.items():
+            if scalar is same:
+                return load_library(dtype)
+    return _with_threads(_open(build(scalar, flags)))
+
+
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load a library and give its functions their signatures."""
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"the native code cannot be loaded: {error}") from error
+    """Load a library, give its functions their signatures, and let as many threads work as torch has."""
+    library = _open(path)
     for name, arguments in SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes = arguments
         function.restype = None
-    library.llmfw_num_threads.restype = c_int32
     library.llmfw_run_model.argtypes, library.llmfw_run_model.restype = (c_void_p,) * 4, c_int32
     library.llmfw_largest.argtypes, library.llmfw_largest.restype = (c_void_p, c_int64), c_uint64
+    return _with_threads(library)
+
+
+def use_quantized(library: ctypes.CDLL, path: Path) -> None:
+    """Let a library use another one for quantised products."""
+    other = _open(path)
+    other.llmfw_quantized_products.restype = c_void_p
+    library.llmfw_use_quantized(other.llmfw_quantized_products())
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"the native code cannot be loaded: {error}") from error
+
+
+def _with_threads(library: ctypes.CDLL) -> ctypes.CDLL:
+    library.llmfw_set_threads.argtypes, library.llmfw_set_threads.restype = (c_int32,), None
+    library.llmfw_num_threads.restype = c_int32
+    library.llmfw_set_threads(torch.get_num_threads())
     return library
 
 
-def largest(numbers: torch.Tensor) -> int:
+def largest(library: ctypes.CDLL, numbers: torch.Tensor) -> int:
     """Return the largest of some numbers, 0 if there are none; a negative one counts as larger than all others.
 
     Args:
+        library: any.
         numbers: int64, contiguous.
     """
-    return int(load_library().llmfw_largest(numbers.data_ptr(), numbers.numel()))
+    return int(library.llmfw_largest(numbers.data_ptr(), numbers.numel()))
 
 
 @functools.cache
-def why_not() -> str | None:
-    """Return why there is no library on this machine, as a sentence, or None if there is one."""
+def why_not(dtype: torch.dtype) -> str | None:
+    """Return why there is no library for a dtype on this machine, as a sentence, or None if there is one."""
     try:
-        load_library()
+        load_library(dtype)
     except BuildError as error:
         return str(error)
     return None

@@ -11,7 +11,7 @@ from llmfw.core.quantization.codes import pack_halves
 from llmfw.core.quantization.modules import QuantizedLinear, QuantizedWeight
 from llmfw.core.quantization.schemes import GROUP, SCALE_BYTES, num_groups
 
-from .library import load_library
+from .library import load_quantized
 from .weights import Arena, Packed, PackedWeights
 
 KINDS = {8: 1, 4: 2}
@@ -38,7 +38,7 @@ class PackedCodes(Packed):
         super().__init__(first.dtype, shapes, biases, arena, row_bytes, KINDS[self.scheme.bits])
         for i, weight in enumerate(weights):
             codes, scales = weight.single_codes().contiguous(), weight.scales.contiguous()
-            load_library().llmfw_pack_codes(
+            load_quantized(self.dtype).llmfw_pack_codes(
                 self._kind, codes.data_ptr(), scales.data_ptr(), *scales.shape, self._address(i)
             )
 
@@ -46,7 +46,7 @@ class PackedCodes(Packed):
         """Return what one layer's codes stand for, [out_features, in_features]."""
         codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
         scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
-        load_library().llmfw_unpack_codes(
+        load_quantized(self.dtype).llmfw_unpack_codes(
             self._kind, self._address(index), *scales.shape, codes.data_ptr(), scales.data_ptr()
         )
         codes = pack_halves(codes) if self.scheme.bits == 4 else codes.view(torch.int8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .library import largest
+from .library import largest, load_library
 
 STEP = 1024
 
@@ -23,6 +23,7 @@ class RotaryTables:
     def __init__(self, rotary: nn.Module, dtype: torch.dtype) -> None:
         self._rotary = rotary
         self._like = torch.empty(0, dtype=dtype)
+        self._library = load_library(dtype)
         self._changes = getattr(rotary, "rope_type", None) in ("dynamic", "longrope")
         self._cosines = self._sines = self._like
         self._count = 0
@@ -32,7 +33,7 @@ class RotaryTables:
         if self._changes:
             return torch.arange(len(positions)), *self._ask(positions)
         positions = positions.contiguous()
-        needed = largest(positions) + 1
+        needed = largest(self._library, positions) + 1
         if needed > self._count:
             self._count = max(-(-needed // STEP) * STEP, 2 * self._count)
             self._cosines, self._sines = self._ask(torch.arange(self._count))

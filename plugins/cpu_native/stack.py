@@ -10,7 +10,7 @@ import torch
 from llmfw.core.modeling.hf_attention import AttentionStep, Step
 
 from .attention import CpuAttention
-from .library import DTYPES, load_library
+from .library import load_library
 from .quantized_weights import pack_linears
 from .recognition import FEEDING, LayerParts, Norm, bias_of
 from .structs import AttentionStruct, EndsStruct, LayerStruct, StackStruct, StepStruct
@@ -90,7 +90,7 @@ class Stack:
         self.dtype = first.qkv.dtype
         self._structs = (LayerStruct * len(layers))(*(layer.struct() for layer in layers))
         self._struct = StackStruct(
-            *(DTYPES[self.dtype], len(layers), first.width, *self._shapes[:2], head_dim),
+            *(len(layers), first.width, *self._shapes[:2], head_dim),
             *(first.qkv.first_column(1), first.qkv.first_column(2)),
             self._structs,
             *(_address(norm), norm.epsilon),
@@ -108,7 +108,7 @@ class Stack:
         self._capacity = 0
         self._step = StepStruct()
         self._attention: tuple[CpuAttention, ctypes.Array[AttentionStruct]] | None = None
-        self._library = load_library()
+        self._library = load_library(self.dtype)
 
     def run(
         self,
@@ -192,8 +192,10 @@ class Stack:
             self._point_at("attended")
 
     def native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
-        """Return each layer's attention, if that is native, too."""
+        """Return each layer's attention, if that is in the same library."""
         if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
+            return None
+        if step.backend.library is not self._library:
             return None
         if self._attention is None or self._attention[0] is not step.backend:
             found = (AttentionStruct * len(self._layers))()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_float, c_int64, c_void_p
 
 from .weights import Matrix
 
@@ -22,11 +22,17 @@ class StackStruct(ctypes.Structure):
     """`LlmfwStack`."""
 
     _fields_ = (
-        ("dtype", c_int32),
-        ("num_layers", c_int32),
         *(
             (name, c_int64)
-            for name in ("hidden", "heads", "kv_heads", "head_dim", "key_column", "value_column")
+            for name in (
+                "num_layers",
+                "hidden",
+                "heads",
+                "kv_heads",
+                "head_dim",
+                "key_column",
+                "value_column",
+            )
         ),
         ("layers", ctypes.POINTER(LayerStruct)),
         ("final_norm", c_void_p),

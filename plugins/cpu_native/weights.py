@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .library import DTYPES, largest, load_library
+from .library import largest, load_library
 
 PANEL = 32
 """Output features that stand together; PANEL in csrc/products.h."""
@@ -127,16 +127,12 @@ class PackedWeights(Packed):
         for i, weight in enumerate(weights):
             rows = weight.detach()
             rows = rows if rows.stride(1) == 1 else rows.contiguous()
-            load_library().llmfw_pack(
-                DTYPES[dtype], rows.data_ptr(), rows.stride(0), *rows.shape, self._address(i)
-            )
+            load_library(dtype).llmfw_pack(rows.data_ptr(), rows.stride(0), *rows.shape, self._address(i))
 
     def weight(self, index: int) -> torch.Tensor:
         """Return a copy of one layer's weight, [out_features, in_features]."""
         weight = torch.empty(self.sizes[index], self.in_features, dtype=self.dtype)
-        load_library().llmfw_unpack(
-            DTYPES[self.dtype], self._address(index), *weight.shape, weight.data_ptr()
-        )
+        load_library(self.dtype).llmfw_unpack(self._address(index), *weight.shape, weight.data_ptr())
         return weight
 
 
@@ -176,8 +172,7 @@ class NativeLinear(nn.Module):
         if rows.stride(1) != 1:
             rows = rows.contiguous()
         output = rows.new_empty(len(rows), self.packed.widths[self.index])
-        load_library().llmfw_product(
-            DTYPES[self.packed.dtype],
+        load_library(self.packed.dtype).llmfw_product(
             ctypes.byref(self._matrix),
             *(rows.data_ptr(), rows.stride(0), len(rows)),
             *(output.data_ptr(), output.stride(0)),
@@ -219,10 +214,10 @@ class NativeEmbedding(nn.Module):
         output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype)
         if ids.numel() == 0:
             return output
-        if ids.dtype != torch.int64 or largest(ids) >= self.num_embeddings:
+        library = load_library(self.packed.dtype)
+        if ids.dtype != torch.int64 or largest(library, ids) >= self.num_embeddings:
             raise IndexError(f"token ids have to be of int64 and below {self.num_embeddings}")
-        load_library().llmfw_gather(
-            DTYPES[self.packed.dtype],
+        library.llmfw_gather(
             ctypes.byref(self._matrix),
             *(ids.data_ptr(), ids.numel(), output.data_ptr()),
         )

@@ -78,10 +78,7 @@ int64_t attention_write_chunks(const AttentionPlan& plan) {
 
 void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
                            int64_t chunk) {
-    if (shape.dtype == 0)
-        write_tokens<float>(shape, plan.step, tensors, chunk);
-    else
-        write_tokens<uint16_t>(shape, plan.step, tensors, chunk);
+    write_tokens<Scalar>(shape, plan.step, tensors, chunk);
 }
 
 int64_t attention_chunks(const AttentionPlan& plan) { return static_cast<int64_t>(plan.batches.size()); }
@@ -91,15 +88,10 @@ int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape) {
 }
 
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk) {
-    switch (shape.dtype) {
-        case 0: return attend<float, float>(plan, shape, tensors, chunk);
-        case 1:
-#if defined(__AVX512BF16__)
-            if (shape.in_pairs) return attend<bfloat16, uint32_t>(plan, shape, tensors, chunk);
+#if LLMFW_DTYPE == 1 && LLMFW_PAIRS
+    if (shape.in_pairs) return attend<Scalar, uint32_t>(plan, shape, tensors, chunk);
 #endif
-            return attend<bfloat16, float>(plan, shape, tensors, chunk);
-        default: return attend<float16, float>(plan, shape, tensors, chunk);
-    }
+    attend<Scalar, float>(plan, shape, tensors, chunk);
 }
 
 }  // namespace llmfw

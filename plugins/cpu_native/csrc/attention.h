@@ -13,7 +13,7 @@ extern "C" {
 
 // What a layer is, in the words of LayerSpec.
 struct AttentionShape {
-    int32_t dtype;  // of queries, keys, values, sinks and output; 0: float32, 1: bfloat16, 2: float16
+    int32_t dtype;  // of queries, keys, values, sinks and output: the library's LLMFW_DTYPE
     int32_t num_heads;
     int32_t num_kv_heads;
     int32_t head_dim;  // even
@@ -61,8 +61,8 @@ void llmfw_attention_plan(AttentionPlan* plan, const AttentionStep* step, const 
 // Write the new keys and values to their slots, and attend. The shape is of the kind that was planned.
 void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const AttentionTensors* tensors);
 
-// 0: this CPU has no product of pairs of bfloat16. 1: it has, but float32 is faster, as on Intel's: measured on Emerald
-// Rapids, 88 GFLOP/s a core in pairs and 176 in float32. 2: pairs are faster, as on AMD's.
+// 0: there is no product of pairs of bfloat16. 1: there is, but float32 is faster, as on Intel's: measured on Emerald
+// Rapids, 88 GFLOP/s a core in pairs and 176 in float32. 2: pairs are faster, as on AMD's. See pairs.h.
 int32_t llmfw_attention_pairs();
 
 // Into how many pieces the work was cut. For tests.

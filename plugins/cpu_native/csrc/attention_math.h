@@ -74,6 +74,9 @@ inline To bits_as(From x) {
 struct float16 {
     uint16_t bits;
 };
+#if LLMFW_DTYPE == 2
+typedef float16 Scalar;
+#endif
 
 using llmfw::to_float;
 inline float to_float(float16 x) {

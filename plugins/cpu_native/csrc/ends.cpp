@@ -36,13 +36,13 @@ void head(const void* context, int64_t, int64_t chunk) {
 
 void add_embeddings(Program& program, const EndsRun& run) {
     const int64_t chunks = (run.step->rows + IDS_EACH - 1) / IDS_EACH;
-    program.add(run.stack->dtype == 0 ? embed<float> : embed<bfloat16>, &run, 0, chunks, 0);
+    program.add(embed<Scalar>, &run, 0, chunks, 0);
 }
 
 void add_head(Program& program, const EndsRun& run) {
     const Matrix& matrix = run.ends->head;
     const int64_t rows = run.step->num_results, chunks = product_chunks(matrix, rows);
-    program.add(run.stack->dtype == 0 ? head<float> : head<bfloat16>, &run, 0, chunks, product_work(matrix, rows));
+    program.add(head<Scalar>, &run, 0, chunks, product_work(matrix, rows));
 }
 
 }  // namespace llmfw

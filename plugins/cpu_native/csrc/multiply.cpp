@@ -1,7 +1,6 @@
 #include "multiply.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "pairs.h"
@@ -267,29 +266,19 @@ private:
     Memory& memory_;
 };
 
-Memory& memory_of_thread() {
-    thread_local const std::unique_ptr<Memory> memory(new Memory);
-    return *memory;
-}
-
 }  // namespace
 
-const float* sums_of(const float* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
-    Memory& memory = memory_of_thread();
-    Multiplication<SINGLE, float>(input, stride, rows, in, panels, memory).run();
-    return memory.sums;
-}
-
 // How pairs are multiplied depends on the CPU alone: a row gives the same among any number of rows.
-const float* sums_of(const bfloat16* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
-    Memory& memory = memory_of_thread();
-#if defined(__AVX512BF16__)
-    if (pairs() == FAST_PAIRS) {
-        Multiplication<PAIR, bfloat16>(input, stride, rows, in, panels, memory).run();
-        return memory.sums;
-    }
+const float* sums_of(const Scalar* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
+#if LLMFW_DTYPE == 0
+    constexpr Kind KIND = SINGLE;
+#elif LLMFW_PAIRS == 2
+    constexpr Kind KIND = PAIR;
+#else
+    constexpr Kind KIND = HALVES;
 #endif
-    Multiplication<HALVES, bfloat16>(input, stride, rows, in, panels, memory).run();
+    thread_local Memory memory;
+    Multiplication<KIND, Scalar>(input, stride, rows, in, panels, memory).run();
     return memory.sums;
 }
 

@@ -37,7 +37,6 @@ inline int64_t num_units(int64_t in) {
 
 // Sums [panel][row][PANEL] of at most MOST_ROWS rows of `in` numbers, in memory of this thread: valid until it calls
 // again.
-const float* sums_of(const float* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels);
-const float* sums_of(const bfloat16* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels);
+const float* sums_of(const Scalar* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels);
 
 }  // namespace llmfw

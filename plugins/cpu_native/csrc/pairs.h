@@ -1,26 +1,23 @@
 // Whether pairs of bfloat16 are multiplied by AVX512_BF16, or each number as float32.
+//
+// Decided when this is compiled, since kernels that are not used take seconds as well: LLMFW_PAIRS says what the CPU makes
+// of pairs, or else they are taken where there are any.
 #pragma once
 
 #include <cstdint>
 
+#if !defined(__AVX512BF16__)
+#undef LLMFW_PAIRS
+#define LLMFW_PAIRS 0
+#elif !defined(LLMFW_PAIRS)
+#define LLMFW_PAIRS 2
+#endif
+
 namespace llmfw {
 
+// No kernels of pairs; such as only who asks for them gets; such as are faster than float32.
 enum Pairs : int32_t { NO_PAIRS, SLOW_PAIRS, FAST_PAIRS };
 
-// What this CPU makes of pairs. Intel's have them done at half the rate at which they multiply float32 (measured on
-// Sapphire and Emerald Rapids), AMD's at twice.
-inline Pairs pairs() {
-#if defined(LLMFW_PAIRS)
-    return static_cast<Pairs>(LLMFW_PAIRS);  // as tests have it, which want the other code
-#elif defined(__AVX512BF16__)
-    static const Pairs found = [] {
-        __builtin_cpu_init();
-        return __builtin_cpu_is("intel") ? SLOW_PAIRS : FAST_PAIRS;
-    }();
-    return found;
-#else
-    return NO_PAIRS;
-#endif
-}
+inline Pairs pairs() { return static_cast<Pairs>(LLMFW_PAIRS); }
 
 }  // namespace llmfw

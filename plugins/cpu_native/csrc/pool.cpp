@@ -2,12 +2,10 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
+#include <time.h>
 
 #include <atomic>
-#include <chrono>
-#include <mutex>
-#include <thread>
+#include <cstdlib>
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -16,7 +14,7 @@
 namespace llmfw {
 namespace {
 
-constexpr auto SPIN = std::chrono::microseconds(40);
+constexpr int64_t SPIN_NS = 40'000;
 constexpr int CHUNK_BITS = 24;
 constexpr uint64_t CHUNK_MASK = (uint64_t(1) << CHUNK_BITS) - 1;
 
@@ -28,6 +26,23 @@ void pause() {
 #endif
 }
 
+int64_t now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// As in <mutex>, which takes longer to compile than all of this.
+class Lock {
+public:
+    explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+    ~Lock() { pthread_mutex_unlock(&mutex_); }
+    Lock(const Lock&) = delete;
+
+private:
+    pthread_mutex_t& mutex_;
+};
+
 // The phase that is open is named by `ticket_`: its number (of all phases ever), and how many chunks are unclaimed. A
 // thread that claims one knows that the phase cannot end before it has finished that chunk; so only then does it read
 // `phase_`, and no thread that comes late ever reads what is gone.
@@ -36,7 +51,7 @@ public:
     explicit Pool(int count) : wanted_(count) {}
 
     void resize(int count) {
-        std::lock_guard lock(running_);  // a thread that has begun a program stays with it
+        Lock lock(running_);  // a thread that has begun a program stays with it
         wanted_.store(count);
     }
 
@@ -44,7 +59,7 @@ public:
 
     void run(const Program& program) {
         const std::vector<Phase>& phases = program.phases();
-        std::lock_guard lock(running_);
+        Lock lock(running_);
         if (size() == 1 || !program.is_shared()) return run_alone(phases);
         for (; started_ < size(); ++started_) start(started_);
         phase_ = phases.data();
@@ -74,8 +89,25 @@ private:
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        std::thread([this, index] { work(index); }).detach();
+        pthread_attr_t detached;
+        pthread_attr_init(&detached);
+        pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+        pthread_t thread;
+        const int failed = pthread_create(&thread, &detached, work, new Start{this, index});
+        pthread_attr_destroy(&detached);
+        if (failed) std::abort();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    struct Start {
+        Pool* pool;
+        int index;
+    };
+
+    static void* work(void* given) {
+        const Start start = *static_cast<Start*>(given);
+        delete static_cast<Start*>(given);
+        start.pool->work(start.index);
     }
 
     [[noreturn]] void work(int index) {
@@ -122,13 +154,13 @@ private:
 
     // Return when the ticket is another one, perhaps sooner.
     void wait(uint64_t seen, std::atomic<bool>* is_asleep = nullptr) {
-        const auto end = std::chrono::steady_clock::now() + SPIN;
+        const int64_t end = now_ns() + SPIN_NS;
         do {
             for (int i = 0; i < 16; ++i) {
                 if (ticket_.load(std::memory_order_relaxed) != seen) return;
                 pause();
             }
-        } while (std::chrono::steady_clock::now() < end);
+        } while (now_ns() < end);
         // Either `open` sees that we sleep, or we see what it wrote before it looked.
         num_asleep_.fetch_add(1);
         if (is_asleep) is_asleep->store(true);
@@ -151,7 +183,7 @@ private:
     const Phase* end_ = nullptr;
     uint64_t number_ = 0;
     // Of whoever calls:
-    alignas(64) std::mutex running_;
+    alignas(64) pthread_mutex_t running_ = PTHREAD_MUTEX_INITIALIZER;
     int started_ = 1;
 };
 
@@ -162,11 +194,11 @@ std::atomic<Pool*> current{nullptr};
 void forget() { current.store(new Pool(current.load()->size())); }
 
 Pool& pool() {
-    static std::once_flag made;
-    std::call_once(made, [] {
+    static const bool made = [] {
         current.store(new Pool(1));
-        pthread_atfork(nullptr, nullptr, forget);
-    });
+        return pthread_atfork(nullptr, nullptr, forget) == 0;
+    }();
+    static_cast<void>(made);
     return *current.load();
 }
 

@@ -59,45 +59,54 @@ void gather(const Matrix& matrix, const int64_t* rows, int64_t count, T* to) {
 }
 
 }  // namespace
+
+const QuantizedProducts* quantized = nullptr;
+
 }  // namespace llmfw
 
-using llmfw::bfloat16;
 using llmfw::Matrix;
+using llmfw::Scalar;
 
 extern "C" {
 
 // weights [out, in] of rows `stride` apart → panels.
-void llmfw_pack(int32_t dtype, const void* weights, int64_t stride, int64_t out, int64_t in, void* panels) {
-    if (dtype == 0)
-        llmfw::pack(static_cast<const float*>(weights), stride, out, in, static_cast<float*>(panels));
-    else
-        llmfw::pack(static_cast<const bfloat16*>(weights), stride, out, in, static_cast<bfloat16*>(panels));
+void llmfw_pack(const void* weights, int64_t stride, int64_t out, int64_t in, void* panels) {
+    llmfw::pack(static_cast<const Scalar*>(weights), stride, out, in, static_cast<Scalar*>(panels));
 }
 
 // panels → weights [out, in].
-void llmfw_unpack(int32_t dtype, const void* panels, int64_t out, int64_t in, void* weights) {
-    if (dtype == 0)
-        llmfw::unpack(static_cast<const float*>(panels), out, in, static_cast<float*>(weights));
-    else
-        llmfw::unpack(static_cast<const bfloat16*>(panels), out, in, static_cast<bfloat16*>(weights));
+void llmfw_unpack(const void* panels, int64_t out, int64_t in, void* weights) {
+    llmfw::unpack(static_cast<const Scalar*>(panels), out, in, static_cast<Scalar*>(weights));
 }
 
 // rows [count] of matrix's weights → output [count, in]. A row's number is less than the matrix has.
-void llmfw_gather(int32_t dtype, const Matrix* matrix, const int64_t* rows, int64_t count, void* output) {
-    if (dtype == 0)
-        llmfw::gather(*matrix, rows, count, static_cast<float*>(output));
-    else
-        llmfw::gather(*matrix, rows, count, static_cast<bfloat16*>(output));
+void llmfw_gather(const Matrix* matrix, const int64_t* rows, int64_t count, void* output) {
+    llmfw::gather(*matrix, rows, count, static_cast<Scalar*>(output));
 }
 
 // input [rows, in] → output [rows, matrix->out], both of rows so many elements apart.
-void llmfw_product(int32_t dtype, const Matrix* matrix, const void* input, int64_t stride, int64_t rows, void* output,
+void llmfw_product(const Matrix* matrix, const void* input, int64_t stride, int64_t rows, void* output,
                    int64_t output_stride) {
-    if (dtype == 0)
-        llmfw::product(*matrix, static_cast<const float*>(input), stride, rows, static_cast<float*>(output),
-                       output_stride);
-    else
-        llmfw::product(*matrix, static_cast<const bfloat16*>(input), stride, rows, static_cast<bfloat16*>(output),
-                       output_stride);
+    llmfw::product(*matrix, static_cast<const Scalar*>(input), stride, rows, static_cast<Scalar*>(output),
+                   output_stride);
+}
+
+// Have codes worked with by what this library is given.
+void llmfw_use_quantized(const llmfw::QuantizedProducts* products) { llmfw::quantized = products; }
+
+// codes [out, groups, GROUP], one in a byte, and scales [out, groups] → panels.
+void llmfw_pack_codes(int64_t kind, const uint8_t* codes, const void* scales, int64_t out, int64_t groups, void* panels) {
+    llmfw::parallel_for((out + llmfw::PANEL - 1) / llmfw::PANEL, [=](int64_t panel) {
+        llmfw::quantized->pack(static_cast<llmfw::Kind>(kind), codes, static_cast<const llmfw::bfloat16*>(scales), out,
+                               groups, static_cast<uint8_t*>(panels), panel);
+    });
+}
+
+// panels → codes and scales.
+void llmfw_unpack_codes(int64_t kind, const void* panels, int64_t out, int64_t groups, uint8_t* codes, void* scales) {
+    llmfw::parallel_for((out + llmfw::PANEL - 1) / llmfw::PANEL, [=](int64_t panel) {
+        llmfw::quantized->unpack(static_cast<llmfw::Kind>(kind), static_cast<const uint8_t*>(panels), out, groups, codes,
+                                 static_cast<llmfw::bfloat16*>(scales), panel);
+    });
 }
 }

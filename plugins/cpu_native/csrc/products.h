@@ -60,17 +60,26 @@ private:
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-// Of quantised weights: the codes of a panel; the sums of some rows with some panels, as `sums_of` in multiply.h has
-// them; the numbers of one output, [in].
-const void* codes_of_panel(const Matrix& matrix, int64_t panel);
-template <typename T>
-const float* quantized_sums(const T* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels);
-template <typename T>
-void unpack_quantized_row(const Matrix& matrix, int64_t row, T* to);
+// What there is to do with codes. It is in a library of its own, since few need it: quantized_products.cpp.
+struct QuantizedProducts {
+    // The codes of a panel.
+    const void* (*panel)(const Matrix& matrix, int64_t panel);
+    // The sums of some rows with some panels, as `sums_of` in multiply.h has them.
+    const float* (*sums)(const Scalar* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels);
+    // The numbers of one output, [in].
+    void (*unpack_row)(const Matrix& matrix, int64_t row, Scalar* to);
+    // codes [out, groups, GROUP], one in a byte, and scales [out, groups] → one of the panels, and back.
+    void (*pack)(Kind kind, const uint8_t* codes, const bfloat16* scales, int64_t out, int64_t groups, uint8_t* panels,
+                 int64_t panel);
+    void (*unpack)(Kind kind, const uint8_t* panels, int64_t out, int64_t groups, uint8_t* codes, bfloat16* scales,
+                   int64_t panel);
+};
+
+extern const QuantizedProducts* quantized;  // null until `llmfw_use_quantized`: before that no matrix has codes
 
 template <typename T>
 inline const void* panel_at(const Matrix& matrix, int64_t panel) {
-    if (matrix.kind != NUMBERS) return codes_of_panel(matrix, panel);
+    if (matrix.kind != NUMBERS) return quantized->panel(matrix, panel);
     return static_cast<const typename Unit<T>::type*>(matrix.panels) + panel * num_units<T>(matrix.in) * PANEL;
 }
 
@@ -82,7 +91,7 @@ inline Floats biased(const float* sums, const Matrix& matrix, int64_t panel, int
 // The sums of some rows with panels that hold what those of `matrix` do.
 template <typename T>
 inline const float* sums_with(const Matrix& matrix, const T* input, int64_t stride, int64_t rows, const Panels& panels) {
-    if (matrix.kind != NUMBERS) return quantized_sums(input, stride, rows, matrix.in, matrix.kind, panels);
+    if (matrix.kind != NUMBERS) return quantized->sums(input, stride, rows, matrix.in, matrix.kind, panels);
     return sums_of(input, stride, rows, matrix.in, panels);
 }
 
@@ -108,7 +117,7 @@ inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.
 // The weights of one output in their usual layout: [in].
 template <typename T>
 inline void unpack_row(const Matrix& matrix, int64_t row, T* to) {
-    if (matrix.kind != NUMBERS) return unpack_quantized_row(matrix, row, to);
+    if (matrix.kind != NUMBERS) return quantized->unpack_row(matrix, row, to);
     constexpr int64_t SIZE = Unit<T>::size;
     const T* from = static_cast<const T*>(panel_at<T>(matrix, row / PANEL)) + row % PANEL * SIZE;
     for (int64_t k = 0; k < matrix.in; ++k) to[k] = from[k / SIZE * PANEL * SIZE + k % SIZE];

@@ -1,4 +1,4 @@
-// Products with quantised weights.
+// Products with quantised weights: a library of its own, of which products.h has the interface.
 //
 // A group's sum runs over its inputs from the first to the last, is scaled, and added to the sums of the groups before
 // it: the same in every kernel, so what a row gives does not depend on how many rows stand beside it. Of a few rows each
@@ -128,8 +128,8 @@ float* memory(int64_t size, std::vector<float>& kept) {
     return kept.data();
 }
 
-const float* as_floats(const float* input, int64_t stride) { return stride < 0 ? nullptr : input; }
-const float* as_floats(const bfloat16*, int64_t) { return nullptr; }
+inline const float* as_floats(const float* input, int64_t stride) { return stride < 0 ? nullptr : input; }
+inline const float* as_floats(const bfloat16*, int64_t) { return nullptr; }
 
 // Rows in float32, zeros after them up to whole groups.
 template <typename T>
@@ -149,36 +149,32 @@ const float* whole_groups(const T* input, int64_t& stride, int64_t rows, int64_t
 }
 
 template <typename Codes>
-void pack(const uint8_t* codes, const bfloat16* scales, int64_t out, int64_t groups, uint8_t* panels) {
+void pack(const uint8_t* codes, const bfloat16* scales, int64_t out, int64_t groups, uint8_t* panels, int64_t panel) {
     constexpr int64_t SIZE = group_bytes<Codes>();
-    parallel_for((out + PANEL - 1) / PANEL, [=](int64_t panel) {
-        const int64_t columns = out - panel * PANEL < PANEL ? out - panel * PANEL : PANEL;
-        for (int64_t group = 0; group < groups; ++group) {
-            uint8_t* to = panels + (panel * groups + group) * SIZE;
-            std::memset(to, 0, SIZE);
-            for (int64_t column = 0; column < columns; ++column) {
-                const int64_t from = (panel * PANEL + column) * groups + group;
-                reinterpret_cast<bfloat16*>(to)[column] = scales[from];
-                for (int64_t i = 0; i < GROUP; ++i)
-                    Codes::put(to + SCALES + i * Codes::input_bytes, column, codes[from * GROUP + i]);
-            }
+    const int64_t columns = out - panel * PANEL < PANEL ? out - panel * PANEL : PANEL;
+    for (int64_t group = 0; group < groups; ++group) {
+        uint8_t* to = panels + (panel * groups + group) * SIZE;
+        std::memset(to, 0, SIZE);
+        for (int64_t column = 0; column < columns; ++column) {
+            const int64_t from = (panel * PANEL + column) * groups + group;
+            reinterpret_cast<bfloat16*>(to)[column] = scales[from];
+            for (int64_t i = 0; i < GROUP; ++i)
+                Codes::put(to + SCALES + i * Codes::input_bytes, column, codes[from * GROUP + i]);
         }
-    });
+    }
 }
 
 template <typename Codes>
-void unpack(const uint8_t* panels, int64_t out, int64_t groups, uint8_t* codes, bfloat16* scales) {
+void unpack(const uint8_t* panels, int64_t out, int64_t groups, uint8_t* codes, bfloat16* scales, int64_t panel) {
     constexpr int64_t SIZE = group_bytes<Codes>();
-    parallel_for((out + PANEL - 1) / PANEL, [=](int64_t panel) {
-        for (int64_t column = 0; column < PANEL && panel * PANEL + column < out; ++column)
-            for (int64_t group = 0; group < groups; ++group) {
-                const uint8_t* from = panels + (panel * groups + group) * SIZE;
-                const int64_t to = (panel * PANEL + column) * groups + group;
-                scales[to] = reinterpret_cast<const bfloat16*>(from)[column];
-                for (int64_t i = 0; i < GROUP; ++i)
-                    codes[to * GROUP + i] = Codes::code(from + SCALES + i * Codes::input_bytes, column);
-            }
-    });
+    for (int64_t column = 0; column < PANEL && panel * PANEL + column < out; ++column)
+        for (int64_t group = 0; group < groups; ++group) {
+            const uint8_t* from = panels + (panel * groups + group) * SIZE;
+            const int64_t to = (panel * PANEL + column) * groups + group;
+            scales[to] = reinterpret_cast<const bfloat16*>(from)[column];
+            for (int64_t i = 0; i < GROUP; ++i)
+                codes[to * GROUP + i] = Codes::code(from + SCALES + i * Codes::input_bytes, column);
+        }
 }
 
 template <typename Codes, typename T>
@@ -194,14 +190,7 @@ void unpack_row(const Matrix& matrix, int64_t row, T* to) {
     }
 }
 
-}  // namespace
-
-const void* codes_of_panel(const Matrix& matrix, int64_t panel) {
-    return matrix.kind == INT8 ? codes_at<Int8>(matrix, panel) : codes_at<Int4>(matrix, panel);
-}
-
-template <typename T>
-const float* quantized_sums(const T* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels) {
+const float* sums(const Scalar* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels) {
     thread_local std::vector<float> kept;
     const int64_t size = panels.count * rows * PANEL, groups = num_groups(in);
     float* sums = memory(size, kept);
@@ -217,34 +206,21 @@ const float* quantized_sums(const T* input, int64_t stride, int64_t rows, int64_
     return sums;
 }
 
-template const float* quantized_sums(const float*, int64_t, int64_t, int64_t, Kind, const Panels&);
-template const float* quantized_sums(const bfloat16*, int64_t, int64_t, int64_t, Kind, const Panels&);
+constexpr QuantizedProducts PRODUCTS = {
+    [](const Matrix& matrix, int64_t panel) -> const void* {
+        return matrix.kind == INT8 ? codes_at<Int8>(matrix, panel) : codes_at<Int4>(matrix, panel);
+    },
+    sums,
+    [](const Matrix& matrix, int64_t row, Scalar* to) {
+        matrix.kind == INT8 ? unpack_row<Int8>(matrix, row, to) : unpack_row<Int4>(matrix, row, to);
+    },
+    [](Kind kind, const uint8_t* codes, const bfloat16* scales, int64_t out, int64_t groups, uint8_t* panels,
+       int64_t panel) { (kind == INT8 ? pack<Int8> : pack<Int4>)(codes, scales, out, groups, panels, panel); },
+    [](Kind kind, const uint8_t* panels, int64_t out, int64_t groups, uint8_t* codes, bfloat16* scales, int64_t panel) {
+        (kind == INT8 ? unpack<Int8> : unpack<Int4>)(panels, out, groups, codes, scales, panel);
+    }};
 
-template <typename T>
-void unpack_quantized_row(const Matrix& matrix, int64_t row, T* to) {
-    matrix.kind == INT8 ? unpack_row<Int8>(matrix, row, to) : unpack_row<Int4>(matrix, row, to);
-}
-
-template void unpack_quantized_row(const Matrix&, int64_t, float*);
-template void unpack_quantized_row(const Matrix&, int64_t, bfloat16*);
-
+}  // namespace
 }  // namespace llmfw
 
-using llmfw::bfloat16;
-using llmfw::Int4;
-using llmfw::Int8;
-
-extern "C" {
-
-// codes [out, groups, GROUP], one in a byte, and scales [out, groups] → panels.
-void llmfw_pack_codes(int64_t kind, const uint8_t* codes, const void* scales, int64_t out, int64_t groups, void* panels) {
-    const auto pack = kind == llmfw::INT8 ? llmfw::pack<Int8> : llmfw::pack<Int4>;
-    pack(codes, static_cast<const bfloat16*>(scales), out, groups, static_cast<uint8_t*>(panels));
-}
-
-// panels → codes and scales.
-void llmfw_unpack_codes(int64_t kind, const void* panels, int64_t out, int64_t groups, uint8_t* codes, void* scales) {
-    const auto unpack = kind == llmfw::INT8 ? llmfw::unpack<Int8> : llmfw::unpack<Int4>;
-    unpack(static_cast<const uint8_t*>(panels), out, groups, codes, static_cast<bfloat16*>(scales));
-}
-}
+extern "C" const llmfw::QuantizedProducts* llmfw_quantized_products() { return &llmfw::PRODUCTS; }

@@ -14,11 +14,8 @@ void norm_rows(const void* rows, const void* weight, float epsilon, int64_t coun
 
 }  // namespace
 
-// [count, width] → [count, width], of dtype 0: float32, 1: bfloat16.
-extern "C" void llmfw_rms_norm(int32_t dtype, const void* rows, const void* weight, float epsilon, int64_t count,
-                               int64_t width, void* to) {
-    if (dtype == 0)
-        norm_rows<float>(rows, weight, epsilon, count, width, to);
-    else
-        norm_rows<llmfw::bfloat16>(rows, weight, epsilon, count, width, to);
+// [count, width] → [count, width].
+extern "C" void llmfw_rms_norm(const void* rows, const void* weight, float epsilon, int64_t count, int64_t width,
+                               void* to) {
+    norm_rows<llmfw::Scalar>(rows, weight, epsilon, count, width, to);
 }

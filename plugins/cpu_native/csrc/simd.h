@@ -147,6 +147,16 @@ inline float largest(Floats x) {
     return most;
 }
 
+// The one type of numbers that a library is for, as LLMFW_DTYPE says: of weights, of what is between layers, of keys and
+// values. The kernels of each take seconds to compile, and a server needs no other.
+#if !defined(LLMFW_DTYPE)
+#error "LLMFW_DTYPE is to be 0 for float32, 1 for bfloat16, or 2 for float16, in which there is attention alone"
+#elif LLMFW_DTYPE == 0
+typedef float Scalar;
+#elif LLMFW_DTYPE == 1
+typedef bfloat16 Scalar;
+#endif
+
 // What a product adds up at a time: one float32, or a pair of bfloat16 in one word, the first in the lower half.
 template <typename T>
 struct Unit;

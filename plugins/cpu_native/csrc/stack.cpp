@@ -171,16 +171,16 @@ void add_after(Program& program, const Run& run, int64_t index) {
 }  // namespace
 
 void add_before_attention(Program& program, const Run& run, int64_t layer) {
-    run.stack->dtype == 0 ? add_before<float>(program, run, layer) : add_before<bfloat16>(program, run, layer);
+    add_before<Scalar>(program, run, layer);
 }
 
 void add_after_attention(Program& program, const Run& run, int64_t layer) {
-    run.stack->dtype == 0 ? add_after<float>(program, run, layer) : add_after<bfloat16>(program, run, layer);
+    add_after<Scalar>(program, run, layer);
 }
 
 void add_final_norm(Program& program, const Run& run) {
     const int64_t chunks = chunks_of(run.step->num_results);
-    program.add(run.stack->dtype == 0 ? norm_result<float> : norm_result<bfloat16>, &run, 0, chunks, 0);
+    program.add(norm_result<Scalar>, &run, 0, chunks, 0);
 }
 
 }  // namespace llmfw

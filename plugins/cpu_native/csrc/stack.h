@@ -21,9 +21,9 @@ struct LlmfwLayer {
     float input_epsilon, after_epsilon, query_epsilon, key_epsilon;
 };
 
+// Weights, tables and buffers are of Scalar.
 struct LlmfwStack {
-    int32_t dtype;  // 0: float32, 1: bfloat16; of weights, tables and buffers
-    int32_t num_layers;
+    int64_t num_layers;
     int64_t hidden, heads, kv_heads, head_dim;
     int64_t key_column, value_column;  // where they begin in a row of qkv; queries at 0
     const LlmfwLayer* layers;

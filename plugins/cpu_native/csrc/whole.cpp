@@ -37,7 +37,7 @@ void attend(const void* context, int64_t, int64_t chunk) {
 
 // What a layer's attention reads and writes: the step's own buffers.
 AttentionTensors tensors_of(const LlmfwStack& stack, const LlmfwStep& step, const AttentionTensors& storage) {
-    const int64_t size = stack.dtype == 0 ? sizeof(float) : sizeof(bfloat16);
+    const int64_t size = sizeof(Scalar);
     char* qkv = static_cast<char*>(step.qkv);
     AttentionTensors tensors = storage;
     tensors.query = qkv;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,13 @@ import torch
 from llmfw.core.attention import AttentionBackend
 from llmfw.core.testing.attention import TOLERANCES, AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
-from llmfw.plugins.cpu_native.attention import NO_PAIRS, CpuAttention
-from llmfw.plugins.cpu_native.attention_structs import attention_library, with_signatures
-from llmfw.plugins.cpu_native.build import build_library
-from llmfw.plugins.cpu_native.library import open_library, why_not
+from llmfw.plugins.cpu_native.attention import CpuAttention
+from llmfw.plugins.cpu_native.attention_structs import DTYPES, attention_library, with_signatures
+from llmfw.plugins.cpu_native.cpu import has_bfloat16_pairs
+from llmfw.plugins.cpu_native.libraries import build
+from llmfw.plugins.cpu_native.library import why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 BLOCK, CHUNK = 64, 256
 BORDERS = [
@@ -32,10 +34,15 @@ BORDERS = [
 @pytest.fixture
 def threads() -> Iterator[Any]:
     """Return a function that sets how many threads work, until the test ends."""
-    library = attention_library()
-    before = library.llmfw_num_threads()
-    yield library.llmfw_set_threads
-    library.llmfw_set_threads(before)
+    libraries = [attention_library(dtype) for dtype in DTYPES]
+    before = libraries[0].llmfw_num_threads()
+
+    def set_all(count: int) -> None:
+        for library in libraries:
+            library.llmfw_set_threads(count)
+
+    yield set_all
+    set_all(before)
 
 
 def outputs(case: AttentionCase, backend: type[AttentionBackend] = CpuAttention) -> torch.Tensor:
@@ -54,7 +61,7 @@ class AsFloat32(CpuAttention):
         products: Literal["auto", "pairs", "float32"] = "float32"
 
 
-HAS_PAIRS = why_not() is None and attention_library().llmfw_attention_pairs() != NO_PAIRS
+HAS_PAIRS = why_not(torch.bfloat16) is None and has_bfloat16_pairs()
 PRODUCTS = [
     AsFloat32,
     pytest.param(InPairs, marks=pytest.mark.skipif(not HAS_PAIRS, reason="no AVX512_BF16")),
@@ -129,7 +136,7 @@ def test_the_keys_of_one_long_sequence_are_cut_for_many_threads(threads: Any) ->
         built = case.build(CpuAttention)
         assert isinstance(built, CpuAttention)
         built.plan(case.batch)
-        pieces.append(attention_library().llmfw_attention_num_pieces(built.call(case.spec).plan))
+        pieces.append(built.library.llmfw_attention_num_pieces(built.call(case.spec).plan))
     assert pieces == [1, 5]
 
 
@@ -220,7 +227,7 @@ def test_code_for_other_cpus_is_right_too(
 ) -> None:
     if needed not in Path("/proc/cpuinfo").read_text():
         pytest.skip(f"this CPU cannot run {march}")
-    library = with_signatures(open_library(build_library((f"-march={march}",))))
-    monkeypatch.setattr("llmfw.plugins.cpu_native.attention.attention_library", lambda: library)
+    library = with_signatures(ctypes.CDLL(str(build(DTYPES[dtype], (f"-march={march}",)))))
+    monkeypatch.setattr("llmfw.plugins.cpu_native.attention.attention_library", lambda *_, **__: library)
     layer = make_layer(num_heads=3, num_kv_heads=1, head_dim=80, softcap=3.0, sliding_window=200)
     AttentionCase(layer, BORDERS, 5, dtype).check(CpuAttention, TOLERANCES[dtype])

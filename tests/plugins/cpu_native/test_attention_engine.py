@@ -14,7 +14,7 @@ from llmfw.plugins.cpu_native.library import why_not
 from ...core.engine.running import build_engine, generate_alone, random_prompts, run
 from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])

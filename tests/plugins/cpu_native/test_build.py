@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.resources
 import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from llmfw.core.errors import PartError
-from llmfw.plugins.cpu_native.build import BuildError, build_library, find_compiler
+from llmfw.plugins.cpu_native.attention_structs import why_no_attention
+from llmfw.plugins.cpu_native.build import BuildError, Unit, build_library, find_compiler
 from llmfw.plugins.cpu_native.library import load_library, why_not
 
 from ...core.engine.running import build_engine, run
@@ -66,6 +69,35 @@ def test_two_processes_may_build_at_once(sources: Path, environment: dict[str, s
     assert Path(one.strip()).exists()
 
 
+def test_who_finds_another_one_building_waits_for_the_library(
+    sources: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    log, compiler = tmp_path / "log", tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    with ThreadPoolExecutor() as threads:
+        found = set(
+            threads.map(lambda _: build_library((), environment | {"CXX": str(compiler)}, sources), range(4))
+        )
+    assert len(found) == 1
+    assert sum(" -c " in line for line in log.read_text().splitlines()) == 2
+
+
+def test_what_a_killed_process_left_behind_is_removed(sources: Path, environment: dict[str, str]) -> None:
+    left = Path(environment["XDG_CACHE_HOME"], "llmfw", "building-x")
+    left.mkdir(parents=True)
+    (left / "0.o").write_text("")
+    path = build_library((), environment, sources)
+    assert list(left.parent.iterdir()) == [path]
+
+
+def test_files_of_a_unit_are_compiled_as_one(sources: Path, environment: dict[str, str]) -> None:
+    (sources / "one.cpp").write_text("namespace { int shared() { return 42; } }\n" + TINY)
+    (sources / "two.cpp").write_text('extern "C" int twice() { return 2 * shared(); }\n')
+    path = build_library((), environment, sources, [Unit(("one.cpp", "two.cpp"), ("-O0",))])
+    assert ctypes.CDLL(str(path)).twice() == 84
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -100,10 +132,10 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """A machine where nothing was built and nothing can be."""
     monkeypatch.setenv("CXX", "/nonexistent")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for remembered in (load_library, why_not):
+    for remembered in (load_library, why_not, why_no_attention):
         remembered.cache_clear()
     yield
-    for remembered in (load_library, why_not):
+    for remembered in (load_library, why_not, why_no_attention):
         remembered.cache_clear()
 
 

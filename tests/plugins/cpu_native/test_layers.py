@@ -25,7 +25,7 @@ from llmfw.plugins.cpu_native.weights import NativeLinear
 from ...core.engine.running import build_engine, generate_alone, random_prompts, run
 from ...core.engine.tiny_models import SERVABLE, SIZES, VOCAB_SIZE, save_random_model
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 DEMO = importlib.resources.files("llmfw.plugins.model_demo") / "weights"
 FAMILIES = ("llama", "mistral with a sliding window", "qwen2", "qwen3")
@@ -106,9 +106,9 @@ def test_two_threads_say_what_one_says() -> None:
     NativePass().apply(model)
     many = [*LENGTHS, [400]]  # from 400 tokens on, a call of this model is so much work that threads share it
     one = [logits(model, lengths) for lengths in many]
-    load_library().llmfw_set_threads(2)
+    load_library(torch.bfloat16).llmfw_set_threads(2)
     two = [logits(model, lengths) for lengths in many]
-    load_library().llmfw_set_threads(torch.get_num_threads())
+    load_library(torch.bfloat16).llmfw_set_threads(torch.get_num_threads())
     assert all(map(torch.equal, one, two))
 
 

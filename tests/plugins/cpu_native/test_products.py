@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from llmfw.plugins.cpu_native.build import build_library
+from llmfw.plugins.cpu_native import library
+from llmfw.plugins.cpu_native.libraries import build
 from llmfw.plugins.cpu_native.library import load_library, open_library, why_not
 from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear, PackedWeights
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 5e-3}
@@ -121,18 +122,21 @@ def test_what_is_no_number_stays_in_its_row() -> None:
 def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
     rows, weight = (3 * torch.randn(9, width)).to(dtype), torch.randn(width).to(dtype)
     given = torch.empty_like(rows)
-    load_library().llmfw_rms_norm(
-        int(dtype == torch.bfloat16), rows.data_ptr(), weight.data_ptr(), 0.01, 9, width, given.data_ptr()
-    )
+    load_library(dtype).llmfw_rms_norm(rows.data_ptr(), weight.data_ptr(), 0.01, 9, width, given.data_ptr())
     exact = rows.double() * torch.rsqrt(rows.double().pow(2).mean(-1, keepdim=True) + 0.01) * weight.double()
     assert (given.double() - exact).abs().max() <= 2 * BOUNDS[dtype] * exact.abs().max()
 
 
+def set_threads(count: int) -> None:
+    for dtype in library.DTYPES:
+        load_library(dtype).llmfw_set_threads(count)
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    load_library().llmfw_set_threads(2)
+    set_threads(2)
     yield
-    load_library().llmfw_set_threads(torch.get_num_threads())
+    set_threads(torch.get_num_threads())
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -145,9 +149,9 @@ def test_two_threads_give_what_one_gives() -> None:
 def test_more_threads_than_there_are_cores_or_chunks_give_what_one_gives(dtype: torch.dtype) -> None:
     packed, rows = native(linear(64, 500, dtype)), torch.randn(120, 64).to(dtype)
     for count in (1, 5, 120):
-        load_library().llmfw_set_threads(1)
+        set_threads(1)
         expected = packed(rows[:count])
-        load_library().llmfw_set_threads(19)
+        set_threads(19)
         for _ in range(10):
             assert torch.equal(packed(rows[:count]), expected), count
 
@@ -184,10 +188,13 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
-    library = open_library(build_library(FLAGS[cpu][1:]))
-    library.llmfw_set_threads(2)
-    monkeypatch.setattr("llmfw.plugins.cpu_native.weights.load_library", lambda: library)
-    for dtype in (torch.float32, torch.bfloat16):
+    libraries = {
+        dtype: open_library(build(scalar, FLAGS[cpu][1:])) for dtype, scalar in library.DTYPES.items()
+    }
+    for each in libraries.values():
+        each.llmfw_set_threads(2)
+    monkeypatch.setattr("llmfw.plugins.cpu_native.weights.load_library", libraries.__getitem__)
+    for dtype in libraries:
         check_products(linear(130, 200, dtype, bias=True), range(1, 41))
 
 
@@ -199,7 +206,7 @@ def test_structs_are_as_long_as_the_codes() -> None:
     from llmfw.plugins.cpu_native.structs import EndsStruct, LayerStruct, StackStruct, StepStruct
 
     sizes = (ctypes.c_int64 * 4)()
-    load_library().llmfw_sizes(sizes)
+    load_library(torch.bfloat16).llmfw_sizes(sizes)
     assert list(sizes) == [
         ctypes.sizeof(struct) for struct in (LayerStruct, StackStruct, StepStruct, EndsStruct)
     ]

@@ -17,10 +17,11 @@ from llmfw.core.quantization.quantize import quantize
 from llmfw.core.quantization.schemes import INT4, INT8, SCHEMES, Scheme
 from llmfw.core.request import SamplingParams
 from llmfw.core.testing.module_pass import assert_close
-from llmfw.plugins.cpu_native.build import build_library
+from llmfw.plugins.cpu_native import library
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
 from llmfw.plugins.cpu_native.layers import NativePass
-from llmfw.plugins.cpu_native.library import open_library, why_not
+from llmfw.plugins.cpu_native.libraries import build, build_quantized
+from llmfw.plugins.cpu_native.library import why_not
 from llmfw.plugins.cpu_native.quantized_weights import PackedCodes
 from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear
 
@@ -29,7 +30,7 @@ from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 from .test_layers import LENGTHS, TOLERANCES, make
 from .test_products import FLAGS, flags_of_this_cpu
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 EACH = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -105,12 +106,15 @@ def test_what_is_no_number_stays_in_its_row() -> None:
 def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
-    library = open_library(build_library(FLAGS[cpu][1:]))
-    library.llmfw_set_threads(2)
-    for module in ("weights", "quantized_weights"):
-        monkeypatch.setattr(f"llmfw.plugins.cpu_native.{module}.load_library", lambda: library)
+    libraries = {}
+    for dtype, scalar in library.DTYPES.items():
+        libraries[dtype] = library.open_library(build(scalar, FLAGS[cpu][1:]))
+        library.use_quantized(libraries[dtype], build_quantized(scalar, FLAGS[cpu][1:]))
+        libraries[dtype].llmfw_set_threads(2)
+    for place in ("weights.load_library", "quantized_weights.load_quantized"):
+        monkeypatch.setattr(f"llmfw.plugins.cpu_native.{place}", libraries.__getitem__)
     for scheme in SCHEMES.values():
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in libraries:
             check_products(quantized((130, 200), scheme, dtype, bias=True), range(1, 41))
         layer = quantized((45, 40), scheme, torch.bfloat16)
         embedding = NativeEmbedding(PackedCodes([layer.quantized], None, Arena()))

@@ -1,0 +1,35 @@
+"""What Linux says of this CPU. Where it says nothing, nothing is known."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+
+def has_bfloat16_pairs() -> bool:
+    """Return whether it has AVX512_BF16, the product of pairs of bfloat16."""
+    return "avx512_bf16" in _line("flags").split()
+
+
+def has_fast_bfloat16() -> bool:
+    """Return whether torch finds instructions for matrices of bfloat16, as `core.engine.devices` asks it."""
+    flags = _line("flags").split() or _line("Features").split()
+    return "bf16" in flags or {"avx512bw", "avx512dq", "avx512vl"} <= set(flags) or "avx_ne_convert" in flags
+
+
+def is_intel() -> bool:
+    """Return whether Intel makes it."""
+    return _line("vendor_id") == "GenuineIntel"
+
+
+@functools.cache
+def _line(name: str) -> str:
+    """Return what stands beside a name in /proc/cpuinfo, of the first core."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next(
+        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name),
+        "",
+    )

@@ -1,0 +1,55 @@
+"""Builds what a model will need before torch is there, by what its config says. A wrong guess costs time, no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from llmfw.core.config import EngineConfig
+
+from .build import BuildError
+from .cpu import has_fast_bfloat16
+from .libraries import Scalar, build, build_quantized
+
+SCALARS = {"float32": Scalar.FLOAT32, "bfloat16": Scalar.BFLOAT16, "float16": Scalar.FLOAT16}
+ACCELERATORS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
+"""What is there where torch may find a GPU."""
+
+
+def prepare(config: EngineConfig) -> None:
+    """Build the libraries that an engine of this config will probably load. What fails is told where it loads them."""
+    scalar = probable_scalar(config)
+    if scalar is None:
+        return
+    try:
+        build(scalar)
+        if config.quantization is not None and scalar is not Scalar.FLOAT16:
+            build_quantized(scalar)
+    except BuildError:
+        return
+
+
+def probable_scalar(config: EngineConfig) -> Scalar | None:
+    """Return in which type of numbers a model will be computed by native code, or None if it will not be."""
+    has_gpu = any(path.exists() for path in ACCELERATORS)
+    if config.device != "cpu" and (config.device != "auto" or has_gpu):
+        return None
+    model = Path(config.model)
+    if config.task == "embed" or (config.task == "auto" and (model / "modules.json").exists()):
+        return None
+    if config.dtype != "auto":
+        return SCALARS.get(config.dtype)
+    kept = _dtype_of(model) if model.is_dir() else "bfloat16"
+    return Scalar.BFLOAT16 if kept in ("bfloat16", "float16") and has_fast_bfloat16() else Scalar.FLOAT32
+
+
+def _dtype_of(model: Path) -> str | None:
+    """Return the dtype that a model's config names, as transformers reads it."""
+    try:
+        config = json.loads((model / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    for part in (config.get("text_config") or {}, config) if isinstance(config, dict) else ():
+        if found := part.get("dtype") or part.get("torch_dtype"):
+            return str(found)
+    return None
