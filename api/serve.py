@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from llmfw.core.client.preparation import begin_to_prepare
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import setup_logging
 from llmfw.core.parts.part_options import option_text
+from llmfw.core.parts.preparation import begin_to_prepare
 from llmfw.core.plugins import Plugins
 
 from .event_loop import run_to_end

@@ -80,7 +80,7 @@ class Entry:
         summary: one line for listings.
         needs: names of modules that must be importable for the part to work.
         rank: where the choice is "auto", larger is tried first.
-        prepare: "package.module:function" that is called before an engine is started (see `client.preparation`), or "".
+        prepare: "package.module:function" that is called before an engine is started (see `parts.preparation`), or "".
     """
 
     kind: str

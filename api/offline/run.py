@@ -16,11 +16,11 @@ from pathlib import Path
 
 from llmfw.core.batch_store import ENDED, BatchRecord
 from llmfw.core.client.client import EngineClient
-from llmfw.core.client.preparation import begin_to_prepare
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, EngineDeadError
 from llmfw.core.file_store import FileRecord, FileStore
+from llmfw.core.parts.preparation import begin_to_prepare
 from llmfw.core.plugins import Plugins
 
 from ..batches.deferring import DeferringClient

@@ -1,1 +1,1 @@
-"""What core does with plugins' parts beside finding them: whose they are, what options they are given. No torch here."""
+"""What core does with plugins' parts beside finding them: whose they are, what options they are given, what they prepare. No torch here."""

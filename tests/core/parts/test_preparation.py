@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.client.preparation import begin_to_prepare
 from llmfw.core.config import EngineConfig
+from llmfw.core.parts.preparation import begin_to_prepare
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry, Registry
 
