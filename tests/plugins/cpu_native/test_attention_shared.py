@@ -15,13 +15,13 @@ from llmfw.core.engine.batch import ForwardBatch
 from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.layers import LayerSpec
 from llmfw.core.testing.attention_case import attend_in_float64, make_layer
-from llmfw.plugins.cpu_native.attention import NO_PAIRS, CpuAttention
-from llmfw.plugins.cpu_native.attention_structs import attention_library
+from llmfw.plugins.cpu_native.attention import CpuAttention
+from llmfw.plugins.cpu_native.cpu import has_bfloat16_pairs
 from llmfw.plugins.cpu_native.library import why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
-HAS_PAIRS = why_not() is None and attention_library().llmfw_attention_pairs() != NO_PAIRS
+HAS_PAIRS = why_not(torch.bfloat16) is None and has_bfloat16_pairs()
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,8 @@ class Step:
     def num_keys(self) -> int:
         """Return how many keys of a head the step reads that was run last."""
         call = self.backend.call(self.layer)
-        return (
-            int(attention_library().llmfw_attention_num_keys(call.plan, call.shape))
-            // self.layer.num_kv_heads
-        )
+        num_keys = int(self.backend.library.llmfw_attention_num_keys(call.plan, call.shape))
+        return num_keys // self.layer.num_kv_heads
 
     def expected(self, i: int) -> torch.Tensor:
         """Return a sequence's output in float64, from what is stored after a run."""
@@ -186,7 +184,7 @@ def steps(draw: st.DrawFn) -> Step:
 @settings(max_examples=40, deadline=None)
 @given(steps(), st.sampled_from([1, 2, 5]), st.booleans())
 def test_sequences_that_share_pages_are_each_as_if_alone(step: Step, threads: int, sinks: bool) -> None:
-    library = attention_library()
+    library = step.backend.library
     before = library.llmfw_num_threads()
     try:
         library.llmfw_set_threads(threads)
