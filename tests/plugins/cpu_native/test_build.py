@@ -16,7 +16,7 @@ import pytest
 from llmfw.core.errors import PartError
 from llmfw.plugins.cpu_native.attention_structs import why_no_attention
 from llmfw.plugins.cpu_native.build import BuildError, Unit, build_library, find_compiler
-from llmfw.plugins.cpu_native.library import load_library, why_not
+from llmfw.plugins.cpu_native.library import load_attention, load_library, load_quantized, why_not
 
 from ...core.engine.running import build_engine, run
 
@@ -132,10 +132,10 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """A machine where nothing was built and nothing can be."""
     monkeypatch.setenv("CXX", "/nonexistent")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for remembered in (load_library, why_not, why_no_attention):
+    for remembered in (load_library, load_attention, load_quantized, why_not, why_no_attention):
         remembered.cache_clear()
     yield
-    for remembered in (load_library, why_not, why_no_attention):
+    for remembered in (load_library, load_attention, load_quantized, why_not, why_no_attention):
         remembered.cache_clear()
 
 
