@@ -117,7 +117,11 @@ class ProcessEngineClient(EngineClient):
             lambda: _Channel(self._handle, self._has_ended), sock=self._socket
         )
         self._is_started = True
-        self._info = await self._ready
+        try:
+            self._info = await self._ready
+        except asyncio.CancelledError:  # by whoever will not close what has not started
+            self._transport.abort()
+            raise
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
@@ -159,7 +163,10 @@ class ProcessEngineClient(EngineClient):
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         returncode = process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            asyncio.run_coroutine_threadsafe(self._on_exit(_how_it_ended(returncode)), self._loop)
+            self._loop.call_soon_threadsafe(self._begin_exit, _how_it_ended(returncode))
+
+    def _begin_exit(self, how: str) -> None:
+        self._exit = self._loop.create_task(self._on_exit(how))
 
     async def _on_exit(self, how: str) -> None:
         with contextlib.suppress(TimeoutError):

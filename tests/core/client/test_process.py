@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,6 +104,19 @@ async def test_closing_ends_the_process(client: ProcessEngineClient) -> None:
     assert client.pid is not None
     await client.close()
     assert not is_alive(client.pid)
+
+
+def test_the_end_of_an_engine_whose_loop_has_ended_before_is_told_to_nobody() -> None:
+    client = ProcessEngineClient(EngineConfig(model="echo"), (sys.executable, "-c", "input()"))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with client.launched(), pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for(client.start(), 0.1))
+        for thread in threading.enumerate():
+            if thread.name == "llmfw-engine-watch":
+                thread.join()
+        gc.collect()
+    assert [str(each.message) for each in warned] == []
 
 
 async def test_an_idle_engine_uses_no_processor_time(client: ProcessEngineClient) -> None:
