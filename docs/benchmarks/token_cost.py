@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEMO = ROOT / "plugins/model_demo/weights"
-STEPS, ROUNDS = 300, 8
+ROUNDS, STEPS = 8, 300
 
 
 def main() -> None:
@@ -37,12 +37,13 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=10, help="of `llmfw bench --workload single`")
     parser.add_argument("--page", type=Path, help="page between whose markers the tables are written")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", nargs=2, type=int, metavar=("ROUNDS", "STEPS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
-        print(json.dumps(engine_alone()))
+        print(json.dumps(engine_alone(*options.alone)))
         return
-    done = subprocess.run([sys.executable, __file__, "--alone"], check=True, capture_output=True, text=True)
+    command = [sys.executable, __file__, "--alone", str(ROUNDS), str(STEPS)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     alone = json.loads(done.stdout.splitlines()[-1])
     text = table(alone, served(options.runs))
     print(text)
@@ -50,47 +51,42 @@ def main() -> None:
         write_between(options.page, "token cost", text)
 
 
-def engine_alone() -> dict[str, float]:
-    """Return microseconds of a step, of what of it is not native code, and of that with a native step of nothing."""
+def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
+    """Return microseconds of a step, of what of it is not native code, and of that with a native step of nothing.
+
+    Args:
+        rounds: how often one request is decoded with real steps, and one with steps of nothing.
+        num_steps: of each request.
+    """
     import torch
 
     from llmfw.core.config import EngineConfig
     from llmfw.core.engine.engine import Engine
     from llmfw.core.imports import garbage
     from llmfw.core.plugins import load_plugins
-    from llmfw.plugins.cpu_native import stack
+    from llmfw.plugins.cpu_native.library import load_library
 
     native: list[float] = []
+    is_real = True
+    library = load_library(torch.bfloat16)
+    run = library.llmfw_run_model
 
-    class Timed:
-        """The native library, its steps timed; `is_real` says whether they run."""
+    def timed(*arguments: Any) -> int:
+        begun = time.perf_counter()
+        status = run(*arguments) if is_real else 0
+        native.append(time.perf_counter() - begun)
+        return int(status)
 
-        is_real = True
-
-        def __init__(self, library: Any) -> None:
-            self._library = library
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._library, name)
-
-        def llmfw_run_model(self, *arguments: Any) -> int:
-            begun = time.perf_counter()
-            status = self._library.llmfw_run_model(*arguments) if self.is_real else 0
-            native.append(time.perf_counter() - begun)
-            return int(status)
-
-    library = Timed(stack.load_library())
-    stack.load_library = lambda: library  # type: ignore[assignment,return-value]
+    vars(library)["llmfw_run_model"] = timed  # of the one library that this process has
     config = EngineConfig(model=str(DEMO), dtype="bfloat16", max_total_tokens=32_768, log_level="warning")
     engine = Engine.build(config, load_plugins().registry)
     torch.set_num_threads(1)  # as in the engine's process
     garbage.settle()
     found: dict[str, list[float]] = {"step": [], "beside": [], "nothing": []}
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         for is_real in (True, False):
-            Timed.is_real = is_real
             native.clear()
-            steps = decode(engine, f"{turn} {is_real}")
+            steps = decode(engine, f"{turn} {is_real}", num_steps)
             if is_real:
                 found["step"] += steps
                 found["beside"] += [whole - inner for whole, inner in zip(steps, native[1:], strict=True)]
@@ -99,11 +95,11 @@ def engine_alone() -> dict[str, float]:
     return {name: 1e6 * sorted(values)[len(values) // 10] for name, values in found.items()}
 
 
-def decode(engine: Engine, request_id: str) -> list[float]:
+def decode(engine: Engine, request_id: str, num_steps: int) -> list[float]:
     """Return the seconds of each step of one request, but for that of its prompt."""
     from llmfw.core.request import Request, SamplingParams
 
-    sampling = SamplingParams(temperature=0, max_tokens=STEPS, ignore_eos=True)
+    sampling = SamplingParams(temperature=0, max_tokens=num_steps, ignore_eos=True)
     engine.add(Request(id=request_id, prompt=list(range(300, 320)), sampling=sampling))
     seconds = []
     while engine.has_work:

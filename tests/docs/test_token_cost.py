@@ -1,0 +1,25 @@
+"""The script that says what a token costs beside the native step finds that step in the engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from llmfw.plugins.cpu_native.library import why_not
+
+from .benchmark_script import FOLDER
+
+pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
+
+
+@pytest.mark.slow
+def test_what_is_beside_the_native_step_is_less_than_the_step() -> None:
+    command = [sys.executable, FOLDER / "token_cost.py", "--alone", "1", "12"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert 0 < found["beside"] < found["step"]
+    assert found["nothing"] > 0
