@@ -157,6 +157,8 @@ class Stack:
             wanted: of which rows there are logits, int64, contiguous; None: of all.
         """
         struct = self._step
+        if wanted is not None:  # a row may be wanted more than once
+            self._reserve(wanted.numel())
         self._prepare(positions, tables)
         self._point_at("result")
         if wanted is not None:

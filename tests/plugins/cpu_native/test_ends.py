@@ -61,6 +61,25 @@ def test_a_token_that_is_not_there_is_refused(token_id: int, tmp_path: Path) -> 
         ends.logits(torch.tensor([[token_id]]), torch.tensor([[0]]), 0, step)
 
 
+def test_a_token_may_be_wanted_more_often_than_there_are_rows(tmp_path: Path) -> None:
+    engine = build_engine(
+        save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native", attention="cpu"
+    )
+    generate(
+        engine, [Request(id="a", prompt=[1, 2, 3], sampling=SAMPLING)], seed=1
+    )  # its last step had one token
+    runner, ends = engine._runner, headed(engine)._ends
+    step = AttentionStep(runner._backend, runner._model.layers, None)  # type: ignore[arg-type]
+    assert ends is not None
+    token, position = torch.tensor([[5]]), torch.tensor([[0]])
+    once = ends.logits(token, position, torch.tensor([0]), step)
+    often = ends.logits(token, position, torch.zeros(3000, dtype=torch.int64), step)
+    assert once is not None
+    assert often is not None
+    assert torch.equal(often, once.expand_as(often))
+    assert ends._stack._capacity >= 3000
+
+
 def test_a_negative_number_is_the_largest() -> None:
     library = load_library(torch.float32)
     assert largest(library, torch.tensor([3, 7, 5])) == 7
