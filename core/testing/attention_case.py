@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..attention import AttentionBackend, LayerSpec
@@ -106,16 +107,25 @@ class AttentionCase:
         )
         self.storage.keys[0].copy_(keys.view(self.storage.keys[0].shape))
         self.storage.values[0].copy_(values.view(self.storage.values[0].shape))
-        new_lens = np.array([new for _, new in self.lengths], dtype=np.int64)
         self.query, self.key, self.value = (
             torch.cat(
                 [drawn[i][stored:] for drawn, (stored, _) in zip(self._sequences, self.lengths, strict=True)]
             )
             for i in range(3)
         )
-        self.batch = ForwardBatch(
+        self.batch = self._batch(np.concatenate(slots), rows, table, page_size)
+
+    def _batch(
+        self,
+        slots: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        table: npt.NDArray[np.int32],
+        page_size: int,
+    ) -> ForwardBatch:
+        new_lens = np.array([new for _, new in self.lengths], dtype=np.int64)
+        return ForwardBatch(
             positions=np.concatenate([np.arange(stored, stored + new) for stored, new in self.lengths]),
-            slots=torch.from_numpy(np.concatenate(slots)).to(self.device),
+            slots=torch.from_numpy(slots).to(self.device),
             query_lens=new_lens,
             kv_lens=np.array([stored + new for stored, new in self.lengths], dtype=np.int64),
             rows=torch.from_numpy(rows.astype(np.int64)).to(self.device),
