@@ -10,7 +10,10 @@ import torch
 from ..layers import LayerSpec
 from .kv_dtype import as_bytes, encode
 
-ALIGNMENT = 64
+LARGE_PAGE = 2 << 20
+"""Bytes of a large page of a CPU's memory; none begins but on a border of its size."""
+
+LINE = 64
 """Bytes of a line of a CPU's cache: a key that stands across two of them is read twice."""
 
 
@@ -46,14 +49,14 @@ class KVStorage:
         self.dtype = dtype
         self.stored_as = stored_as or dtype
         self._scales = dict(scales or {})
-        self.keys = [
-            _zeros((num_pages, page_size, spec.num_kv_heads, spec.head_dim), self.stored_as, device)
-            for spec in layers
-        ]
-        self.values = [
-            _zeros((num_pages, page_size, spec.num_kv_heads, spec.v_head_dim), self.stored_as, device)
-            for spec in layers
-        ]
+        self.keys, self.values = [], []
+        for i, spec in enumerate(layers):
+            for tensors, size, number in (
+                (self.keys, spec.head_dim, 2 * i),
+                (self.values, spec.v_head_dim, 2 * i + 1),
+            ):
+                shape = (num_pages, page_size, spec.num_kv_heads, size)
+                tensors.append(_zeros(shape, self.stored_as, device, number / (2 * len(layers))))
 
     def scales(self, index: int) -> tuple[float, float]:
         """Return by what the keys, and the values, of a layer have to be multiplied when they are read."""
@@ -82,14 +85,20 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
     return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
     """Return zeros: a masked slot is multiplied by 0, which does not make a stray NaN harmless.
 
-    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched. From 4 MB on
-    numpy asks for large ones.
+    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched, and what is
+    left free before a border is never there. From 4 MB on numpy asks for large pages. To get one takes the system some
+    time; so tensors whose tokens come at the same time begin at different places, and do not need one at the same time.
+
+    Args:
+        place: where in a large page the tensor begins, from 0 to 1.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     size = int(np.prod(shape)) * dtype.itemsize
-    memory = torch.from_numpy(np.zeros(size + ALIGNMENT, dtype=np.uint8))
-    return memory[-memory.data_ptr() % ALIGNMENT :][:size].view(dtype).view(shape)
+    before = int(place * LARGE_PAGE) // LINE * LINE
+    memory = torch.from_numpy(np.zeros(LARGE_PAGE + before + size, dtype=np.uint8))
+    first = -memory.data_ptr() % LARGE_PAGE + before
+    return memory[first : first + size].view(dtype).view(shape)
