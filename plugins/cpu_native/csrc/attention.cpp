@@ -58,8 +58,9 @@ void attend(AttentionPlan& plan, const AttentionShape& shape, const AttentionTen
     thread_local Scratch scratch;
     Blocks<Stored> blocks;
     const Piece* const end = plan.pieces.data() + plan.end_of_batch(batch);
+    const Piece* const all = plan.pieces.data() + plan.pieces.size();  // a thread mostly goes on with the next batch
     for (const Piece* piece = plan.pieces.data() + plan.batches[batch]; piece != end; ++piece) {
-        Work(shape, plan, tensors, *piece, piece + 1 == end ? nullptr : piece + 1, blocks, scratch).attend();
+        Work(shape, plan, tensors, *piece, piece + 1 == all ? nullptr : piece + 1, blocks, scratch).attend();
         const int64_t num_done = (piece->last_chunk - piece->first_chunk) * piece->num_heads;
         for (int64_t i = 0; i < piece->num_members; ++i) {
             const Span& span = plan.member(*piece, i);

@@ -58,7 +58,10 @@ inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count,
 }
 #endif
 
-// to[unit][key] = rows[key][offset + unit] of the first `count` keys. After each 16 keys `between` is called.
+constexpr int64_t UNITS_BETWEEN = 8;  // of 16 keys are transposed until something else may be done
+constexpr int64_t KEYS_BETWEEN = 8;   // the same of values that are packed
+
+// to[unit][key] = rows[key][offset + unit] of the first `count` keys. In between `between` is called.
 template <typename Row, typename Between>
 inline void transpose_block(const Row* const* rows, int64_t offset, int64_t count, int64_t units, uint32_t* to,
                             const Between& between) {
@@ -67,9 +70,11 @@ inline void transpose_block(const Row* const* rows, int64_t offset, int64_t coun
         for (int64_t i = 0; i < 16; ++i)
             some[i] = reinterpret_cast<const uint32_t*>(rows[std::min(key + i, count - 1)] + offset);
         int64_t unit = 0;
-        for (; unit + 4 <= units; unit += 4) transpose<true>(some, unit, 4, to + key);
+        for (; unit + 4 <= units; unit += 4) {
+            if (unit % UNITS_BETWEEN == 0) between();
+            transpose<true>(some, unit, 4, to + key);
+        }
         if (unit < units) transpose<false>(some, unit, units - unit, to + key);
-        between();
     }
 }
 
@@ -99,10 +104,12 @@ inline void pack_keys(const float16* const* rows, int64_t offset, int64_t count,
 
 #if defined(LLMFW_AVX512)
 // Of 32 columns the first vector has 0-3, 8-11, 16-19 and 24-27, as one instruction gives them: see `unshuffle`.
-inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t v_head_dim,
-                        uint32_t* to) {
+template <typename Between>
+inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t v_head_dim, uint32_t* to,
+                        const Between& between) {
     const int64_t columns = padded_columns(v_head_dim);
-    for (int64_t key = 0; key < count; key += 2, to += columns)
+    for (int64_t key = 0; key < count; key += 2, to += columns) {
+        if (key % KEYS_BETWEEN == 0) between();
         for (int64_t c = 0; c < columns; c += 32) {
             const __mmask32 inside = v_head_dim - c >= 32 ? ~0u : (1u << (v_head_dim - c)) - 1;
             const __m512i even = _mm512_maskz_loadu_epi16(inside, rows[key] + offset + c);
@@ -111,6 +118,7 @@ inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t cou
             _mm512_storeu_si512(to + c, _mm512_unpacklo_epi16(even, odd));
             _mm512_storeu_si512(to + c + 16, _mm512_unpackhi_epi16(even, odd));
         }
+    }
 }
 #endif
 

@@ -181,7 +181,9 @@ private:
         constexpr int64_t AT_ONCE = LANES * VECTORS;
         const int64_t of_keys = BLOCK / AT_ONCE * (key_units_ + 1) / 2;
         const int64_t of_values = (columns_ + AT_ONCE - 1) / AT_ONCE * (count + 3) / 4;
-        return piece_.num_heads * (4 + (rows_ + MAX_ROWS - 1) / MAX_ROWS * (of_keys + of_values));
+        const int64_t of_packing = (count + 15) / 16 * ((key_units_ + UNITS_BETWEEN - 1) / UNITS_BETWEEN)
+                                   + (IN_PAIRS ? (count + KEYS_BETWEEN - 1) / KEYS_BETWEEN : 0);
+        return piece_.num_heads * (of_packing + (rows_ + MAX_ROWS - 1) / MAX_ROWS * (of_keys + of_values));
     }
 
     // Find what comes after this block, be it of another piece.
@@ -216,7 +218,8 @@ private:
     void read_values(const BlockRows<Stored>& block, int64_t h) {
         const int64_t offset = h * shape_.v_head_dim;
         if constexpr (IN_PAIRS) {
-            pack_values(block.values, offset, block.count, shape_.v_head_dim, reinterpret_cast<uint32_t*>(values_));
+            pack_values(block.values, offset, block.count, shape_.v_head_dim, reinterpret_cast<uint32_t*>(values_),
+                        [&] { blocks_.next().ask_some(); });
             return;
         }
         if constexpr (std::is_same_v<Stored, Value>) {
