@@ -27,8 +27,9 @@ struct Job {
     const uint32_t* weights[2];  // of each panel, [units][PANEL]
     float* sums[2];              // of each panel, [rows][PANEL]: it is added to them
     int64_t units;
-    const char* ahead;           // what to fetch into the cache meanwhile, if weights are in it already
-    int64_t lines;               // of it, for each line of inputs
+    const char* ahead[2];        // what is read after the weights, of each panel; or, if weights are in the cache already,
+                                 // what to fetch into it meanwhile
+    int64_t lines;               // of the latter, for each line of inputs
 };
 
 template <Kind KIND>
@@ -42,6 +43,12 @@ inline auto shared(const uint32_t* word) {
     }
 }
 
+// What is read AHEAD bytes after some weights, of which `left` bytes are left, `next` follows.
+inline const char* ahead_of(const uint32_t* weights, int64_t left, const char* next) {
+    if (left > AHEAD || !next) return reinterpret_cast<const char*>(weights) + AHEAD;
+    return next + (AHEAD - left);
+}
+
 // IS_STREAM: weights come from memory as they are used.
 template <Kind KIND, int ROWS, int PANELS, bool IS_STREAM>
 void multiply(const Job& job) {
@@ -49,7 +56,7 @@ void multiply(const Job& job) {
     constexpr int64_t UNITS = LINE / WORDS<KIND>;
     Floats sums[ROWS][VECTORS];
     const uint32_t* weights[PANELS];
-    const char* ahead = job.ahead;
+    const char* ahead = job.ahead[0];
     for (int panel = 0; panel < PANELS; ++panel) weights[panel] = job.weights[panel];
     LLMFW_UNROLL
     for (int row = 0; row < ROWS; ++row)
@@ -60,6 +67,9 @@ void multiply(const Job& job) {
     for (int64_t left = job.units; left > 0; left -= UNITS, inputs += ROWS * LINE) {
         if constexpr (!IS_STREAM)
             for (int64_t line = 0; line < job.lines; ++line, ahead += 64) __builtin_prefetch(ahead);
+        const char* fetched[PANELS];
+        for (int panel = 0; IS_STREAM && panel < PANELS; ++panel)
+            fetched[panel] = ahead_of(weights[panel], left * PANEL * 4, job.ahead[panel]);
         const uint32_t* const end = inputs + std::min(left, UNITS) * WORDS<KIND>;
         for (const uint32_t* x = inputs; x < end; x += WORDS<KIND>) {
             Words w[VECTORS];
@@ -67,8 +77,12 @@ void multiply(const Job& job) {
             for (int v = 0; v < VECTORS; ++v) {
                 const uint32_t* from = weights[v / PER_PANEL] + v % PER_PANEL * LANES;
                 w[v] = load(from);
-                if (IS_STREAM && v * LANES % LINE == 0) __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
+                if (IS_STREAM && v * LANES % LINE == 0)
+                    __builtin_prefetch(fetched[v / PER_PANEL] + v % PER_PANEL * LANES * 4);
             }
+            if constexpr (IS_STREAM)
+                LLMFW_UNROLL
+                for (int panel = 0; panel < PANELS; ++panel) fetched[panel] += PANEL * 4;
             LLMFW_UNROLL
             for (int panel = 0; panel < PANELS; ++panel) weights[panel] += PANEL;
             LLMFW_UNROLL
@@ -210,10 +224,11 @@ private:
     void step_of_few(int64_t begin, int64_t units) {
         for (int panel = 0; panel < panels_.count;) {
             const int many = blocks_.rows <= MAX_PAIR_ROWS && panel + 1 < panels_.count ? 2 : 1;
-            Job job = {memory_.inputs, {}, {}, units, nullptr, 0};
+            Job job = {memory_.inputs, {}, {}, units, {}, 0};
             for (int i = 0; i < many; ++i) {
                 job.weights[i] = weights_at(begin, panel + i);
                 job.sums[i] = sums_at(panel + i, 0);
+                job.ahead[i] = weights_after(begin, panel + many - 1, i);
             }
             run_few<KIND>(job, blocks_.rows, many);
             panel += many;
@@ -223,7 +238,7 @@ private:
     void step_of_many(int64_t begin, int64_t units) {
         const int64_t lines = num_lines(units), calls = blocks_.count * lines;
         for (int panel = 0; panel < panels_.count; ++panel) {
-            Job job = {nullptr, {weights_at(begin, panel)}, {}, units, weights_after(begin, panel),
+            Job job = {nullptr, {weights_at(begin, panel)}, {}, units, {weights_after(begin, panel, 0)},
                        (step_units() * PANEL / LINE + calls - 1) / calls};
             const bool is_widened = KIND == HALVES && blocks_.count >= WIDENED_BLOCKS;
             if (is_widened) {
@@ -231,7 +246,7 @@ private:
                 job.weights[0] = reinterpret_cast<const uint32_t*>(memory_.weights);
                 job.units = 2 * units;
             }
-            for (int64_t block = 0; block < blocks_.count; ++block, job.ahead += 64 * job.lines * lines) {
+            for (int64_t block = 0; block < blocks_.count; ++block, job.ahead[0] += 64 * job.lines * lines) {
                 job.inputs = memory_.inputs + blocks_.first(block) * step_;
                 job.sums[0] = sums_at(panel, blocks_.first(block));
                 if (is_widened)
@@ -248,14 +263,14 @@ private:
         return static_cast<const uint32_t*>(panels_.at[panel]) + begin * PANEL;
     }
 
-    // What a panel's next step reads, or the next panel's.
-    const char* weights_after(int64_t begin, int panel) const {
-        const void* after = panels_.next;
-        if (panel + 1 < panels_.count)
-            after = weights_at(begin, panel + 1);
-        else if (begin + step_units() < units_)
-            after = weights_at(begin + step_units(), 0);
-        return static_cast<const char*>(after);
+    // What is read after a panel, of two panels side by side by one or the other stream.
+    const char* weights_after(int64_t begin, int panel, int stream) const {
+        if (const int next = panel + 1 + stream; next < panels_.count)
+            return reinterpret_cast<const char*>(weights_at(begin, next));
+        if (panel + 1 < panels_.count) return nullptr;
+        if (begin + step_units() < units_ && stream < panels_.count)
+            return reinterpret_cast<const char*>(weights_at(begin + step_units(), stream));
+        return panels_.next[stream];
     }
 
     const T* input_;

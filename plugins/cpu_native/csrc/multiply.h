@@ -27,7 +27,7 @@ constexpr int MAX_PAIR_ROWS = 1;
 struct Panels {
     const void* at[MAX_PANELS];
     int count;
-    const void* next;  // what will be read after them; nothing comes of it but the time it takes
+    const char* next[2];  // what will be read after them: by one stream, or by two side by side
 };
 
 template <typename T>

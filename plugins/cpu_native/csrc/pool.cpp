@@ -15,8 +15,8 @@ namespace llmfw {
 namespace {
 
 constexpr int64_t SPIN_NS = 40'000;
-constexpr int CHUNK_BITS = 24;
-constexpr uint64_t CHUNK_MASK = (uint64_t(1) << CHUNK_BITS) - 1;
+constexpr int CHUNK_BITS = 19;
+static_assert(MOST_CHUNKS < int64_t(1) << CHUNK_BITS);
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -43,16 +43,77 @@ private:
     pthread_mutex_t& mutex_;
 };
 
-// The phase that is open is named by `ticket_`: its number (of all phases ever), and how many chunks are unclaimed. A
-// thread that claims one knows that the phase cannot end before it has finished that chunk; so only then does it read
-// `phase_`, and no thread that comes late ever reads what is gone.
+// What a thread has still to claim of its share of a phase: the phase's number, the first chunk, and the one after the
+// last, in one word. So what is claimed is of that phase, or the claim fails.
+class Share {
+public:
+    void set(uint64_t number, int64_t first, int64_t end) {
+        word_.store(number << 2 * CHUNK_BITS | static_cast<uint64_t>(first) << CHUNK_BITS | static_cast<uint64_t>(end),
+                    std::memory_order_release);
+    }
+
+    // Return the first chunk of what is left, or -1 if nothing of that phase is. `end`: what the share ends before.
+    int64_t take_first(uint64_t number, int64_t& end) {
+        uint64_t word = word_.load(std::memory_order_acquire);
+        while (has(word, number))
+            if (word_.compare_exchange_weak(word, word + (1 << CHUNK_BITS), std::memory_order_acq_rel)) {
+                end = end_of(word);
+                return first_of(word);
+            }
+        return -1;
+    }
+
+    // The same for the last one.
+    int64_t take_last(uint64_t number) {
+        uint64_t word = word_.load(std::memory_order_acquire);
+        while (has(word, number))
+            if (word_.compare_exchange_weak(word, word - 1, std::memory_order_acq_rel)) return end_of(word) - 1;
+        return -1;
+    }
+
+private:
+    static constexpr uint64_t MASK = (uint64_t(1) << CHUNK_BITS) - 1;
+    static int64_t first_of(uint64_t word) { return static_cast<int64_t>(word >> CHUNK_BITS & MASK); }
+    static int64_t end_of(uint64_t word) { return static_cast<int64_t>(word & MASK); }
+    static bool has(uint64_t word, uint64_t number) {
+        return word >> 2 * CHUNK_BITS == (number & (~uint64_t(0) >> 2 * CHUNK_BITS)) && first_of(word) < end_of(word);
+    }
+
+    alignas(64) std::atomic<uint64_t> word_{0};
+};
+
+// A thread's place among the others, and what it will read next, of which `fetched` bytes are on their way.
+struct Hand {
+    int index;
+    Reads next{};
+    int64_t fetched = 0;
+
+    void expect(const Reads& reads) {
+        next = reads;
+        fetched = 0;
+    }
+
+    // Fetch some; return whether there was anything left to fetch.
+    bool fetch() {
+        constexpr int64_t ENOUGH = 128 << 10, EACH = 256;  // bytes of a stretch: half of a small second cache, with both
+        if (fetched >= next.bytes || fetched >= ENOUGH) return false;
+        for (const char* at : next.at)
+            for (int64_t i = 0; at && i < EACH; i += 64) __builtin_prefetch(at + fetched + i, 0, 2);
+        fetched += EACH;
+        return true;
+    }
+};
+
+// `state_` is the number of the phase that is open (of all phases ever), or of none, and whether the program is over. A
+// thread that has claimed a chunk knows that the phase cannot end before it has finished that chunk; so only then does it
+// read `phase_` and what follows, and no thread that comes late ever reads what is gone.
 class Pool {
 public:
     explicit Pool(int count) : wanted_(count) {}
 
     void resize(int count) {
         Lock lock(running_);  // a thread that has begun a program stays with it
-        wanted_.store(count);
+        wanted_.store(count < MOST_THREADS ? count : MOST_THREADS);
     }
 
     int size() const { return wanted_.load(std::memory_order_relaxed); }
@@ -60,28 +121,28 @@ public:
     void run(const Program& program) {
         const std::vector<Phase>& phases = program.phases();
         Lock lock(running_);
-        if (size() == 1 || !program.is_shared()) return run_alone(phases);
-        for (; started_ < size(); ++started_) start(started_);
         phase_ = phases.data();
         end_ = phase_ + phases.size();
-        is_busy_.store(true, std::memory_order_relaxed);
-        go_on();
+        if (size() == 1 || !program.is_shared()) return run_alone();
+        for (; started_ < size(); ++started_) start(started_);
+        Hand hand{0};
+        go_on(hand);
         while (true) {
-            uint64_t ticket = ticket_.load(std::memory_order_acquire);
-            if (ticket & CHUNK_MASK) {
-                claim(ticket);
-            } else if (!is_busy_.load(std::memory_order_acquire)) {
-                return;
-            } else {
-                wait(ticket, &is_caller_asleep_);
-            }
+            const uint64_t state = state_.load(std::memory_order_acquire);
+            if (state & IS_OVER) return;
+            if (!work_on(state, hand)) wait(state, hand, &is_caller_asleep_);
         }
     }
 
 private:
-    static void run_alone(const std::vector<Phase>& phases) {
-        for (const Phase& phase : phases)
-            for (int64_t chunk = 0; chunk < phase.chunks; ++chunk) phase.body(phase.context, phase.index, chunk);
+    static constexpr uint64_t IS_OVER = 1;
+
+    static uint64_t number_of(uint64_t state) { return state >> 1; }
+
+    void run_alone() {
+        for (; phase_ != end_; ++phase_)
+            for (int64_t chunk = 0; chunk < phase_->chunks; ++chunk)
+                phase_->body(phase_->context, phase_->index, chunk, after(chunk, phase_->chunks, 0, 1));
     }
 
     void start(int index) {
@@ -111,73 +172,100 @@ private:
     }
 
     [[noreturn]] void work(int index) {
+        Hand hand{index};
         while (true) {
-            uint64_t ticket = ticket_.load(std::memory_order_acquire);
-            if (!(ticket & CHUNK_MASK) || index >= size()) {
-                wait(ticket);
-            } else {
-                claim(ticket);
-            }
+            const uint64_t state = state_.load(std::memory_order_acquire);
+            if (index >= size() || state & IS_OVER || !work_on(state, hand)) wait(state, hand);
         }
     }
 
-    void claim(uint64_t ticket) {
-        if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) return;
+    // Do one chunk; return whether there was one.
+    bool work_on(uint64_t state, Hand& hand) {
+        int64_t end = 0, chunk = shares_[hand.index].take_first(number_of(state), end);
+        const int threads = size();
+        for (int i = 1; chunk < 0 && i < threads; ++i)
+            chunk = shares_[(hand.index + i) % threads].take_last(number_of(state));
+        if (chunk < 0) return false;
         const Phase& phase = *phase_;
         const int64_t chunks = phase.chunks;
-        phase.body(phase.context, phase.index, chunks - static_cast<int64_t>(ticket & CHUNK_MASK));
-        if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) finish();
+        hand.expect(after(chunk, end, hand.index, threads));
+        phase.body(phase.context, phase.index, chunk, hand.next);
+        if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) {
+            done_.store(0, std::memory_order_relaxed);
+            ++phase_;
+            go_on(hand);
+        }
+        return true;
     }
 
-    void finish() {
-        done_.store(0, std::memory_order_relaxed);
-        ++phase_;
-        go_on();
+    // What a thread will read after some chunk of the open phase, of which it has those before `end` still to do.
+    Reads after(int64_t chunk, int64_t end, int index, int threads) const {
+        if (chunk + 1 < end) return phase_->reads ? phase_->reads(phase_->context, phase_->index, chunk + 1) : Reads{};
+        for (const Phase* later = phase_ + 1; later < end_; ++later) {
+            const int64_t first = first_of(index, later->chunks, threads);
+            if (later->reads && first < first_of(index + 1, later->chunks, threads))
+                return later->reads(later->context, later->index, first);
+        }
+        return {};
     }
+
+    static int64_t first_of(int index, int64_t chunks, int threads) { return chunks * index / threads; }
 
     // Do what has one chunk, then open what has more, or end the program.
-    void go_on() {
+    void go_on(Hand& hand) {
         for (; phase_ != end_; ++phase_) {
             if (phase_->chunks > 1) return open(phase_->chunks);
-            phase_->body(phase_->context, phase_->index, 0);
+            phase_->body(phase_->context, phase_->index, 0, hand.next);
         }
-        is_busy_.store(false, std::memory_order_release);
-        open(0);
+        show(++number_ << 1 | IS_OVER);
+        if (is_caller_asleep_.load()) wake();
     }
 
     void open(int64_t chunks) {
-        ticket_.store(++number_ << CHUNK_BITS | static_cast<uint64_t>(chunks));
-        if (chunks ? num_asleep_.load() == 0 : !is_caller_asleep_.load()) return;
+        if (chunks > MOST_CHUNKS) std::abort();
+        const uint64_t number = ++number_;
+        const int threads = size();
+        for (int i = 0; i < threads; ++i)
+            shares_[i].set(number, first_of(i, chunks, threads), first_of(i + 1, chunks, threads));
+        show(number << 1);
+        if (num_asleep_.load()) wake();
+    }
+
+    // From here on others may go on, up to the next program: what is of whoever opens phases is not to be touched.
+    void show(uint64_t state) { state_.store(state); }
+
+    void wake() {
         wake_.fetch_add(1);
         wake_.notify_all();
     }
 
-    // Return when the ticket is another one, perhaps sooner.
-    void wait(uint64_t seen, std::atomic<bool>* is_asleep = nullptr) {
+    // Return when the state is another one, perhaps sooner.
+    void wait(uint64_t seen, Hand& hand, std::atomic<bool>* is_asleep = nullptr) {
+        while (hand.fetch())
+            if (state_.load(std::memory_order_relaxed) != seen) return;
         const int64_t end = now_ns() + SPIN_NS;
         do {
             for (int i = 0; i < 16; ++i) {
-                if (ticket_.load(std::memory_order_relaxed) != seen) return;
+                if (state_.load(std::memory_order_relaxed) != seen) return;
                 pause();
             }
         } while (now_ns() < end);
-        // Either `open` sees that we sleep, or we see what it wrote before it looked.
+        // Either who opens sees that we sleep, or we see what it wrote before it looked.
         num_asleep_.fetch_add(1);
         if (is_asleep) is_asleep->store(true);
         const uint32_t before = wake_.load();
-        if (ticket_.load() == seen) wake_.wait(before);
+        if (state_.load() == seen) wake_.wait(before);
         if (is_asleep) is_asleep->store(false);
         num_asleep_.fetch_sub(1);
     }
 
     // Each line of the cache has what changes as often.
-    alignas(64) std::atomic<uint64_t> ticket_{0};
+    alignas(64) std::atomic<uint64_t> state_{IS_OVER};
     alignas(64) std::atomic<int64_t> done_{0};
     alignas(64) std::atomic<uint32_t> wake_{0};
     std::atomic<int> num_asleep_{0};
     alignas(64) std::atomic<bool> is_caller_asleep_{false};
     std::atomic<int> wanted_;
-    std::atomic<bool> is_busy_{false};
     // Of whoever opens the next phase:
     const Phase* phase_ = nullptr;
     const Phase* end_ = nullptr;
@@ -185,6 +273,7 @@ private:
     // Of whoever calls:
     alignas(64) pthread_mutex_t running_ = PTHREAD_MUTEX_INITIALIZER;
     int started_ = 1;
+    Share shares_[MOST_THREADS];
 };
 
 // Never destroyed: its threads sleep until the process ends. In a forked process they are not there, and neither may

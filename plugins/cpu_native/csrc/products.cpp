@@ -41,7 +41,7 @@ void unpack(const T* panels, int64_t out, int64_t in, T* weights) {
 template <typename T>
 void product(const Matrix& matrix, const T* input, int64_t stride, int64_t rows, T* output, int64_t output_stride) {
     parallel_for(product_chunks(matrix, rows), [&](int64_t chunk) {
-        product_chunk<T>(matrix, input, stride, rows, chunk, [&](int64_t row, int64_t panel, const float* sums) {
+        product_chunk<T>(matrix, input, stride, rows, chunk, Reads{}, [&](int64_t row, int64_t panel, const float* sums) {
             T* to = output + row * output_stride + panel * PANEL;
             for (int64_t i = 0; i < PANEL; i += LANES) store(to + i, biased(sums, matrix, panel, i));
         });

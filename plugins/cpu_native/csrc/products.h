@@ -95,14 +95,23 @@ inline const float* sums_with(const Matrix& matrix, const T* input, int64_t stri
     return sums_of(input, stride, rows, matrix.in, panels);
 }
 
+// With what a chunk of a product begins.
+template <typename T>
+inline Reads product_reads(const Matrix& matrix, int64_t rows, int64_t chunk) {
+    const Cut cut(rows, matrix.out / PANEL);
+    const char* first = static_cast<const char*>(panel_at<T>(matrix, cut.first_panel(chunk)));
+    const char* second = static_cast<const char*>(panel_at<T>(matrix, cut.first_panel(chunk) + 1));
+    return {{first, second}, second - first};
+}
+
 // One chunk of a product; finish(row, panel, sums of this row and panel's columns, without bias).
 template <typename T, typename Finish>
 inline void product_chunk(const Matrix& matrix, const T* input, int64_t stride, int64_t rows, int64_t chunk,
-                          const Finish& finish) {
+                          const Reads& next, const Finish& finish) {
     const Cut cut(rows, matrix.out / PANEL);
     const int64_t first = cut.first_row(chunk), many = cut.end_row(chunk) - first;
     const int64_t panel = cut.first_panel(chunk), end = cut.end_panel(chunk);
-    Panels panels{{}, static_cast<int>(end - panel), panel_at<T>(matrix, end)};
+    Panels panels{{}, static_cast<int>(end - panel), {next.at[0], next.at[1]}};
     for (int i = 0; i < panels.count; ++i) panels.at[i] = panel_at<T>(matrix, panel + i);
     const float* sums = sums_with(matrix, input + first * stride, stride, many, panels);
     for (int64_t row = 0; row < many; ++row)

@@ -24,7 +24,7 @@ void each_row(const LlmfwStep& step, int64_t chunk, const Work& work) {
 }
 
 template <typename T>
-void norm_input(const void* context, int64_t index, int64_t chunk) {
+void norm_input(const void* context, int64_t index, int64_t chunk, const Reads&) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const LlmfwLayer& layer = stack->layers[index];
     each_row(*step, chunk, [&](int64_t row) {
@@ -34,7 +34,7 @@ void norm_input(const void* context, int64_t index, int64_t chunk) {
 }
 
 template <typename T>
-void norm_after(const void* context, int64_t index, int64_t chunk) {
+void norm_after(const void* context, int64_t index, int64_t chunk, const Reads&) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const LlmfwLayer& layer = stack->layers[index];
     each_row(*step, chunk, [&](int64_t row) {
@@ -44,7 +44,7 @@ void norm_after(const void* context, int64_t index, int64_t chunk) {
 }
 
 template <typename T>
-void norm_result(const void* context, int64_t, int64_t chunk) {
+void norm_result(const void* context, int64_t, int64_t chunk, const Reads&) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     each_of(step->num_results, chunk, [&](int64_t result) {
         const int64_t row = step->wanted ? step->wanted[result] : result;
@@ -54,11 +54,11 @@ void norm_result(const void* context, int64_t, int64_t chunk) {
 }
 
 template <typename T>
-void project_qkv(const void* context, int64_t index, int64_t chunk) {
+void project_qkv(const void* context, int64_t index, int64_t chunk, const Reads& next) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const Matrix& matrix = stack->layers[index].qkv;
     product_chunk<T>(matrix, static_cast<const T*>(step->normed), step->normed_stride, step->rows, chunk,
-                     [&](int64_t row, int64_t panel, const float* sums) {
+                     next, [&](int64_t row, int64_t panel, const float* sums) {
                          T* to = row_of<T>(step->qkv, step->qkv_stride, row) + panel * PANEL;
                          for (int64_t i = 0; i < PANEL; i += LANES) store(to + i, biased(sums, matrix, panel, i));
                      });
@@ -74,7 +74,7 @@ void turn_heads(const LlmfwStack& stack, T* heads, int64_t count, const void* no
 }
 
 template <typename T>
-void turn(const void* context, int64_t index, int64_t chunk) {
+void turn(const void* context, int64_t index, int64_t chunk, const Reads&) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const LlmfwLayer& layer = stack->layers[index];
     each_row(*step, chunk, [&](int64_t row) {
@@ -89,8 +89,9 @@ void turn(const void* context, int64_t index, int64_t chunk) {
 
 // residual += product
 template <typename T>
-void add_to_residual(const LlmfwStep& step, const Matrix& matrix, const void* input, int64_t stride, int64_t chunk) {
-    product_chunk<T>(matrix, static_cast<const T*>(input), stride, step.rows, chunk,
+void add_to_residual(const LlmfwStep& step, const Matrix& matrix, const void* input, int64_t stride, int64_t chunk,
+                     const Reads& next) {
+    product_chunk<T>(matrix, static_cast<const T*>(input), stride, step.rows, chunk, next,
                      [&](int64_t row, int64_t panel, const float* sums) {
                          T* to = row_of<T>(step.residual, step.residual_stride, row) + panel * PANEL;
                          for (int64_t i = 0; i < PANEL; i += LANES)
@@ -99,15 +100,15 @@ void add_to_residual(const LlmfwStep& step, const Matrix& matrix, const void* in
 }
 
 template <typename T>
-void add_attended(const void* context, int64_t index, int64_t chunk) {
+void add_attended(const void* context, int64_t index, int64_t chunk, const Reads& next) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
-    add_to_residual<T>(*step, stack->layers[index].output, step->attended, step->attended_stride, chunk);
+    add_to_residual<T>(*step, stack->layers[index].output, step->attended, step->attended_stride, chunk, next);
 }
 
 template <typename T>
-void add_fed(const void* context, int64_t index, int64_t chunk) {
+void add_fed(const void* context, int64_t index, int64_t chunk, const Reads& next) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
-    add_to_residual<T>(*step, stack->layers[index].down, step->active, step->active_stride, chunk);
+    add_to_residual<T>(*step, stack->layers[index].down, step->active, step->active_stride, chunk, next);
 }
 
 template <typename T>
@@ -119,13 +120,13 @@ Floats silu(Floats x) {
 Cut activate_cut(const LlmfwLayer& layer, int64_t rows) { return Cut(rows, layer.gate.out / PANEL, MAX_PANELS / 2); }
 
 template <typename T>
-void activate(const void* context, int64_t index, int64_t chunk) {
+void activate(const void* context, int64_t index, int64_t chunk, const Reads& next) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
     const LlmfwLayer& layer = stack->layers[index];
     const Cut cut = activate_cut(layer, step->rows);
     const int64_t first = cut.first_row(chunk), many = cut.end_row(chunk) - first;
     const int64_t panel = cut.first_panel(chunk), count = cut.end_panel(chunk) - panel;
-    Panels panels{{}, static_cast<int>(2 * count), panel_at<T>(layer.gate, panel + count)};
+    Panels panels{{}, static_cast<int>(2 * count), {next.at[0], next.at[1]}};
     for (int64_t i = 0; i < count; ++i) {
         panels.at[2 * i] = panel_at<T>(layer.gate, panel + i);
         panels.at[2 * i + 1] = panel_at<T>(layer.up, panel + i);
@@ -145,6 +146,34 @@ void activate(const void* context, int64_t index, int64_t chunk) {
         }
 }
 
+template <typename T>
+Reads qkv_reads(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    return product_reads<T>(stack->layers[index].qkv, step->rows, chunk);
+}
+
+template <typename T>
+Reads output_reads(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    return product_reads<T>(stack->layers[index].output, step->rows, chunk);
+}
+
+template <typename T>
+Reads down_reads(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    return product_reads<T>(stack->layers[index].down, step->rows, chunk);
+}
+
+template <typename T>
+Reads activate_reads(const void* context, int64_t index, int64_t chunk) {
+    const auto& [stack, step] = *static_cast<const Run*>(context);
+    const LlmfwLayer& layer = stack->layers[index];
+    const int64_t panel = activate_cut(layer, step->rows).first_panel(chunk);
+    const char* gate = static_cast<const char*>(panel_at<T>(layer.gate, panel));
+    const char* up = static_cast<const char*>(panel_at<T>(layer.up, panel));
+    return {{gate, up}, static_cast<const char*>(panel_at<T>(layer.gate, panel + 1)) - gate};
+}
+
 int64_t chunks_of(int64_t rows) { return (rows + ROWS_EACH - 1) / ROWS_EACH; }
 
 int64_t row_chunks(const Run& run) { return chunks_of(run.step->rows); }
@@ -154,7 +183,8 @@ void add_before(Program& program, const Run& run, int64_t index) {
     const Matrix& qkv = run.stack->layers[index].qkv;
     const int64_t rows = run.step->rows;
     program.add(norm_input<T>, &run, index, row_chunks(run), 0);
-    program.add(project_qkv<T>, &run, index, product_chunks(qkv, rows), product_work(qkv, rows));
+    program.add(project_qkv<T>, &run, index, product_chunks(qkv, rows), product_work(qkv, rows),
+                qkv_reads<T>);
     program.add(turn<T>, &run, index, row_chunks(run), 0);
 }
 
@@ -162,10 +192,12 @@ template <typename T>
 void add_after(Program& program, const Run& run, int64_t index) {
     const LlmfwLayer& layer = run.stack->layers[index];
     const int64_t rows = run.step->rows, work = product_work(layer.gate, rows) + product_work(layer.up, rows);
-    program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows));
+    program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows),
+                output_reads<T>);
     program.add(norm_after<T>, &run, index, row_chunks(run), 0);
-    program.add(activate<T>, &run, index, activate_cut(layer, rows).chunks(), work);
-    program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows));
+    program.add(activate<T>, &run, index, activate_cut(layer, rows).chunks(), work, activate_reads<T>);
+    program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows),
+                down_reads<T>);
 }
 
 }  // namespace

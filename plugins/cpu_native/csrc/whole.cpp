@@ -25,12 +25,12 @@ struct Call {
     AttentionTensors tensors;
 };
 
-void write_keys(const void* context, int64_t, int64_t chunk) {
+void write_keys(const void* context, int64_t, int64_t chunk, const Reads&) {
     const Call& call = *static_cast<const Call*>(context);
     attention_write_chunk(*call.plan, *call.shape, call.tensors, chunk);
 }
 
-void attend(const void* context, int64_t, int64_t chunk) {
+void attend(const void* context, int64_t, int64_t chunk, const Reads&) {
     const Call& call = *static_cast<const Call*>(context);
     attention_chunk(*call.plan, *call.shape, call.tensors, chunk);
 }

@@ -157,6 +157,15 @@ def test_more_threads_than_there_are_cores_or_chunks_give_what_one_gives(dtype: 
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_calls_right_after_each_other_all_end_and_give_the_same() -> None:
+    packed, row = native(linear(64, 700, torch.bfloat16)), torch.randn(1, 64).bfloat16()
+    expected = packed(row)
+    for threads in (2, 5):
+        set_threads(threads)
+        assert all(torch.equal(packed(row), expected) for _ in range(3000))
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_threads_sleep_between_calls() -> None:
     packed, row = native(linear(64, 2000, torch.bfloat16)), torch.randn(1, 64).bfloat16()
     packed(row)
