@@ -51,9 +51,11 @@ struct Cut {
     int64_t row_groups() const { return row_size < 1 ? 0 : (rows + row_size - 1) / row_size; }
     int64_t panel_groups() const { return (panels + panel_size - 1) / panel_size; }
     int64_t chunks() const { return row_groups() * panel_groups(); }
-    int64_t first_row(int64_t chunk) const { return chunk / panel_groups() * row_size; }
+    // One after the other come all rows with the same panels: so shares of chunks are of all rows, and as large as each
+    // other, and panels are still in a core's cache.
+    int64_t first_row(int64_t chunk) const { return chunk % row_groups() * row_size; }
     int64_t end_row(int64_t chunk) const { return smaller(rows, first_row(chunk) + row_size); }
-    int64_t first_panel(int64_t chunk) const { return chunk % panel_groups() * panel_size; }
+    int64_t first_panel(int64_t chunk) const { return chunk / row_groups() * panel_size; }
     int64_t end_panel(int64_t chunk) const { return smaller(panels, first_panel(chunk) + panel_size); }
 
 private:
