@@ -2,8 +2,9 @@
 
 python docs/benchmarks/startup.py [MODEL …] [--runs 5] [--first 2] [--page docs/benchmarks.md]
 
-A model is a name, as `demo`, or a folder. Warm runs are of what a user has after the first start; "first time ever" is
-with empty folders for Python's bytecode and for what llmfw keeps (native code is compiled). What a first time leaves
+A model is a name, as `demo`, or a folder. Warm runs are of what a user has after the first start. A first one after
+`pip install`, which writes Python's bytecode, is with an empty folder for what llmfw keeps (native code is compiled);
+"first time ever" is with none for bytecode either, as other installers leave it. What a first time leaves
 with the operating system, the files in memory, stays: nobody can empty that without being root. Runs of models and kinds
 take turns, so that what else the machine does meets all of them.
 """
@@ -27,7 +28,8 @@ import httpx
 from tables import row, write_between
 
 NAME = "startup"
-KINDS = ("warm", "first time ever")
+WARM, INSTALLED, FIRST = "warm", "first after `pip install`", "first time ever"
+KINDS = (WARM, INSTALLED, FIRST)
 
 
 class Start(NamedTuple):
@@ -89,8 +91,10 @@ def environment_of(kind: str, folder: str) -> dict[str, str]:
     """Return the environment of a start."""
     # A shell that writes no bytecode would have every start compile what was not installed with it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    if kind != "warm":
-        environment |= {"XDG_CACHE_HOME": folder, "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+    if kind != WARM:
+        environment["XDG_CACHE_HOME"] = folder
+    if kind == FIRST:
+        environment["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
     return environment
 
 
@@ -98,10 +102,10 @@ def measure(models: list[str], runs: int, first: int) -> dict[tuple[str, str], l
     """Return all starts by model and kind."""
     found: dict[tuple[str, str], list[Start]] = {(model, kind): [] for model in models for kind in KINDS}
     for model in models:
-        start(model, environment_of("warm", ""))  # so that native code and bytecode are there
+        start(model, environment_of(WARM, ""))  # so that native code and bytecode are there
     for turn in range(max(runs, first)):
         for (model, kind), starts in found.items():
-            if turn < (runs if kind == "warm" else first):
+            if turn < (runs if kind == WARM else first):
                 with tempfile.TemporaryDirectory() as folder:
                     starts.append(start(model, environment_of(kind, folder)))
                 print(f"{model}, {kind}: {starts[-1].token_s:.2f} s to the first token", file=sys.stderr)
