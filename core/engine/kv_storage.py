@@ -49,7 +49,8 @@ class KVStorage:
         self.dtype = dtype
         self.stored_as = stored_as or dtype
         self._scales = dict(scales or {})
-        self.keys, self.values = [], []
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
         for i, spec in enumerate(layers):
             for tensors, size, number in (
                 (self.keys, spec.head_dim, 2 * i),
