@@ -146,22 +146,11 @@ void activate(const void* context, int64_t index, int64_t chunk, const Reads& ne
         }
 }
 
-template <typename T>
-Reads qkv_reads(const void* context, int64_t index, int64_t chunk) {
+// With what a chunk of the product with one of a layer's matrices begins.
+template <typename T, Matrix LlmfwLayer::*MATRIX>
+Reads reads_of(const void* context, int64_t index, int64_t chunk) {
     const auto& [stack, step] = *static_cast<const Run*>(context);
-    return product_reads<T>(stack->layers[index].qkv, step->rows, chunk);
-}
-
-template <typename T>
-Reads output_reads(const void* context, int64_t index, int64_t chunk) {
-    const auto& [stack, step] = *static_cast<const Run*>(context);
-    return product_reads<T>(stack->layers[index].output, step->rows, chunk);
-}
-
-template <typename T>
-Reads down_reads(const void* context, int64_t index, int64_t chunk) {
-    const auto& [stack, step] = *static_cast<const Run*>(context);
-    return product_reads<T>(stack->layers[index].down, step->rows, chunk);
+    return product_reads<T>(stack->layers[index].*MATRIX, step->rows, chunk);
 }
 
 template <typename T>
@@ -184,7 +173,7 @@ void add_before(Program& program, const Run& run, int64_t index) {
     const int64_t rows = run.step->rows;
     program.add(norm_input<T>, &run, index, row_chunks(run), 0);
     program.add(project_qkv<T>, &run, index, product_chunks(qkv, rows), product_work(qkv, rows),
-                qkv_reads<T>);
+                reads_of<T, &LlmfwLayer::qkv>);
     program.add(turn<T>, &run, index, row_chunks(run), 0);
 }
 
@@ -193,11 +182,11 @@ void add_after(Program& program, const Run& run, int64_t index) {
     const LlmfwLayer& layer = run.stack->layers[index];
     const int64_t rows = run.step->rows, work = product_work(layer.gate, rows) + product_work(layer.up, rows);
     program.add(add_attended<T>, &run, index, product_chunks(layer.output, rows), product_work(layer.output, rows),
-                output_reads<T>);
+                reads_of<T, &LlmfwLayer::output>);
     program.add(norm_after<T>, &run, index, row_chunks(run), 0);
     program.add(activate<T>, &run, index, activate_cut(layer, rows).chunks(), work, activate_reads<T>);
     program.add(add_fed<T>, &run, index, product_chunks(layer.down, rows), product_work(layer.down, rows),
-                down_reads<T>);
+                reads_of<T, &LlmfwLayer::down>);
 }
 
 }  // namespace
