@@ -72,13 +72,19 @@ void run(const Program& program);
 // How many threads work, the caller among them.
 int num_threads();
 
-// One phase: body(chunk) for each chunk, with all threads. For kernels that are a call of their own.
+// One phase: body(chunk) for each chunk, with all threads, however many there are. For kernels that are a call of their
+// own.
 template <typename Body>
 void parallel_for(int64_t chunks, const Body& body) {
+    const int64_t each = chunks / MOST_CHUNKS + 1;
+    const auto some = [&](int64_t first) {
+        for (int64_t chunk = first * each; chunk < chunks && chunk < (first + 1) * each; ++chunk) body(chunk);
+    };
+    typedef decltype(some) Some;
     Program program;
     program.add(
-        [](const void* context, int64_t, int64_t chunk, const Reads&) { (*static_cast<const Body*>(context))(chunk); },
-        &body, 0, chunks, SHARED_WORK);
+        [](const void* context, int64_t, int64_t first, const Reads&) { (*static_cast<const Some*>(context))(first); },
+        &some, 0, (chunks + each - 1) / each, SHARED_WORK);
     run(program);
 }
 

@@ -127,6 +127,16 @@ def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
     assert (given.double() - exact).abs().max() <= 2 * BOUNDS[dtype] * exact.abs().max()
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_norms_of_more_rows_than_a_phase_has_chunks_are_right() -> None:
+    rows, weight = torch.randn(1_100_000, 8), torch.randn(8)
+    given = torch.empty_like(rows)
+    pointers = rows.data_ptr(), weight.data_ptr(), 0.01, len(rows), 8, given.data_ptr()
+    load_library(torch.float32).llmfw_rms_norm(*pointers)
+    expected = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 0.01) * weight
+    torch.testing.assert_close(given, expected)
+
+
 def set_threads(count: int) -> None:
     for dtype in library.DTYPES:
         load_library(dtype).llmfw_set_threads(count)
