@@ -1,8 +1,5 @@
 // The sums of some rows with some panels of packed weights: what products are made of. See products.h.
 //
-// Inputs are taken in steps; within a step each panel meets all rows. So weights come from memory once, and while the core
-// multiplies some, the next ones are fetched.
-//
 // A number's sum runs over the inputs from the first to the last, in float32, in every kernel: what a row gives does not
 // depend on how many rows or panels stand beside it.
 #pragma once
