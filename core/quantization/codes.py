@@ -2,8 +2,9 @@
 
 A group's numbers are `level(code) · scale`. In eight bits a level is the code, a whole number from -127 to 127, and the
 scale is the least that reaches the group's largest number. In four bits there are sixteen levels, closer to each other
-near zero, where most weights are: `u + u³/128` for `u = code - 7.5`. Their scale is the one of a few candidates that
-leaves the least squared error; the largest numbers may be cut for it. Every code is the nearest one for its scale.
+near zero, where most weights are: `u + u³/128` for `u = code - 7.5`, rounded to bfloat16. Their scale is the one of a
+few candidates that leaves the least squared error; the largest numbers may be cut for it. Every code is the nearest one
+for its scale.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def levels(device: torch.device | None = None) -> torch.Tensor:
-    """Return the sixteen levels of four bits, ascending, in float32, which holds them exactly."""
+    """Return the sixteen levels of four bits, ascending, in float32; bfloat16 holds them exactly, too."""
     u = torch.arange(16, device=device) - 7.5
-    return u + u**3 / 128
+    return (u + u**3 / 128).bfloat16().float()
 
 
 def _encode_int8(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,11 +1,14 @@
 // Quantised weights: what lies in their panels, and codes as vectors of float32.
 //
 // A panel is one group of GROUP inputs after the other. A group is the scales of its PANEL columns in bfloat16, then the
-// codes, input by input: in eight bits a byte for each column; in four bits byte j has column j in its lower half and
-// column j + 16 in its upper one. A weight is level(code) times its group's scale. core/quantization/codes.py has the
+// codes, in lines of some inputs each. A weight is level(code) times its group's scale. core/quantization/codes.py has the
 // same levels; the two change together.
+//
+// What a line is, and what is made of it, a class says: how many units of products it has (a unit is one input, or a pair),
+// how many inputs those are, and how a unit's levels are loaded for the columns of a vector.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -20,6 +23,7 @@ namespace llmfw {
 
 constexpr int64_t GROUP = 32;
 constexpr int64_t SCALES = PANEL * 2;  // bytes of a group's scales
+constexpr int64_t CODES_LINE = 64;     // bytes
 
 // As many bytes as a vector has lanes, each in a lane.
 inline Words widened(const uint8_t* from) {
@@ -35,37 +39,41 @@ inline Words widened(const uint8_t* from) {
 #endif
 }
 
-// A code in a byte.
+// A code in a byte, the columns of an input one after the other.
 struct Int8 {
-    static constexpr int64_t input_bytes = PANEL;
+    typedef Floats Vector;
+    static constexpr int64_t units = CODES_LINE / PANEL, inputs = units, bytes = CODES_LINE;
 
     static Floats level(Words codes) { return __builtin_convertvector((Ints)(codes << 24) >> 24, Floats); }
 
-    // Those of the columns from `column` on.
-    static Floats load(const uint8_t* codes, int64_t column) {
+    static Floats load(const uint8_t* line, int64_t unit, int64_t column) {
+        const uint8_t* codes = line + unit * PANEL + column;
 #if defined(__AVX512F__)
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + column));
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
         return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 #elif defined(__AVX2__)
-        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + column));
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
         return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 #else
-        return level(widened(codes + column));
+        return level(widened(codes));
 #endif
     }
 
-    static uint8_t code(const uint8_t* codes, int64_t column) { return codes[column]; }
-    static void put(uint8_t* codes, int64_t column, uint8_t code) { codes[column] = code; }
+    static uint8_t code(const uint8_t* line, int64_t input, int64_t column) { return line[input * PANEL + column]; }
+    static void put(uint8_t* line, int64_t input, int64_t column, uint8_t code) { line[input * PANEL + column] = code; }
 };
 
-// Two codes in a byte, for sixteen levels.
+// Two codes in a byte, for sixteen levels: byte j of an input has column j in its lower half, column j + 16 in its upper one.
 struct Int4 {
+    typedef Floats Vector;
     static constexpr int64_t half = PANEL / 2;
-    static constexpr int64_t input_bytes = half;
+    static constexpr int64_t units = CODES_LINE / half, inputs = units, bytes = CODES_LINE;
 
+    // u + u³/128 as bfloat16 has it, to the nearest.
     static constexpr float number(int code) {
         const float u = static_cast<float>(code) - 7.5f;
-        return u + u * u * u / 128.0f;
+        const uint32_t bits = std::bit_cast<uint32_t>(u + u * u * u / 128.0f);
+        return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
     }
 
     // Only the lowest four bits of a code count.
@@ -75,37 +83,34 @@ struct Int4 {
             number(0), number(1), number(2),  number(3),  number(4),  number(5),  number(6),  number(7),
             number(8), number(9), number(10), number(11), number(12), number(13), number(14), number(15)};
         return (Floats)_mm512_permutexvar_ps((__m512i)codes, _mm512_load_ps(table));
+#elif defined(__AVX2__)
+        alignas(32) static constexpr float table[8] = {number(8),  number(9),  number(10), number(11),
+                                                       number(12), number(13), number(14), number(15)};
+        const Words is_negative = (codes >> 3 & 1u) - 1u;  // the lower half mirrors the upper one
+        const __m256 magnitudes = _mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)(codes ^ is_negative));
+        return (Floats)((Words)magnitudes ^ (is_negative & 0x80000000u));
 #else
         const Floats u = __builtin_convertvector((Ints)(codes & 15u), Floats) - 7.5f;
-        return u + u * u * u * (1.0f / 128.0f);
+        return rounded<bfloat16>(u + u * u * u * (1.0f / 128.0f));
 #endif
     }
 
-    static Floats load(const uint8_t* codes, int64_t column) {
-        const Words bytes = widened(codes + column % half);
+    static Floats load(const uint8_t* line, int64_t unit, int64_t column) {
+        const Words bytes = widened(line + unit * half + column % half);
         return level(column < half ? bytes : bytes >> 4);
     }
 
-    static uint8_t code(const uint8_t* codes, int64_t column) {
-        return codes[column % half] >> (column < half ? 0 : 4) & 15;
+    static uint8_t code(const uint8_t* line, int64_t input, int64_t column) {
+        return line[input * half + column % half] >> (column < half ? 0 : 4) & 15;
     }
-    static void put(uint8_t* codes, int64_t column, uint8_t code) {
-        codes[column % half] |= static_cast<uint8_t>(column < half ? code : code << 4);
-    }
-};
-
-// Levels that were looked up before.
-struct Levels {
-    static constexpr int64_t input_bytes = PANEL * 4;
-
-    static Floats load(const uint8_t* codes, int64_t column) {
-        return llmfw::load(reinterpret_cast<const float*>(codes) + column);
+    static void put(uint8_t* line, int64_t input, int64_t column, uint8_t code) {
+        line[input * half + column % half] |= static_cast<uint8_t>(column < half ? code : code << 4);
     }
 };
 
 template <typename Codes>
 constexpr int64_t group_bytes() {
-    return SCALES + GROUP * Codes::input_bytes;
+    return SCALES + GROUP / Codes::inputs * Codes::bytes;
 }
 
 inline int64_t num_groups(int64_t in) { return (in + GROUP - 1) / GROUP; }
@@ -113,6 +118,24 @@ inline int64_t num_groups(int64_t in) { return (in + GROUP - 1) / GROUP; }
 template <typename Codes>
 inline const uint8_t* codes_at(const Matrix& matrix, int64_t panel) {
     return static_cast<const uint8_t*>(matrix.panels) + panel * num_groups(matrix.in) * group_bytes<Codes>();
+}
+
+// The line of a group in which an input is.
+template <typename Codes, typename Byte>
+inline Byte* line_of(Byte* group, int64_t input) {
+    return group + SCALES + input / Codes::inputs * Codes::bytes;
+}
+
+// The code of one weight.
+template <typename Codes>
+inline uint8_t code_at(const uint8_t* group, int64_t input, int64_t column) {
+    return Codes::code(line_of<Codes>(group, input), input % Codes::inputs, column);
+}
+
+// Sets it, which was 0 before.
+template <typename Codes>
+inline void put_code(uint8_t* group, int64_t input, int64_t column, uint8_t code) {
+    Codes::put(line_of<Codes>(group, input), input % Codes::inputs, column, code);
 }
 
 }  // namespace llmfw

@@ -7,7 +7,8 @@
 //   Word: of inputs: float, or two bfloat16 in a uint32_t
 //   words(in), bytes(words): of a row with `in` inputs; of a panel, for so many words of a row
 //   run_few(job, rows, panels): multiplies as weights come from memory, by one panel or two side by side
-//   prepare(job, blocks, room): lays a step's weights out for all blocks of rows in `room`, if that is worth it
+//   Room: for what `prepare` makes of a panel's weights of a step
+//   prepare(job, blocks, room): makes them ready for all blocks of rows, if that is worth it, and gives them to `job`
 //   run_many(job, rows, is_prepared): multiplies by one panel, whose step stays in the nearest cache
 #pragma once
 
@@ -66,12 +67,13 @@ __attribute__((noinline)) void copy_row(const T* from, int64_t left, Word* to, i
     T part[SIZE] = {};
     std::copy_n(from + whole * SIZE, left - whole * SIZE, part);
     copy_line(part, to);
+    for (int64_t line = whole + 1; line < count; ++line) std::memset(to += stride, 0, LINE * 4);
 }
 
-template <typename Word>
+template <typename Kernels>
 struct Memory {
-    alignas(64) Word inputs[MOST_ROWS * STEP];
-    alignas(64) Word weights[STEP * PANEL];
+    alignas(64) typename Kernels::Word inputs[MOST_ROWS * STEP];
+    alignas(64) typename Kernels::Room room;
     alignas(64) float sums[MAX_PANELS * MOST_ROWS * PANEL];
 };
 
@@ -88,7 +90,7 @@ class Multiplication {
 public:
     typedef typename Kernels::Word Word;
 
-    Multiplication(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels, Memory<Word>& memory)
+    Multiplication(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels, Memory<Kernels>& memory)
         : input_(input), stride_(stride), in_(in), words_(Kernels::words(in)), panels_(panels), blocks_(rows),
           step_(blocks_.count > 1 ? STEP : FEW / rows / LINE * LINE), memory_(memory) {}
 
@@ -137,7 +139,7 @@ private:
         for (int panel = 0; panel < panels_.count; ++panel) {
             Job job = {nullptr, {weights_at(begin, panel)}, {}, words, {weights_after(begin, panel, 0)},
                        (Kernels::bytes(step_) / 64 + calls - 1) / calls};
-            const bool is_prepared = Kernels::prepare(job, blocks_.count, memory_.weights);
+            const bool is_prepared = Kernels::prepare(job, blocks_.count, memory_.room);
             for (int64_t block = 0; block < blocks_.count; ++block, job.ahead[0] += 64 * job.lines * lines) {
                 job.inputs = memory_.inputs + blocks_.first(block) * step_;
                 job.sums[0] = sums_at(panel, blocks_.first(block));
@@ -165,13 +167,13 @@ private:
     const Panels& panels_;
     const Blocks blocks_;
     const int64_t step_;  // words of a row's inputs that are taken at once
-    Memory<Word>& memory_;
+    Memory<Kernels>& memory_;
 };
 
 // Sums [panel][row][PANEL], in memory of this thread: valid until it calls again.
 template <typename Kernels, typename T>
 inline const float* multiplied(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
-    thread_local Memory<typename Kernels::Word> memory;
+    thread_local Memory<Kernels> memory;
     Multiplication<Kernels, T>(input, stride, rows, in, panels, memory).run();
     return memory.sums;
 }

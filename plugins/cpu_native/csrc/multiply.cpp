@@ -113,6 +113,7 @@ void widen(const uint32_t* from, int64_t units, float* to) {
 template <Kind KIND, typename T>
 struct Kernels {
     typedef Input<KIND> Word;
+    typedef float Room[STEP * PANEL];
 
     static int64_t words(int64_t in) { return num_units<T>(in) * WORDS<KIND>; }
     static int64_t bytes(int64_t words) { return words / WORDS<KIND> * PANEL * 4; }
@@ -124,7 +125,7 @@ struct Kernels {
             run<KIND, 1, true, 1>(job, rows, std::make_integer_sequence<int, MAX_ROWS>());
     }
 
-    static bool prepare(Job& job, int64_t blocks, Word* room) {
+    static bool prepare(Job& job, int64_t blocks, Room& room) {
         if constexpr (KIND == HALVES) {
             if (blocks < WIDENED_BLOCKS) return false;
             widen(static_cast<const uint32_t*>(job.weights[0]), job.words / WORDS<KIND>, room);
