@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from .engine.batch import ForwardBatch
-    from .engine.kv_storage import KVStorage
+    from .kv.storage import KVStorage
 
 
 class AttentionBackend(ABC):
@@ -57,7 +57,7 @@ class AttentionBackend(ABC):
         """Return why it cannot keep keys and values in another dtype than the model's, as a sentence, or None if it can.
 
         Asked only where `--kv-cache-dtype` names another one. A backend that can writes by `storage.write`, or in the
-        same way (`core.engine.kv_dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
+        same way (`core.kv.dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
 
         Here: a reason.
 
@@ -66,7 +66,7 @@ class AttentionBackend(ABC):
             dtype: of queries, new keys and new values, and of what `forward` returns.
             stored_as: of the storage.
         """
-        from .engine.kv_dtype import dtype_name  # brings torch, as only those who call this have it already
+        from .kv.dtype import dtype_name  # brings torch, as only those who call this have it already
 
         return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 

@@ -32,7 +32,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         drafter: name of the part that drafts tokens for steps to check; "none": each step brings one token a sequence.
         draft_tokens: most drafted tokens of a sequence in a step.
         draft_batch_tokens: most tokens of a step that holds drafts, the last one of each sequence counted; None: by device.
-        kv_cache_dtype: of stored keys and values: "fp8_e4m3" and others, see `kv_dtype`; "auto": the model's.
+        kv_cache_dtype: of stored keys and values: "fp8_e4m3" and others, see `kv.dtype`; "auto": the model's.
         page_size: tokens in one page of KV storage.
         context_length: longest sequence, prompt and output together; None: the model's own.
         mem_fraction_static: share of the device's memory for weights and KV storage; None: by device.

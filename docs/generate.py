@@ -98,7 +98,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core.attention:AttentionBackend",
         "llmfw.core.attention:LayerSpec",
         "llmfw.core.engine.batch:ForwardBatch",
-        "llmfw.core.engine.kv_storage:KVStorage",
+        "llmfw.core.kv.storage:KVStorage",
     ),
     "module_pass": ("llmfw.core.module_pass:ModulePass",),
     "policy": (

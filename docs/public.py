@@ -34,7 +34,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "llmfw.core.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
     "llmfw.core.attention": ("AttentionBackend", "LayerSpec"),
     "llmfw.core.engine.batch": ("ForwardBatch",),
-    "llmfw.core.engine.kv_storage": ("KVStorage",),
+    "llmfw.core.kv.storage": ("KVStorage",),
     "llmfw.core.module_pass": ("ModulePass",),
     "llmfw.core.modeling.module_trial": (
         "is_untouched",
@@ -142,7 +142,7 @@ GIVEN = frozenset(
     {
         "llmfw.core.attention:LayerSpec",
         "llmfw.core.engine.batch:ForwardBatch",
-        "llmfw.core.engine.kv_storage:KVStorage",
+        "llmfw.core.kv.storage:KVStorage",
         "llmfw.core.policy:Waiting",
         "llmfw.core.policy:Running",
         "llmfw.core.policy:Figures",

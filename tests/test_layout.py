@@ -28,6 +28,7 @@ MAX_ROOM = {
     "sampling": 600,
     "logits": 600,
     "cache": 1500,
+    "kv": 450,
     "scheduling": 3000,
     "speculation": 400,
     "reception": 600,

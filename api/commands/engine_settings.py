@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from llmfw.core.cache.eviction import EVICTIONS
-from llmfw.core.kv_dtypes import KV_DTYPE_BYTES
+from llmfw.core.kv.dtype_names import KV_DTYPE_BYTES
 from llmfw.core.quantization.schemes import SCHEMES
 
 from .params import ChunkSize, Device, FiniteRange, Name, Names, Text

@@ -10,9 +10,9 @@ import torch
 from ..attention import AttentionBackend
 from ..config import EngineConfig, OptionValue
 from ..errors import ConfigError, PartError
+from ..kv.storage import KVStorage
 from ..modeling.models import LoadedModel
 from ..registry import Entry, Registry
-from .kv_storage import KVStorage
 
 logger = logging.getLogger(__name__)
 

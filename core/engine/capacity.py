@@ -13,11 +13,11 @@ import torch
 
 from ..config import EngineConfig
 from ..errors import ConfigError
+from ..kv.dtype import choose_kv_dtype
+from ..kv.storage import bytes_per_token
 from ..modeling.models import LoadedModel
 from ..speculation.speculation import max_batch_tokens
 from .devices import available_memory, gigabytes, total_memory
-from .kv_dtype import choose_kv_dtype
-from .kv_storage import bytes_per_token
 from .memory_plan import ModelShape, plan_memory
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ import logging
 import torch
 
 from ..config import EngineConfig
+from ..kv.dtype import choose_kv_dtype, dtype_name
 from ..modeling.models import LoadedModel
 from ..modeling.weight_version import weight_version
 from ..request import EngineInfo
 from .capacity import Capacity
-from .kv_dtype import choose_kv_dtype, dtype_name
 
 logger = logging.getLogger(__name__)
 

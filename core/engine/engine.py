@@ -31,6 +31,7 @@ from ..device.step_clock import StepClock
 from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
+from ..kv.dtype import check_kv_dtype
 from ..logits.token_mask import MaskFiller
 from ..modeling.models import load_model
 from ..reception.queue_gate import QueueGate
@@ -53,7 +54,6 @@ from .capacity import decide_capacity
 from .description import describe
 from .devices import choose_device
 from .grammars import Grammars, choose_grammars
-from .kv_dtype import check_kv_dtype
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
 from .piece_guard import PieceGuard

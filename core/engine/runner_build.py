@@ -12,6 +12,9 @@ from ..device.graphs import Graph, cuda_graphs
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..kv.dtype import choose_kv_dtype, dtype_name
+from ..kv.scales import choose_scales
+from ..kv.storage import KVStorage
 from ..modeling.models import LoadedModel
 from ..registry import Registry
 from ..sampling.sampler import Sampler
@@ -19,9 +22,6 @@ from ..scheduling.sequence_pages import SequencePages
 from .attention_choice import choose_attention
 from .capacity import Capacity
 from .devices import gigabytes
-from .kv_dtype import choose_kv_dtype, dtype_name
-from .kv_scales import choose_scales
-from .kv_storage import KVStorage
 from .memory_plan import graph_sizes
 from .model_runner import ModelRunner
 

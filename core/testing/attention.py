@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ..attention import AttentionBackend
-from ..engine.kv_dtype import as_bytes
+from ..kv.dtype import as_bytes
 from .attention_case import AttentionCase, make_layer
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]

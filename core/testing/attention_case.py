@@ -11,8 +11,8 @@ import torch
 
 from ..attention import AttentionBackend, LayerSpec
 from ..engine.batch import ForwardBatch
-from ..engine.kv_dtype import as_bytes, encode
-from ..engine.kv_storage import KVStorage
+from ..kv.dtype import as_bytes, encode
+from ..kv.storage import KVStorage
 
 STRAY = 1e4
 """Stands in pages that belong to nobody: finite, as in service, but hard to overlook."""

@@ -25,9 +25,9 @@ import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_dtype import dtype_name, is_fp8
-from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.errors import PartError
+from llmfw.core.kv.dtype import dtype_name, is_fp8
+from llmfw.core.kv.storage import KVStorage
 
 from .kind import Kind
 from .pages import find_pages, one_page

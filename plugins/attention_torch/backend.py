@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_dtype import as_bytes, decode
+from llmfw.core.kv.dtype import as_bytes, decode
 
 QUERY_BLOCK = 8
 KEY_BLOCK = 64

@@ -18,8 +18,8 @@ import triton
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_dtype import as_bytes
-from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.kv.dtype import as_bytes
+from llmfw.core.kv.storage import KVStorage
 
 from .decode import Partials, decode, num_tiles
 from .prefill import Spans, Tiles, cut_queries, prefill

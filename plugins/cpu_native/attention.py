@@ -17,8 +17,8 @@ import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.errors import PartError
+from llmfw.core.kv.storage import KVStorage
 
 from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library, why_no_attention
 from .build import BuildError

@@ -17,9 +17,9 @@ from llmfw.api.commands.plan.devices import DEVICES, GIB
 from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine import capacity
-from llmfw.core.engine.kv_storage import bytes_per_token
 from llmfw.core.engine.memory_plan import CONTEXT_BYTES
 from llmfw.core.errors import ModelError
+from llmfw.core.kv.storage import bytes_per_token
 from llmfw.core.modeling.models import load_model
 from llmfw.core.registry import Registry
 

@@ -21,7 +21,7 @@ from llmfw.core.device.staging import Staging
 from llmfw.core.device.step_clock import StepClock
 from llmfw.core.engine.batch import ForwardBatch, StepNumbers
 from llmfw.core.engine.engine import Engine
-from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.kv.storage import KVStorage
 from llmfw.core.modeling.models import DTYPES
 from llmfw.core.registry import INTERFACES, Entry, Registry
 from llmfw.core.request import Request, SamplingParams

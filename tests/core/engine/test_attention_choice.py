@@ -14,8 +14,8 @@ from llmfw.core.attention import AttentionBackend, LayerSpec
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine import engine
 from llmfw.core.engine.attention_choice import check_attention, choose_attention
-from llmfw.core.engine.kv_storage import KVStorage
 from llmfw.core.errors import ConfigError, PartError
+from llmfw.core.kv.storage import KVStorage
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.testing.attention_case import make_layer
 from llmfw.plugins.attention_torch.backend import TorchAttention

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from llmfw.core.engine.kv_dtype import KV_DTYPES
 from llmfw.core.errors import PartError
+from llmfw.core.kv.dtype import KV_DTYPES
 from llmfw.core.request import SamplingParams
 
 from .running import build_engine, generate_alone, random_prompts, run

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from llmfw.core.attention import AttentionBackend
-from llmfw.core.engine.kv_dtype import KV_DTYPES
+from llmfw.core.kv.dtype import KV_DTYPES
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention

@@ -20,7 +20,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from llmfw.core.engine.kv_dtype import as_bytes
+from llmfw.core.kv.dtype import as_bytes
 from llmfw.core.layers import LayerSpec
 from llmfw.plugins.attention_triton import decode, prefill, schedule, write
 from llmfw.plugins.attention_triton.backend import reads_bytes

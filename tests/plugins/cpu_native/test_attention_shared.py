@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.engine.batch import ForwardBatch
-from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.kv.storage import KVStorage
 from llmfw.core.layers import LayerSpec
 from llmfw.core.testing.attention_case import attend_in_float64, make_layer
 from llmfw.plugins.cpu_native.attention import CpuAttention

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from llmfw.core.attention import AttentionBackend
-from llmfw.core.engine.kv_dtype import as_bytes, encode
-from llmfw.core.engine.kv_storage import KVStorage
+from llmfw.core.kv.dtype import as_bytes, encode
+from llmfw.core.kv.storage import KVStorage
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from ..errors import ModelError
 from ..layers import LayerSpec
 from ..tokenization.tokenizer_files import model_files
-from .kv_dtype import dtype_name, is_fp8
+from .dtype import dtype_name, is_fp8
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """In which dtypes keys and values can be kept, by the names of `--kv-cache-dtype`. Imports nothing.
 
-What they are in torch, and how numbers get into them, is in `engine.kv_dtype`.
+What they are in torch, and how numbers get into them, is in `dtype`.
 """
 
 from __future__ import annotations

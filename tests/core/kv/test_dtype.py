@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.engine.kv_dtype import KV_DTYPES, choose_kv_dtype, decode, dtype_name, encode
 from llmfw.core.errors import ConfigError
-from llmfw.core.kv_dtypes import KV_DTYPE_BYTES
+from llmfw.core.kv.dtype import KV_DTYPES, choose_kv_dtype, decode, dtype_name, encode
+from llmfw.core.kv.dtype_names import KV_DTYPE_BYTES
 
-from .running import build_engine
+from ..engine.running import build_engine
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -12,7 +12,7 @@ from functools import cache
 import torch
 
 from ..errors import ConfigError
-from ..kv_dtypes import KV_DTYPE_BYTES
+from .dtype_names import KV_DTYPE_BYTES
 
 KV_DTYPES = {
     "float32": torch.float32,

@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from llmfw.core.engine.kv_storage import LARGE_PAGE, LINE, KVStorage
+from llmfw.core.kv.storage import LARGE_PAGE, LINE, KVStorage
 from llmfw.core.testing.attention_case import make_layer
 
 CPU = torch.device("cpu")

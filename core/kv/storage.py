@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..layers import LayerSpec
-from .kv_dtype import as_bytes, encode
+from .dtype import as_bytes, encode
 
 LARGE_PAGE = 2 << 20
 """Bytes of a large page of a CPU's memory; none begins but on a border of its size."""
@@ -24,7 +24,7 @@ class KVStorage:
         keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
         values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
         dtype: of queries, and of new keys and values.
-        stored_as: of `keys` and `values`; the same, but where `--kv-cache-dtype` says another (see `kv_dtype`).
+        stored_as: of `keys` and `values`; the same, but where `--kv-cache-dtype` says another (see `kv.dtype`).
 
     Args:
         layers: the attention layers.

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from llmfw.core.engine.kv_scales import choose_scales, read_scales
 from llmfw.core.errors import ModelError
+from llmfw.core.kv.scales import choose_scales, read_scales
 from llmfw.core.testing.attention_case import make_layer
 
 LAYERS = [make_layer(index=i) for i in range(2)]
@@ -84,7 +84,7 @@ def test_the_log_says_where_scales_are_from(
     tmp_path: Path, scales: dict[str, float], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, scales)
-    with caplog.at_level(logging.INFO, "llmfw.core.engine.kv_scales"):
+    with caplog.at_level(logging.INFO, "llmfw.core.kv.scales"):
         choose_scales(str(tmp_path), "auto", LAYERS, E4M3)
     assert said in caplog.text
 
