@@ -28,12 +28,18 @@ class KVPool:
         self.page_size = page_size
         self._free = np.arange(num_pages - 1, -1, -1, dtype=np.int32)
         self._num_free = num_pages
+        self._least_free = num_pages
         self._marks = np.full(num_pages, FREE, dtype=np.int32)
 
     @property
     def num_free(self) -> int:
         """Pages that are free."""
         return self._num_free
+
+    @property
+    def num_ever_used(self) -> int:
+        """Pages that were ever handed out: those from 0 up to this number."""
+        return self.num_pages - self._least_free
 
     def allocate(self, count: int) -> Pages:
         """Take pages.
@@ -43,6 +49,7 @@ class KVPool:
         """
         assert 0 <= count <= self._num_free, f"{count} pages asked for, {self._num_free} free"
         self._num_free -= count
+        self._least_free = min(self._least_free, self._num_free)
         pages = self._free[self._num_free : self._num_free + count].copy()
         self._marks[pages] = 0
         return pages

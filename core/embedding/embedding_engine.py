@@ -128,6 +128,14 @@ class EmbeddingEngine:
         """Return None: `has_work` becomes true by `add` alone."""
         return None
 
+    @property
+    def has_chores(self) -> bool:
+        """Return False: there are none."""
+        return False
+
+    def do_chore(self) -> None:
+        """Do nothing."""
+
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Do nothing: `has_work` becomes true by `add` alone."""
 

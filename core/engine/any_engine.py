@@ -26,6 +26,13 @@ class AnyEngine(Protocol):
     def sleep_s(self) -> float | None:
         """Seconds until `has_work` becomes true by the time alone; None: it does not."""
 
+    @property
+    def has_chores(self) -> bool:
+        """Whether `do_chore` has anything to do."""
+
+    def do_chore(self) -> None:
+        """Do a little of what is better done while nobody waits: a few milliseconds."""
+
     def add(self, request: Any) -> None:
         """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.
 

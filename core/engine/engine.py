@@ -32,6 +32,7 @@ from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
 from ..kv.dtype import check_kv_dtype
+from ..kv.first_touch import FirstTouch
 from ..logits.token_mask import MaskFiller
 from ..modeling.models import load_model
 from ..reception.queue_gate import QueueGate
@@ -52,7 +53,7 @@ from .administration import Administration
 from .attention_choice import check_attention
 from .capacity import decide_capacity
 from .description import describe
-from .devices import choose_device
+from .devices import available_memory, choose_device
 from .grammars import Grammars, choose_grammars
 from .latency_guard import LatencyGuard
 from .model_runner import LaunchedStep, ModelRunner
@@ -82,6 +83,7 @@ class Engine:
         reception: of requests, until they end.
         faults: says whose fault it is that a step failed.
         ledger: of the parts.
+        first_touch: of keys and values.
         speculation: the scheduler's; None: there are no drafts.
         overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
@@ -102,6 +104,7 @@ class Engine:
         reception: Reception,
         faults: StepFaults,
         ledger: PartLedger,
+        first_touch: FirstTouch,
         speculation: Speculation | None = None,
         *,
         overlap: bool,
@@ -121,6 +124,7 @@ class Engine:
         self._reception = reception
         self._faults = faults
         self._ledger = ledger
+        self._first_touch = first_touch
         self._speculation = speculation
         self._overlap = overlap
         self._random_seed = random_seed
@@ -168,7 +172,9 @@ class Engine:
         keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
         overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
-        attention, runner = build_runner(config, registry, model, capacity, pages, device, make_graph, clock)
+        attention, runner, storage = build_runner(
+            config, registry, model, capacity, pages, device, make_graph, clock
+        )
         return cls(
             describe(config, model, capacity, device, attention),
             scheduler,
@@ -185,6 +191,7 @@ class Engine:
             ),
             StepFaults(registry, device),
             registry.ledger,
+            FirstTouch(storage, pool, available_memory(device) // 8),
             speculation,
             overlap=overlap,
             random_seed=config.random_seed,
@@ -205,6 +212,15 @@ class Engine:
     def sleep_s(self) -> float | None:
         """Seconds until `has_work` becomes true by the time alone; None: it does not."""
         return self._reception.sleep_s
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether `do_chore` has anything to do."""
+        return self._first_touch.is_due
+
+    def do_chore(self) -> None:
+        """Do a little of what is better done while nobody waits: a few milliseconds."""
+        self._first_touch.bring()
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Have a function called, in any thread, when a grammar's end has made `has_work` true."""

@@ -67,6 +67,8 @@ class EngineServer:
                         self._forget(client)
                 if self._engine.has_work:
                     self._send_events(self._interval.pass_on(self._engine.step()))
+                elif self._engine.has_chores:
+                    self._engine.do_chore()
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
             _say_to_all(self._connections, failure_of(error), last=True)
@@ -74,7 +76,7 @@ class EngineServer:
 
     def _idle_s(self) -> float | None:
         """Return for how long there is nothing to do, unless something comes; None: for any time."""
-        if self._engine.has_work:
+        if self._engine.has_work or self._engine.has_chores:
             return 0
         sleep_s = self._engine.sleep_s
         return None if sleep_s is None else min(sleep_s, MAX_SLEEP_S)

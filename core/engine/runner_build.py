@@ -39,8 +39,8 @@ def build_runner(
     device: torch.device,
     make_graph: MakeGraph | None = None,
     clock: StepClock | None = None,
-) -> tuple[str, ModelRunner]:
-    """Allocate, build, and capture what is to be captured; return the attention backend's name and the runner.
+) -> tuple[str, ModelRunner, KVStorage]:
+    """Allocate, build, and capture what is to be captured; return the attention backend's name, runner and storage.
 
     Args:
         capacity: what fits.
@@ -86,4 +86,4 @@ def build_runner(
             runner.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
         else:
             logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
-    return name, runner
+    return name, runner, storage

@@ -51,6 +51,10 @@ class StubEngine:
     def sleep_s(self) -> None:
         return None
 
+    @property
+    def has_chores(self) -> bool:
+        return False
+
     def call_when_ready(self, wake: Any) -> None:
         """Take note of nothing: this engine has no work that another thread could bring."""
 

@@ -33,3 +33,13 @@ def test_a_page_cannot_be_freed_twice_at_once() -> None:
     page = pool.allocate(1)
     with pytest.raises(AssertionError, match="twice at once"):
         pool.free(np.concatenate([page, page]))
+
+
+def test_pages_are_new_in_ascending_order_and_it_is_known_which_were_used() -> None:
+    pool = KVPool(10, 1)
+    pool.free(pool.allocate(4))
+    assert pool.num_ever_used == 4
+    pool.allocate(3)
+    assert pool.num_ever_used == 4
+    assert sorted(pool.allocate(3))[-2:] == [4, 5]
+    assert pool.num_ever_used == 6
