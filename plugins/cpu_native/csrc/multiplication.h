@@ -5,6 +5,7 @@
 //
 // The kernels are a class with static members:
 //   Word: of inputs: float, or two bfloat16 in a uint32_t
+//   UNIT, STEP: words of a row's inputs that are never divided, whole lines; that are taken at once, of many rows, at most
 //   words(in), bytes(words): of a row with `in` inputs; of a panel, for so many words of a row
 //   run_few(job, rows, panels): multiplies as weights come from memory, by one panel or two side by side
 //   Room: for what `prepare` makes of a panel's weights of a step
@@ -21,10 +22,9 @@
 namespace llmfw {
 
 constexpr int PER_PANEL = PANEL / LANES;
-constexpr int64_t LINE = 16;        // words of 32 bits in a line of the cache
-constexpr int64_t STEP = 8 * LINE;  // words of a row's inputs that are taken at once, of many rows
-constexpr int64_t FEW = 96 * STEP;  // words of inputs that are taken at once, of a few rows
-constexpr int64_t AHEAD = 6144;     // bytes that weights are fetched ahead of their use, for a few rows
+constexpr int64_t LINE = 16;         // words of 32 bits in a line of the cache
+constexpr int64_t FEW = 768 * LINE;  // words of inputs that are taken at once, of a few rows
+constexpr int64_t AHEAD = 6144;      // bytes that weights are fetched ahead of their use, for a few rows
 
 // What one call of a kernel does.
 struct Job {
@@ -34,7 +34,7 @@ struct Job {
     int64_t words;           // of a row's inputs
     const char* ahead[2];    // what is read after the weights, of each panel; or, if weights are in the cache already, what
                              // to fetch into it meanwhile
-    int64_t lines;           // of the latter, for each line of inputs
+    int64_t fetched;         // bytes of the latter, for each word of inputs
 };
 
 // What is read AHEAD bytes after some weights, of which `left` bytes are left, and which `next` follows.
@@ -72,7 +72,7 @@ __attribute__((noinline)) void copy_row(const T* from, int64_t left, Word* to, i
 
 template <typename Kernels>
 struct Memory {
-    alignas(64) typename Kernels::Word inputs[MOST_ROWS * STEP];
+    alignas(64) typename Kernels::Word inputs[std::max(FEW, MOST_ROWS * Kernels::STEP)];
     alignas(64) typename Kernels::Room room;
     alignas(64) float sums[MAX_PANELS * MOST_ROWS * PANEL];
 };
@@ -92,7 +92,7 @@ public:
 
     Multiplication(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels, Memory<Kernels>& memory)
         : input_(input), stride_(stride), in_(in), words_(Kernels::words(in)), panels_(panels), blocks_(rows),
-          step_(blocks_.count > 1 ? STEP : FEW / rows / LINE * LINE), memory_(memory) {}
+          step_(blocks_.count > 1 ? even_step(words_) : FEW / rows / Kernels::UNIT * Kernels::UNIT), memory_(memory) {}
 
     void run() {
         std::fill_n(memory_.sums, panels_.count * blocks_.rows * PANEL, 0.0f);
@@ -107,6 +107,12 @@ public:
     }
 
 private:
+    // So many that no step has much less to do than another one.
+    static int64_t even_step(int64_t words) {
+        const int64_t units = (words + Kernels::UNIT - 1) / Kernels::UNIT, most = Kernels::STEP / Kernels::UNIT;
+        const int64_t steps = (units + most - 1) / most;
+        return (units + steps - 1) / steps * Kernels::UNIT;
+    }
     static int64_t num_lines(int64_t words) { return (words + LINE - 1) / LINE; }
 
     void copy_inputs(int64_t begin, int64_t words) {
@@ -135,12 +141,12 @@ private:
     }
 
     void step_of_many(int64_t begin, int64_t words) {
-        const int64_t lines = num_lines(words), calls = blocks_.count * lines;
+        const int64_t times = blocks_.count * words;
         for (int panel = 0; panel < panels_.count; ++panel) {
             Job job = {nullptr, {weights_at(begin, panel)}, {}, words, {weights_after(begin, panel, 0)},
-                       (Kernels::bytes(step_) / 64 + calls - 1) / calls};
+                       (Kernels::bytes(step_) + times - 1) / times};
             const bool is_prepared = Kernels::prepare(job, blocks_.count, memory_.room);
-            for (int64_t block = 0; block < blocks_.count; ++block, job.ahead[0] += 64 * job.lines * lines) {
+            for (int64_t block = 0; block < blocks_.count; ++block, job.ahead[0] += job.fetched * words) {
                 job.inputs = memory_.inputs + blocks_.first(block) * step_;
                 job.sums[0] = sums_at(panel, blocks_.first(block));
                 Kernels::run_many(job, blocks_.size(block), is_prepared);

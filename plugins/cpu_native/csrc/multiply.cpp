@@ -36,13 +36,12 @@ void multiply(const Job& job) {
             sums[row][v] = load(job.sums[v / PER_PANEL] + row * PANEL + v % PER_PANEL * LANES);
     auto inputs = static_cast<const Input<KIND>*>(job.inputs);
     for (int64_t left = job.words; left > 0; left -= LINE, inputs += ROWS * LINE) {
-        if constexpr (!IS_STREAM)
-            for (int64_t line = 0; line < job.lines; ++line, ahead += 64) __builtin_prefetch(ahead);
         const char* fetched[PANELS];
         for (int panel = 0; IS_STREAM && panel < PANELS; ++panel)
             fetched[panel] = ahead_of(weights[panel], left / WORDS<KIND> * PANEL * 4, job.ahead[panel]);
         const auto end = inputs + std::min(left, LINE);
         for (auto x = inputs; x < end; x += WORDS<KIND>) {
+            if constexpr (!IS_STREAM) __builtin_prefetch(ahead), ahead += job.fetched * WORDS<KIND>;
             Words w[VECTORS];
             LLMFW_UNROLL
             for (int v = 0; v < VECTORS; ++v) {
@@ -113,6 +112,7 @@ void widen(const uint32_t* from, int64_t units, float* to) {
 template <Kind KIND, typename T>
 struct Kernels {
     typedef Input<KIND> Word;
+    static constexpr int64_t UNIT = LINE, STEP = (KIND == PAIR ? 18 : 8) * LINE;
     typedef float Room[STEP * PANEL];
 
     static int64_t words(int64_t in) { return num_units<T>(in) * WORDS<KIND>; }

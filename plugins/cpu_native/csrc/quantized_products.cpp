@@ -57,9 +57,8 @@ void multiply_groups(const Job& job) {
         }
         Floats totals[ROWS][VECTORS] = {};
         for (int64_t line = 0; line < GROUP_WORDS; line += LINE, inputs += ROWS * LINE) {
-            if constexpr (!IS_STREAM)
-                for (int64_t i = 0; i < job.lines; ++i, ahead += 64) __builtin_prefetch(ahead);
             for (int64_t word = 0; word < LINE; word += Codes::units) {
+                if constexpr (!IS_STREAM) __builtin_prefetch(ahead), ahead += job.fetched;
                 LLMFW_UNROLL
                 for (int64_t unit = 0; unit < Codes::units; ++unit) {
                     Vector w[VECTORS];
@@ -119,6 +118,7 @@ void look_up(const uint8_t* group, uint8_t* to) {
 template <typename Codes>
 struct Kernels {
     typedef llmfw::Word Word;
+    static constexpr int64_t UNIT = GROUP_WORDS, STEP = (WORD_INPUTS == 2 ? 18 : 8) * LINE;
     typedef uint8_t Room[STEP / GROUP_WORDS * group_bytes<Levels>()];
 
     static int64_t words(int64_t in) { return num_groups(in) * GROUP_WORDS; }

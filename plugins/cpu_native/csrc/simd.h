@@ -80,16 +80,25 @@ inline Floats load(const bfloat16* from) {
 
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
 
-// The upper halves of x rounded to the nearest bfloat16, ties to even; NaN stays NaN.
+// The upper halves of x rounded to the nearest bfloat16, ties to even; NaN stays NaN. With AVX512_BF16 what is below 2^-126,
+// where float32 has fewer digits, becomes 0.
 inline Words rounded_bits(Floats x) {
+#if defined(__AVX512BF16__)
+    return words_of((Halves)_mm512_cvtneps_pbh((__m512)x));
+#else
     Words bits = (Words)x;
     Words nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     Words is_nan = (Words)(x != x);
     return (nearest & ~is_nan) | (0x7fc0u & is_nan);
+#endif
 }
 
 inline void store(bfloat16* to, Floats x) {
+#if defined(__AVX512BF16__)
+    Halves halves = (Halves)_mm512_cvtneps_pbh((__m512)x);
+#else
     Halves halves = halves_of(rounded_bits(x));
+#endif
     std::memcpy(to, &halves, sizeof halves);
 }
 

@@ -81,6 +81,12 @@ def test_many_rows_and_many_panels_are_cut_into_blocks(scheme: Scheme) -> None:
 
 @EACH
 @DTYPES
+def test_many_inputs_are_cut_into_steps_of_whole_groups(scheme: Scheme, dtype: torch.dtype) -> None:
+    check_products(quantized((12_345, 33), scheme, dtype), range(1, 41))
+
+
+@EACH
+@DTYPES
 def test_what_was_packed_can_be_read_and_looked_up(scheme: Scheme, dtype: torch.dtype) -> None:
     first, second = quantized((45, 40), scheme, dtype), quantized((45, 7), scheme, dtype)
     packed = PackedCodes([first.quantized, second.quantized], None, Arena())
