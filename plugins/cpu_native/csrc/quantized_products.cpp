@@ -28,6 +28,10 @@ typedef std::conditional_t<std::is_same_v<Vector, Words>, uint32_t, float> Word;
 constexpr int64_t WORD_INPUTS = EightBits::inputs / EightBits::units;
 constexpr int64_t GROUP_WORDS = GROUP / WORD_INPUTS;
 
+// From so many blocks of rows on, levels are looked up for all of them. Pairs are looked up beside products of others, as long
+// as there are units of the core for both.
+constexpr int64_t LOOKED_UP_BLOCKS = WORD_INPUTS == 2 ? 5 : 2;
+
 // Levels that were looked up before.
 struct Levels {
     static constexpr int64_t units = 1, inputs = WORD_INPUTS, bytes = PANEL * 4;
@@ -131,7 +135,8 @@ struct Kernels {
             run<Codes, 1, 1>(job, rows, std::make_integer_sequence<int, MAX_ROWS>());
     }
 
-    static bool prepare(Job& job, int64_t, Room& room) {
+    static bool prepare(Job& job, int64_t blocks, Room& room) {
+        if (blocks < LOOKED_UP_BLOCKS) return false;
         auto group = static_cast<const uint8_t*>(job.weights[0]);
         uint8_t* to = room;
         for (int64_t word = 0; word < job.words; word += GROUP_WORDS) {
@@ -142,7 +147,8 @@ struct Kernels {
         return true;
     }
 
-    static void run_many(const Job& job, int64_t rows, bool) {
+    static void run_many(const Job& job, int64_t rows, bool is_prepared) {
+        if (!is_prepared) return run_few(job, rows, 1);
         run<Levels, 1, MAX_ROWS / 2>(job, rows, std::make_integer_sequence<int, MAX_ROWS - MAX_ROWS / 2 + 1>());
     }
 };
