@@ -37,6 +37,10 @@ struct Job {
     int64_t fetched;         // bytes of the latter, for each word of inputs
 };
 
+// Fetches what is read once and then not for long, into the nearest cache alone. What else the core works with, the rest of the
+// process among it, stays in the others.
+inline void prefetch_once(const char* at) { __builtin_prefetch(at, 0, 0); }
+
 // What is read AHEAD bytes after some weights, of which `left` bytes are left, and which `next` follows.
 inline const char* ahead_of(const void* weights, int64_t left, const char* next) {
     if (left > AHEAD || !next) return static_cast<const char*>(weights) + AHEAD;

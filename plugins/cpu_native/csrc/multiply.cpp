@@ -48,7 +48,7 @@ void multiply(const Job& job) {
                 const uint32_t* from = weights[v / PER_PANEL] + v % PER_PANEL * LANES;
                 w[v] = load(from);
                 if (IS_STREAM && v * LANES % LINE == 0)
-                    __builtin_prefetch(fetched[v / PER_PANEL] + v % PER_PANEL * LANES * 4);
+                    prefetch_once(fetched[v / PER_PANEL] + v % PER_PANEL * LANES * 4);
             }
             if constexpr (IS_STREAM)
                 LLMFW_UNROLL

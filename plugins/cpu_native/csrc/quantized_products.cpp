@@ -56,7 +56,7 @@ void multiply_groups(const Job& job) {
         for (int panel = 0; panel < PANELS; ++panel) {
             groups[panel] = codes[panel];
             fetched[panel] = ahead_of(codes[panel], left / GROUP_WORDS * group_bytes<Codes>(), job.ahead[panel]);
-            if constexpr (IS_STREAM) __builtin_prefetch(fetched[panel]);
+            if constexpr (IS_STREAM) prefetch_once(fetched[panel]);
             codes[panel] += SCALES, fetched[panel] += SCALES;
         }
         Floats totals[ROWS][VECTORS] = {};
@@ -78,7 +78,7 @@ void multiply_groups(const Job& job) {
                 }
                 LLMFW_UNROLL
                 for (int panel = 0; panel < PANELS; ++panel) {
-                    if constexpr (IS_STREAM) __builtin_prefetch(fetched[panel]);
+                    if constexpr (IS_STREAM) prefetch_once(fetched[panel]);
                     codes[panel] += Codes::bytes, fetched[panel] += Codes::bytes;
                 }
             }
