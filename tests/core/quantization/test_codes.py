@@ -61,6 +61,14 @@ def test_the_levels_are_alike_on_both_sides_and_closer_near_zero() -> None:
     assert 2 < steps.max() / steps.min() < 2.5
 
 
+def test_bfloat16_has_every_level_of_both_schemes() -> None:
+    whole = torch.arange(-127.0, 128.0)
+    assert torch.equal(whole.bfloat16().float(), whole)
+    assert torch.equal(levels().bfloat16().float(), levels())
+    u = torch.arange(16) - 7.5
+    assert torch.allclose(levels(), u + u**3 / 128, rtol=2**-9, atol=0)
+
+
 def test_two_codes_are_in_a_byte() -> None:
     codes = torch.randint(16, (3, 2, GROUP), dtype=torch.uint8)
     assert pack_halves(codes).shape == (3, 2, GROUP // 2)

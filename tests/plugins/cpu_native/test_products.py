@@ -29,6 +29,12 @@ FLAGS = {
     "x86-64-v4": ("avx512vl", "-march=x86-64-v4"),
     "slow pairs": ("avx512_bf16", "-march=native", "-DLLMFW_PAIRS=1"),
     "fast pairs": ("avx512_bf16", "-march=native", "-DLLMFW_PAIRS=2"),
+    "pairs without tables of bytes": (
+        "avx512_bf16",
+        "-march=native",
+        "-mno-avx512vbmi",
+        "-DLLMFW_PAIRS=2",
+    ),
 }
 """Kinds of CPU: what such a one says that it has, and how the compiler is told."""
 
