@@ -90,6 +90,8 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: dict[str, Any], config: dict[st
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges(merges)
+    if config["bos_token_id"] is None:
+        return
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_pad_token_id(config["bos_token_id"])
