@@ -32,7 +32,7 @@ from ..errors import PartFailedError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartLedger
 from ..kv.dtype import check_kv_dtype
-from ..kv.first_touch import FirstTouch
+from ..kv.first_touch import FirstTouch, pages_ahead
 from ..logits.token_mask import MaskFiller
 from ..modeling.models import load_model
 from ..reception.queue_gate import QueueGate
@@ -191,7 +191,7 @@ class Engine:
             ),
             StepFaults(registry, device),
             registry.ledger,
-            FirstTouch(storage, pool, available_memory(device) // 8),
+            FirstTouch(storage, pool, pages_ahead(storage, available_memory(device))),
             speculation,
             overlap=overlap,
             random_seed=config.random_seed,

@@ -2,8 +2,8 @@
 
 Memory that was asked for is there once it is first written to: the system then clears a page, and a virtual machine
 may have to get it from its host first. A step that comes to new pages waits milliseconds for each. So while nobody
-waits, those that the pool hands out next are brought, a large page at a time; never more than `AHEAD` bytes beyond what
-was ever used, as a server of which little is asked is to stay small. Contents do not change. Linux has this from 5.14
+waits, those that the pool hands out next are brought, a large page at a time; not many beyond what was ever used
+(`pages_ahead`), as a server of which little is asked is to stay small. Contents do not change. Linux has this from 5.14
 on; elsewhere, or where the system refuses, nothing happens.
 """
 
@@ -18,8 +18,9 @@ import torch
 from ..cache.kv_pool import KVPool
 from .storage import LARGE_PAGE, KVStorage
 
-AHEAD = 512 << 20
-"""Bytes of all layers together."""
+TOKENS_AHEAD = 16_384
+BYTES_AHEAD = 512 << 20
+"""Of all layers together."""
 
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of linux/mman.h
 SMALL_PAGE = 4096  # bytes; madvise begins at a border of one
@@ -31,28 +32,37 @@ class FirstTouch:
     Args:
         storage: of keys and values.
         pool: of its pages.
-        room: bytes that may be taken beyond those of pages that were used; never more than `AHEAD` are.
+        num_ahead: pages to bring beyond those that were ever used.
     """
 
-    def __init__(self, storage: KVStorage, pool: KVPool, room: int = AHEAD) -> None:
+    def __init__(self, storage: KVStorage, pool: KVPool, num_ahead: int) -> None:
         self._pool = pool
         tensors = [each for each in (*storage.keys, *storage.values) if each.device.type == "cpu"]
         self._pieces = _pieces(tensors) if sys.platform == "linux" else []
         self._num_done = 0
-        page_bytes = sum(storage.num_bytes) // storage.num_pages
-        self._pages_ahead = min(AHEAD, room) // page_bytes
+        self._num_ahead = num_ahead
 
     @property
     def is_due(self) -> bool:
         """Whether there is something to bring now."""
         if self._num_done == len(self._pieces):
             return False
-        return self._pieces[self._num_done][0] < self._pool.num_ever_used + self._pages_ahead
+        return self._pieces[self._num_done][0] < self._pool.num_ever_used + self._num_ahead
 
     def bring(self) -> None:
         """Bring the next piece."""
         _, address, size = self._pieces[self._num_done]
         self._num_done = self._num_done + 1 if _populate(address, size) else len(self._pieces)
+
+
+def pages_ahead(storage: KVStorage, available: int) -> int:
+    """Return how many pages are worth having before they are used: of the tokens of some requests, within bounds.
+
+    Args:
+        available: bytes that could be allocated; an eighth of them is taken at most.
+    """
+    page_bytes = sum(storage.num_bytes) // storage.num_pages
+    return min(TOKENS_AHEAD // storage.page_size, min(BYTES_AHEAD, available // 8) // page_bytes)
 
 
 def _pieces(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:

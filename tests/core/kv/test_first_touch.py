@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from llmfw.core.cache.kv_pool import KVPool
-from llmfw.core.kv.first_touch import FirstTouch
+from llmfw.core.kv.first_touch import BYTES_AHEAD, TOKENS_AHEAD, FirstTouch, pages_ahead
 from llmfw.core.kv.storage import LARGE_PAGE, KVStorage
 from llmfw.core.testing.attention_case import make_layer
 
 SMALL_PAGE = 4096
-NUM_PAGES = 4096
+NUM_PAGES = 10_000
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux brings memory ahead")
 
 
 @pytest.fixture
 def kept() -> KVStorage:
-    """Two layers, each with 8 MB of keys and 16 MB of values."""
-    layers = [make_layer(index=i, head_dim=32, v_head_dim=64) for i in range(2)]
+    """Two layers, each with 41 MB of keys and of values: more than what malloc gives out of memory that was used before."""
+    layers = [make_layer(index=i, head_dim=64, v_head_dim=64) for i in range(2)]
     return KVStorage(layers, NUM_PAGES, 16, torch.bfloat16, torch.device("cpu"))
 
 
@@ -46,7 +46,7 @@ def bring_all(first_touch: FirstTouch) -> int:
 
 def test_pages_that_come_next_are_brought_and_no_others(kept: KVStorage) -> None:
     pool = KVPool(NUM_PAGES, 16)
-    first_touch = FirstTouch(kept, pool, room=sum(kept.num_bytes) // 4)
+    first_touch = FirstTouch(kept, pool, NUM_PAGES // 4)
     assert bring_all(first_touch) > 1
     for tensor in (*kept.keys, *kept.values):
         assert share_present(tensor, slice(NUM_PAGES // 4)) == 1
@@ -62,7 +62,7 @@ def test_pages_that_come_next_are_brought_and_no_others(kept: KVStorage) -> None
 def test_a_piece_is_no_more_than_a_large_page_of_each_tensor_and_nothing_is_brought_twice(
     kept: KVStorage,
 ) -> None:
-    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16), room=sum(kept.num_bytes))
+    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
     assert bring_all(first_touch) >= sum(kept.num_bytes) // LARGE_PAGE
     assert bring_all(first_touch) == 0
 
@@ -70,12 +70,24 @@ def test_a_piece_is_no_more_than_a_large_page_of_each_tensor_and_nothing_is_brou
 def test_what_is_kept_stays_as_it_is(kept: KVStorage) -> None:
     expected = torch.randn_like(kept.values[1])
     kept.values[1].copy_(expected)
-    bring_all(FirstTouch(kept, KVPool(NUM_PAGES, 16), room=sum(kept.num_bytes)))
+    bring_all(FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES))
     assert torch.equal(kept.values[1], expected)
     assert not kept.keys[0].any()
 
 
 def test_a_system_that_refuses_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.kv.first_touch.POPULATE_WRITE", 9999)
-    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16))
+    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
     assert bring_all(first_touch) == 1
+
+
+def test_what_is_brought_is_bounded_in_tokens_in_bytes_and_by_the_memory_that_is_there(
+    kept: KVStorage,
+) -> None:
+    page_bytes = sum(kept.num_bytes) // NUM_PAGES
+    assert pages_ahead(kept, 1 << 40) == TOKENS_AHEAD // 16
+    assert pages_ahead(kept, 8 * 100 * page_bytes) == 100
+    layers = [make_layer(index=i, num_kv_heads=64, head_dim=256, v_head_dim=256) for i in range(2)]
+    large = KVStorage(layers, 1000, 16, torch.bfloat16, torch.device("cpu"))
+    assert pages_ahead(large, 1 << 40) * sum(large.num_bytes) // 1000 <= BYTES_AHEAD
+    assert pages_ahead(large, 1 << 40) < TOKENS_AHEAD // 16
