@@ -14,6 +14,7 @@ from llmfw.core.kv.storage import LARGE_PAGE, KVStorage
 from llmfw.core.testing.attention_case import make_layer
 
 SMALL_PAGE = 4096
+DONTNEED = 4  # MADV_DONTNEED of linux/mman.h
 NUM_PAGES = 10_000
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux brings memory ahead")
@@ -21,9 +22,19 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux brin
 
 @pytest.fixture
 def kept() -> KVStorage:
-    """Two layers, each with 41 MB of keys and of values: more than what malloc gives out of memory that was used before."""
+    """Two layers, each with 41 MB of keys and of values that no page is there for."""
     layers = [make_layer(index=i, head_dim=64, v_head_dim=64) for i in range(2)]
-    return KVStorage(layers, NUM_PAGES, 16, torch.bfloat16, torch.device("cpu"))
+    kept = KVStorage(layers, NUM_PAGES, 16, torch.bfloat16, torch.device("cpu"))
+    for tensor in (*kept.keys, *kept.values):
+        give_back(tensor)
+    return kept
+
+
+def give_back(tensor: torch.Tensor) -> None:
+    """Have the system take whole pages of zeros back, which malloc may have given out of memory that was used before."""
+    begin = -(-tensor.data_ptr() // SMALL_PAGE) * SMALL_PAGE
+    size = (tensor.data_ptr() + tensor.nbytes - begin) // SMALL_PAGE * SMALL_PAGE
+    assert ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), DONTNEED) == 0
 
 
 def share_present(tensor: torch.Tensor, pages: slice) -> float:
