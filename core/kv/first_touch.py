@@ -38,6 +38,7 @@ class FirstTouch:
     def __init__(self, storage: KVStorage, pool: KVPool, num_ahead: int) -> None:
         self._pool = pool
         tensors = [each for each in (*storage.keys, *storage.values) if each.device.type == "cpu"]
+        self._tensors = tensors  # that pieces are places in: they stay as long as these are known
         self._pieces = _pieces(tensors) if sys.platform == "linux" else []
         self._num_done = 0
         self._num_ahead = num_ahead
