@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,7 @@ def measure(model: str, bits: int, group: list[Peer], record: Record, options: a
         for name in list(field.peers):
             started = field.start(name)
             record.add("start", model=model, bits=bits, peer=name, **started)
+        program = ceilings.compiled(WORK)
         turns = Turns(
             LLMFW,
             list(field.servers.values()),
@@ -133,6 +135,7 @@ def measure(model: str, bits: int, group: list[Peer], record: Record, options: a
             options.foreign,
             options.wait,
             options.limit,
+            partial(ceilings.read_memory, program) if program is not None else None,
         )
         for step in left:
             take(step, field, turns, record)

@@ -1,4 +1,4 @@
-"""One turn of a comparison: a workload on one server, and who used the machine's CPU meanwhile."""
+"""One turn of a comparison: a workload on one server, who used the machine's CPU meanwhile, and how fast its memory was."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 from servers import Server, machine_cpu_seconds
 
 ATTEMPTS = 3
-"""How often a turn is taken when foreign processes use too much of the CPU."""
+"""How often a turn is taken when foreign processes use too much of the CPU, or memory does not stay as fast as it is."""
+STEADY = 0.1
+"""By so much of its rate memory may be slower at one end of a turn than at the other."""
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Turns:
         foreign: share of the machine's CPU that may be used by others than servers and client, 0 to 1.
         wait: seconds to wait, before a turn, until they use less than that.
         limit: seconds that an attempt may take; None: as long as it takes.
+        read_memory: reads it, and returns how fast, in GB/s; None: nobody does.
     """
 
     llmfw: Path
@@ -37,27 +41,35 @@ class Turns:
     foreign: float
     wait: float
     limit: float | None = None
+    read_memory: Callable[[], float] | None = None
 
     def take(self, server: Server, workload: str, run: int) -> dict[str, Any]:
         """Run the workload once on `server`; again, with other prompts, if others used too much of the CPU.
 
         Returns:
             The figures of `llmfw bench`, and shares of the machine's CPU under `…_cpu`. With `disturbed` true even
-            the last attempt had too much foreign load, of which what idle servers used is a part here.
+            the last attempt had too much foreign load, of which what idle servers used is a part here. `memory` has GB/s
+            right before and right after it, which with `unsteady` true are two different ones even so.
 
         Raises:
             RuntimeError: there are no figures, or not within the limit.
         """
         for attempt in range(ATTEMPTS):
             self._wait_for_quiet()
+            memory = [self.read_memory()] if self.read_memory is not None else []
             found = self._attempt(server, workload, seed=run * ATTEMPTS + attempt)
             found["disturbed"] = found["foreign_cpu"] + found["idle_cpu"] > self.foreign
+            found["unsteady"] = False
+            if self.read_memory is not None:
+                found["memory"] = memory = [*memory, self.read_memory()]
+                found["unsteady"] = min(memory) < (1 - STEADY) * max(memory)
             print(
                 f"{workload} {run + 1}: {server.name} {found['output_tok_s']} tok/s, "
-                f"{found['failed']} failed, {found['short']} short, foreign CPU {found['foreign_cpu']:.1%}",
+                f"{found['failed']} failed, {found['short']} short, foreign CPU {found['foreign_cpu']:.1%}"
+                + "".join(f", {rate:.0f} GB/s" for rate in memory),
                 flush=True,
             )
-            if not found["disturbed"]:
+            if not found["disturbed"] and not found["unsteady"]:
                 break
         return found
 

@@ -62,7 +62,7 @@ def rows(text: str) -> list[str]:
 
 def test_a_workload_has_its_limit_and_then_a_row_for_each_server_the_fastest_first(page):
     limit, *servers = rows(page.text(measured()))[:4]
-    assert limit.startswith("| single | *limit* | *0.5* |")
+    assert limit.startswith("| single | *limit* | *0.5 (0.5–0.5)* |")
     assert [row.split(" | ")[1] for row in servers] == ["**llmfw**", "quick", "slow"]
 
 
@@ -70,6 +70,18 @@ def test_a_row_holds_medians_ranges_the_share_of_the_limit_and_the_ratio_within_
     assert rows(page.text(measured()))[2] == (
         "| single | quick | 0.4 (0.4–20.0) | 0.4 / 0.4 | 0.4 / 0.4 | 80% | 1.00 (0.75–5.00) | 1.1% |"
     )
+
+
+def test_a_turn_is_held_against_the_memory_right_before_and_after_it(page):
+    usual = page.text(measured())
+    lines = [
+        line | ({"memory": [2 * CEILINGS["read_gb_s"]] * 2} if line["kind"] == "turn" else {})
+        for line in measured()
+    ]
+    assert " 80% " in rows(usual)[2]
+    assert " 40% " in rows(page.text(lines))[2]
+    assert "memory changed its rate" not in page.text(lines)
+    assert "memory changed its rate" in page.text([line | {"unsteady": True} for line in lines])
 
 
 def test_the_goals_are_held_against_the_limit_and_the_best_peer(page):

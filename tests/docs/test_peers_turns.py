@@ -1,4 +1,4 @@
-"""A server that does not end its turn costs that turn and no more."""
+"""A server that does not end its turn costs that turn and no more; one whose memory changed its rate is repeated."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Started:
         return 0.0
 
 
-def turns_of(bench: ModuleType, client: Path, server: Started, limit: float | None = None):
-    return bench.turns.Turns(client, [server], Path(), 1.0, foreign=1.0, wait=0.0, limit=limit)
+def turns_of(bench: ModuleType, client: Path, server: Started, limit: float | None = None, read_memory=None):
+    return bench.turns.Turns(client, [server], Path(), 1.0, 1.0, 0.0, limit, read_memory)
 
 
 @pytest.fixture
@@ -46,6 +46,21 @@ def test_a_turn_ends_at_its_limit(bench, client):
     server = Started()
     with pytest.raises(RuntimeError, match=r"30 on : not ended after 0 s"):
         turns_of(bench, client, server, limit=0.05).take(server, "30", 0)
+
+
+def test_a_turn_is_taken_again_until_memory_stays_as_fast_as_it_is(bench, tmp_path: Path):
+    client = tmp_path / "llmfw"
+    client.write_text(
+        """#!/bin/sh\nsleep 0.05; echo '{"exact_length": true, "runs": [{"output_tok_s": 1, "failed": 0, "short": 0}]}'\n"""
+    )
+    client.chmod(0o755)
+    rates = iter([80.0, 40.0, 40.0, 41.0, 7.0])
+    turns = turns_of(bench, client, Started(), read_memory=lambda: next(rates))
+    found = turns.take(turns.servers[0], "single", 0)
+    assert (found["memory"], found["unsteady"], found["seed"]) == ([40.0, 41.0], False, 1)
+    always = iter([80.0, 40.0] * bench.turns.ATTEMPTS)
+    turns.read_memory = lambda: next(always)
+    assert turns.take(turns.servers[0], "single", 0)["unsteady"]
 
 
 def test_a_server_that_loses_a_workload_starts_anew_and_is_not_tried_in_it_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,12 @@ class Side:
         """Output tokens a second, the median."""
         return statistics.median(float(turn["output_tok_s"]) for turn in self.turns)
 
+    def share(self, limits: Mapping[str, float]) -> float | None:
+        """Return which part of each turn's own limit was reached, the median; None if there are no limits."""
+        if not limits:
+            return None
+        return statistics.median(turn["output_tok_s"] / limits[key(turn)] for turn in self.turns)
+
 
 @dataclass
 class Group:
@@ -174,20 +180,29 @@ class Group:
             found.append(Side(name, own, ratios))
         return sorted(found, key=lambda side: -side.rate)
 
-    def limit(self, workload: str) -> float | None:
-        """Return the output tokens a second at the rates that were measured around it, medians; None if none were."""
+    def limits(self, workload: str) -> dict[str, float]:
+        """Return the output tokens a second that each turn could have at most; nothing if no rates were measured.
+
+        Memory's rate is that right before and after the turn, the mean; without it the median of those of all rounds, as
+        it is of arithmetic.
+        """
         measured = of(self.found, "ceilings", workload=workload)
         if self.bits != 16 or not measured:
-            return None
-        read = statistics.median(line[READ] for line in measured)
+            return {}
+        usual = statistics.median(line[READ] for line in measured)
         flops = statistics.median(max(line[name] for name in RATES) for line in measured)
         load = WORKLOADS[workload].scaled(self.scale)
-        return most_tokens_per_second(self.weights, Rates(1e9 * read, 1e12 * flops), load)
+        return {
+            key(turn): most_tokens_per_second(
+                self.weights, Rates(1e9 * statistics.mean(turn.get("memory", [usual])), 1e12 * flops), load
+            )
+            for turn in of(self.found, "turn", workload=workload)
+        }
 
     def _rows(self, workload: str) -> Iterator[list[str]]:
-        limit = self.limit(workload)
-        if limit is not None:
-            yield [workload, "*limit*", f"*{limit:.1f}*", "", "", "", "", ""]
+        limits = self.limits(workload)
+        if limits:
+            yield [workload, "*limit*", f"*{spread(list(limits.values()))}*", "", "", "", "", ""]
         for side in self.sides(workload):
             own = side.name == OURS[self.bits]
             yield [
@@ -195,7 +210,7 @@ class Group:
                 f"**{side.name}**" if own else side.name,
                 spread([turn["output_tok_s"] for turn in side.turns]),
                 *(latency(side.turns, kind) for kind in ("ttft", "itl")),
-                "" if limit is None else f"{side.rate / limit:.0%}",
+                "" if (share := side.share(limits)) is None else f"{share:.0%}",
                 "" if own else spread(side.ratios, digits=2),
                 f"{max(turn['foreign_cpu'] + turn['idle_cpu'] for turn in side.turns):.1%}",
             ]
@@ -204,10 +219,10 @@ class Group:
         yield row(GOALS)
         yield row(["---"] * len(GOALS))
         for workload in workloads:
-            sides, limit = self.sides(workload), self.limit(workload)
+            sides = self.sides(workload)
             ours = [side for side in sides if side.name == OURS[self.bits]]
             peers = [side for side in sides if side.name != OURS[self.bits]]
-            share = ours[0].rate / limit if ours and limit else None
+            share = ours[0].share(self.limits(workload)) if ours else None
             times = statistics.median(peers[0].ratios) if peers and peers[0].ratios else None
             cells = [
                 workload,
@@ -222,7 +237,8 @@ class Group:
 
     def _rates(self) -> str:
         measured = of(self.found, "ceilings")
-        read = spread([line[READ] for line in measured])
+        around = [rate for turn in of(self.found, "turn") for rate in turn.get("memory", [])]
+        read = spread([*(line[READ] for line in measured), *around])
         products = [spread([line[name] for line in measured], digits=2) for name in RATES]
         return (
             f"Meanwhile memory was read at {read} GB/s, and matrices were multiplied at {products[0]} TFLOP/s in float32 and "
@@ -234,6 +250,8 @@ class Group:
             yield from flaws(workload, side.name, side.turns)
             if any(turn["disturbed"] for turn in side.turns):
                 yield f"- {workload}, {side.name}: others used too much of the CPU in a turn, and in its repetitions."
+            if any(turn.get("unsteady") for turn in side.turns):
+                yield f"- {workload}, {side.name}: memory changed its rate within a turn, and within its repetitions."
         for name in dict.fromkeys(self._late(workload)):
             yield f"- {workload}, {name}: not in turns with the others, but after them."
         for line in of(self.found, "lost", workload=workload):
@@ -257,6 +275,11 @@ class Group:
         others = [name for name, said in texts.items() if reference is not None and said != reference]
         if others and self.bits == 16:  # with fewer each has roundings of its own
             yield f"- Of the same prompt others make another greedy text than llmfw: {', '.join(others)}."
+
+
+def key(turn: Mapping[str, Any]) -> str:
+    """Return what tells a turn from the others of its workload."""
+    return f"{turn['peer']} {turn['run']}"
 
 
 def _shown(value: float | None) -> str:
