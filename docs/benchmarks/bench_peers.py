@@ -3,8 +3,9 @@
     .venv/bin/python docs/benchmarks/bench_peers.py --help
 
 For each model, all servers are started, and measured in turns, A B C A B C, never two at the same time; a turn is one
-`llmfw bench` with one run that counts, after its warm-up. Before each round of turns, and after the last one, the
-machine's own speed is measured. What is found is added to a file line by line: a run that was cut goes on where it was.
+`llmfw bench` with one run that counts, after its warm-up, and memory is read right before and after it. Before each
+round of turns, and after the last one, the machine's own speed is measured. What is found is added to a file line by
+line: a run that was cut goes on where it was.
 Quantised weights are compared among themselves, 8 bits with 8 bits and 4 with 4 (`--bits`).
 """
 

@@ -44,7 +44,7 @@ class Turns:
     read_memory: Callable[[], float] | None = None
 
     def take(self, server: Server, workload: str, run: int) -> dict[str, Any]:
-        """Run the workload once on `server`; again, with other prompts, if others used too much of the CPU.
+        """Run the workload once on `server`; again, with other prompts, if others used too much CPU or memory's rate changed.
 
         Returns:
             The figures of `llmfw bench`, and shares of the machine's CPU under `…_cpu`. With `disturbed` true even
@@ -56,13 +56,12 @@ class Turns:
         """
         for attempt in range(ATTEMPTS):
             self._wait_for_quiet()
-            memory = [self.read_memory()] if self.read_memory is not None else []
+            memory = self._memory()
             found = self._attempt(server, workload, seed=run * ATTEMPTS + attempt)
             found["disturbed"] = found["foreign_cpu"] + found["idle_cpu"] > self.foreign
-            found["unsteady"] = False
-            if self.read_memory is not None:
-                found["memory"] = memory = [*memory, self.read_memory()]
-                found["unsteady"] = min(memory) < (1 - STEADY) * max(memory)
+            if memory := memory + self._memory():
+                found["memory"] = memory
+            found["unsteady"] = bool(memory) and min(memory) < (1 - STEADY) * max(memory)
             print(
                 f"{workload} {run + 1}: {server.name} {found['output_tok_s']} tok/s, "
                 f"{found['failed']} failed, {found['short']} short, foreign CPU {found['foreign_cpu']:.1%}"
@@ -99,6 +98,10 @@ class Turns:
             "idle_cpu": round((sum(each) - own) / there, 4),
             "foreign_cpu": round(max(0.0, busy - client - sum(each)) / there, 4),
         }
+
+    def _memory(self) -> list[float]:
+        """Return how fast memory is read now, if it is to be known."""
+        return [] if self.read_memory is None else [self.read_memory()]
 
     def _cpu(self) -> list[float]:
         """Return CPU seconds so far: of the machine (used, there were), of our children, of each server."""

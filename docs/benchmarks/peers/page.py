@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,12 +131,6 @@ class Side:
         """Output tokens a second, the median."""
         return statistics.median(float(turn["output_tok_s"]) for turn in self.turns)
 
-    def share(self, limits: Mapping[str, float]) -> float | None:
-        """Return which part of each turn's own limit was reached, the median; None if there are no limits."""
-        if not limits:
-            return None
-        return statistics.median(turn["output_tok_s"] / limits[key(turn)] for turn in self.turns)
-
 
 @dataclass
 class Group:
@@ -180,29 +174,34 @@ class Group:
             found.append(Side(name, own, ratios))
         return sorted(found, key=lambda side: -side.rate)
 
-    def limits(self, workload: str) -> dict[str, float]:
-        """Return the output tokens a second that each turn could have at most; nothing if no rates were measured.
+    def limits(self, workload: str, turns: Lines) -> list[float]:
+        """Return the output tokens a second that each of some turns could have at most; nothing if no rates were measured.
 
         Memory's rate is that right before and after the turn, the mean; without it the median of those of all rounds, as
         it is of arithmetic.
         """
         measured = of(self.found, "ceilings", workload=workload)
         if self.bits != 16 or not measured:
-            return {}
+            return []
         usual = statistics.median(line[READ] for line in measured)
         flops = statistics.median(max(line[name] for name in RATES) for line in measured)
         load = WORKLOADS[workload].scaled(self.scale)
-        return {
-            key(turn): most_tokens_per_second(
-                self.weights, Rates(1e9 * statistics.mean(turn.get("memory", [usual])), 1e12 * flops), load
-            )
-            for turn in of(self.found, "turn", workload=workload)
-        }
+        rates = [Rates(1e9 * statistics.mean(turn.get("memory", [usual])), 1e12 * flops) for turn in turns]
+        return [most_tokens_per_second(self.weights, each, load) for each in rates]
+
+    def share(self, workload: str, side: Side) -> float | None:
+        """Return which part of its turns' own limits a server reached, the median; None if there are no limits."""
+        limits = self.limits(workload, side.turns)
+        if not limits:
+            return None
+        return statistics.median(
+            turn["output_tok_s"] / most for turn, most in zip(side.turns, limits, strict=True)
+        )
 
     def _rows(self, workload: str) -> Iterator[list[str]]:
-        limits = self.limits(workload)
+        limits = self.limits(workload, of(self.found, "turn", workload=workload))
         if limits:
-            yield [workload, "*limit*", f"*{spread(list(limits.values()))}*", "", "", "", "", ""]
+            yield [workload, "*limit*", f"*{spread(limits)}*", "", "", "", "", ""]
         for side in self.sides(workload):
             own = side.name == OURS[self.bits]
             yield [
@@ -210,7 +209,7 @@ class Group:
                 f"**{side.name}**" if own else side.name,
                 spread([turn["output_tok_s"] for turn in side.turns]),
                 *(latency(side.turns, kind) for kind in ("ttft", "itl")),
-                "" if (share := side.share(limits)) is None else f"{share:.0%}",
+                "" if (share := self.share(workload, side)) is None else f"{share:.0%}",
                 "" if own else spread(side.ratios, digits=2),
                 f"{max(turn['foreign_cpu'] + turn['idle_cpu'] for turn in side.turns):.1%}",
             ]
@@ -222,7 +221,7 @@ class Group:
             sides = self.sides(workload)
             ours = [side for side in sides if side.name == OURS[self.bits]]
             peers = [side for side in sides if side.name != OURS[self.bits]]
-            share = ours[0].share(self.limits(workload)) if ours else None
+            share = self.share(workload, ours[0]) if ours else None
             times = statistics.median(peers[0].ratios) if peers and peers[0].ratios else None
             cells = [
                 workload,
@@ -275,11 +274,6 @@ class Group:
         others = [name for name, said in texts.items() if reference is not None and said != reference]
         if others and self.bits == 16:  # with fewer each has roundings of its own
             yield f"- Of the same prompt others make another greedy text than llmfw: {', '.join(others)}."
-
-
-def key(turn: Mapping[str, Any]) -> str:
-    """Return what tells a turn from the others of its workload."""
-    return f"{turn['peer']} {turn['run']}"
 
 
 def _shown(value: float | None) -> str:
