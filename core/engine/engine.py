@@ -1,14 +1,7 @@
 """The engine: requests in, token events out, one step at a time.
 
-`Engine` owns the parts and the order in which they are used; each part knows only what it is given. There are two
-orders, made of the same pieces:
-
-    plain        schedule n,    forward n,    sample n,    wait for n,  commit n
-    overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
-
-Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
-the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates does
-not depend on which of the two orders runs.
+`Engine` owns the parts; each part knows only what it is given. In which order the parts of two steps follow each other
+is the affair of `orders`.
 """
 
 from __future__ import annotations
@@ -56,7 +49,8 @@ from .description import describe
 from .devices import available_memory, choose_device
 from .grammars import Grammars, choose_grammars
 from .latency_guard import LatencyGuard
-from .model_runner import LaunchedStep, ModelRunner
+from .model_runner import ModelRunner
+from .orders import Order, OverlappedOrder, PlainOrder, StepParts
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
 from .recorder import Recorder
@@ -74,18 +68,16 @@ class Engine:
     Args:
         info: what the engine is.
         scheduler, pages, runner: the parts, built for each other.
+        order: runs the scheduler's plans.
         grammars: of the requests that have one.
-        step_log: is told of each launched step.
         guard: bounds steps of deferrable sequences.
         piece_guard: bounds pieces of long prompts.
         keeper: of the prefix cache.
         administration: carries out commands.
         reception: of requests, until they end.
-        faults: says whose fault it is that a step failed.
         ledger: of the parts.
         first_touch: of keys and values.
         speculation: the scheduler's; None: there are no drafts.
-        overlap: run one step ahead.
         random_seed: from which the seeds of requests without one are drawn.
     """
 
@@ -95,42 +87,36 @@ class Engine:
         scheduler: Scheduler,
         pages: SequencePages,
         runner: ModelRunner,
+        order: Order,
         grammars: Grammars,
-        step_log: StepLog,
         guard: LatencyGuard,
         piece_guard: PieceGuard,
         keeper: CacheKeeper,
         administration: Administration,
         reception: Reception,
-        faults: StepFaults,
         ledger: PartLedger,
         first_touch: FirstTouch,
         speculation: Speculation | None = None,
         *,
-        overlap: bool,
         random_seed: int,
     ) -> None:
         self.info = info
         self._scheduler = scheduler
         self._pages = pages
         self._runner = runner
+        self._order = order
         self._grammars = grammars
-        self._masks = MaskFiller(info.vocab_size, grammars.fill_masks, grammars.hasten)
-        self._step_log = step_log
         self._guard = guard
         self._piece_guard = piece_guard
         self._keeper = keeper
         self._administration = administration
         self._reception = reception
-        self._faults = faults
         self._ledger = ledger
         self._first_touch = first_touch
         self._speculation = speculation
-        self._overlap = overlap
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
-        self._launched: tuple[BatchPlan, LaunchedStep, float] | None = None
 
     @classmethod
     def build(
@@ -175,25 +161,32 @@ class Engine:
         attention, runner, storage = build_runner(
             config, registry, model, capacity, pages, device, make_graph, clock
         )
+        parts = StepParts(
+            scheduler,
+            runner,
+            MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
+            StepLog(scheduler, pages, config.decode_log_interval, speculation),
+            LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+            StepFaults(registry, device),
+        )
         return cls(
             describe(config, model, capacity, device, attention),
             scheduler,
             pages,
             runner,
+            OverlappedOrder(parts) if overlap else PlainOrder(parts),
             grammars,
-            StepLog(scheduler, pages, config.decode_log_interval, speculation),
-            LatencyGuard(whole, num_ahead=2 if overlap else 1),
-            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+            parts.guard,
+            parts.piece_guard,
             keeper,
             Administration(scheduler, policies, keeper, decisions),
             Reception(
                 QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
             ),
-            StepFaults(registry, device),
             registry.ledger,
             FirstTouch(storage, pool, pages_ahead(storage, available_memory(device))),
             speculation,
-            overlap=overlap,
             random_seed=config.random_seed,
         )
 
@@ -205,7 +198,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
-        has_steps = self._scheduler.has_work or self._launched is not None or self._grammars.has_ready
+        has_steps = self._scheduler.has_work or self._order.has_launched or self._grammars.has_ready
         return has_steps or self._reception.sleep_s == 0
 
     @property
@@ -274,7 +267,7 @@ class Engine:
         begun = self._guard.begin()
         plan = self._schedule()
         self._reception.note_admitted(self._scheduler)
-        events += self._run_ahead(plan, begun) if self._overlap else self._run(plan, begun)
+        events += self._order.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._reception.note_events(events)
         if not self.has_work:
@@ -295,7 +288,7 @@ class Engine:
         limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
         while True:
             plan = self._scheduler.schedule(limits, piece=piece)
-            if plan.sequences or self._launched or not self._scheduler.has_work:
+            if plan.sequences or self._order.has_launched or not self._scheduler.has_work:
                 return plan
             assert self._keeper.give_up(), "nothing runs, and nothing can"
 
@@ -321,57 +314,6 @@ class Engine:
 
     def _start(self, request: Request, grammar: Grammar) -> None:
         self._scheduler.add(request, self._grammars.constraint(request, grammar))
-
-    def _run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
-        """Run a plan to its end. Masks are made while the model runs."""
-        if not plan.sequences:
-            return []
-        wait_for_masks = self._masks.start(plan)
-        try:
-            forward = self._runner.forward(plan)
-        except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
-            wait_for_masks()
-            return self._give_up(plan, error, None)
-        launched = self._runner.sample(forward, wait_for_masks())
-        self._step_log.note(plan)
-        return self._commit(plan, launched, begun)
-
-    def _run_ahead(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
-        """Launch a plan, and finish the one before it."""
-        events: list[TokenEvent] = []
-        before, self._launched = self._launched, None
-        if plan.sequences:
-            try:
-                forward = self._runner.forward(plan)
-            except Exception as error:  # noqa: BLE001 - as in `_run`
-                return self._give_up(plan, error, before)
-            if before is not None and plan.needs_last_tokens:
-                events = self._commit(*before)
-                before = None
-            self._launched = (plan, self._runner.sample(forward, self._masks.make(plan)), begun)
-            self._step_log.note(plan)
-        if before is not None:
-            events = self._commit(*before)
-        return events
-
-    def _give_up(
-        self, plan: BatchPlan, error: Exception, before: tuple[BatchPlan, LaunchedStep, float] | None
-    ) -> list[TokenEvent]:
-        """End the requests of a plan whose forward pass raised; return what became known by the step before it, too.
-
-        Raises:
-            Exception: what was raised, if the engine cannot go on.
-        """
-        failure = self._faults.blame(error)
-        self._scheduler.withdraw(plan)
-        events = self._commit(*before) if before is not None else []
-        return events + [TokenEvent.failed(id, failure) for id in self._scheduler.give_up(plan)]
-
-    def _commit(self, plan: BatchPlan, launched: LaunchedStep, begun: float) -> list[TokenEvent]:
-        """Wait for a launched step; return what became known by it."""
-        events = self._scheduler.commit(plan, launched.result())
-        self._piece_guard.learn(plan, self._guard.end_plan(plan, begun))
-        return events
 
     def stats(self) -> EngineStats:
         """Return the engine's figures."""
