@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from ..config import EngineConfig
 from ..engine.devices import gigabytes
 from ..errors import ConfigError, ModelError
+from ..modeling.load_failure import LOAD_ERRORS, why_not
 from ..modeling.models import choose_context_length, choose_dtype
 from ..modeling.pack import pack_linears
 from .pooling import Pooling, load_pooling
@@ -100,8 +101,8 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
             module = AutoModel.from_config(hf_config, dtype=dtype)
         else:
             module = AutoModel.from_pretrained(config.model, config=hf_config, dtype=dtype)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except (*LOAD_ERRORS, KeyError) as error:
+        reason = why_not(config.model, error)
         raise ModelError(f"model {config.model!r} cannot be loaded as an encoder: {reason}") from error
     return module.to(device).eval().requires_grad_(False)
 

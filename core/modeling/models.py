@@ -24,6 +24,7 @@ from ..quantization.schemes import find_scheme
 from ..registry import Registry
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
+from .load_failure import LOAD_ERRORS, first_line, why_not
 from .pack import pack_linears
 from .pass_choice import apply_passes, choose_passes
 from .probe import probe
@@ -152,7 +153,7 @@ def _read_config(path: str) -> Any:
         hf_config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(
-            f"model {path!r} has no config that transformers can read: {_first_line(error)}"
+            f"model {path!r} has no config that transformers can read: {first_line(error)}"
         ) from error
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(
@@ -187,8 +188,10 @@ def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, devic
         raise ModelError(
             f"{name} cannot be served: it does not use transformers' attention interface"
         ) from error
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"model {config.model!r} cannot be loaded: {_first_line(error)}") from error
+    except LOAD_ERRORS as error:
+        raise ModelError(
+            f"model {config.model!r} cannot be loaded: {why_not(config.model, error)}"
+        ) from error
 
 
 def _quiet_transformers() -> None:
@@ -196,7 +199,3 @@ def _quiet_transformers() -> None:
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
