@@ -30,7 +30,12 @@ def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) ->
         stages = json.loads((tmp_path / "results.json").read_text())["stages"]
         assert list(stages) == list(run.STAGES)
     assert all(stages.values())
-    for case in ("decode 4, whole run", "prefill 4 × 6 behind 5 cached", "HTTP, 4 streams"):
+    for case in (
+        "decode 4, whole run",
+        "prefill 4 × 6 behind 5 cached",
+        "HTTP, 4 streams",
+        "decode 4, context 111, stored in 1 bytes",
+    ):
         [line] = [line for lines in stages.values() for line in lines if line["case"] == case]
         assert line["tok_s"] > 0
         assert line["ratio"] > 0

@@ -20,7 +20,8 @@ class Shape:
         hidden, intermediate, vocab: widths.
         layers, heads, kv_heads, head_dim: of attention.
         tied: the output layer is the embedding.
-        value_bytes: of one weight, key or value.
+        value_bytes: of one weight.
+        kv_value_bytes: of one key or value.
     """
 
     hidden: int
@@ -32,10 +33,11 @@ class Shape:
     head_dim: int
     tied: bool = False
     value_bytes: int = 2
+    kv_value_bytes: int = 2
 
     @classmethod
     def of(cls, config: dict[str, Any], value_bytes: int = 2) -> Shape:
-        """Return the shape that a Llama's config.json names."""
+        """Return the shape that a Llama's config.json names, all of one dtype."""
         return cls(
             hidden=config["hidden_size"],
             intermediate=config["intermediate_size"],
@@ -46,6 +48,7 @@ class Shape:
             head_dim=config["head_dim"],
             tied=config["tie_word_embeddings"],
             value_bytes=value_bytes,
+            kv_value_bytes=value_bytes,
         )
 
     @property
@@ -83,7 +86,7 @@ class Shape:
     @property
     def kv_bytes(self) -> int:
         """Bytes of keys and values of one token."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.value_bytes
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_value_bytes
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,9 @@ STAGES: dict[str, float] = {
     "prefill": 60,
     "attention": 60,
     "backends": 90,
+    "kv_dtype": 60,
     "server": 100,
-    "peer_transformers": 60,
+    "peer_transformers": 90,
     "peer_minisgl": 70,
 }
 """Most seconds of each. What they take is less; see docs/benchmarks/gpu.md."""

@@ -74,9 +74,10 @@ class Sizes:
             holds.
         backend_batches: of the whole decode with each backend.
         reference_tokens: with the backend `torch`, cases with more tokens are left out.
+        long_contexts: sequences, and tokens of each one's prompt, that are decoded with each dtype of keys and values.
         clients: of the server.
-        peer_batches: of `generate` of transformers.
-        peer_output: tokens that it makes of each request.
+        peer_batches, peer_streams: sequences of transformers' `generate`, and of its continuous batching.
+        peer_output: tokens that each makes of a request.
     """
 
     model: dict[str, Any]
@@ -100,8 +101,10 @@ class Sizes:
     spread_bytes: int
     backend_batches: tuple[int, ...]
     reference_tokens: int
+    long_contexts: tuple[int, int]
     clients: tuple[int, ...]
     peer_batches: tuple[int, ...]
+    peer_streams: tuple[int, ...]
     peer_output: int
 
 
@@ -127,8 +130,10 @@ FULL = Sizes(
     spread_bytes=256 << 20,
     backend_batches=(1, 100),
     reference_tokens=50_000,
+    long_contexts=(100, 2000),
     clients=(100, 500),
     peer_batches=(8, 64),
+    peer_streams=(100, 500),
     peer_output=100,
 )
 
@@ -154,7 +159,9 @@ DRY = Sizes(
     spread_bytes=1 << 14,
     backend_batches=(2,),
     reference_tokens=1000,
+    long_contexts=(4, 100),
     clients=(4,),
     peer_batches=(2,),
+    peer_streams=(4,),
     peer_output=4,
 )

@@ -1,4 +1,6 @@
-"""`generate` of transformers with the same model and lengths: a floor, not a rival; it has no paging and no scheduler."""
+"""transformers with the same model and lengths: its `generate`, a floor that has no paging and no scheduler, and its
+continuous batching, which has both and is a rival.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,14 @@ from collections.abc import Iterator
 import torch
 from lines import Line
 from task import Task
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+PAGE = 256
+"""Tokens of a page, as transformers has it by itself."""
 
 
 def measure(task: Task) -> Iterator[Line]:
-    """Measure each batch size, after a shorter run that does not count."""
+    """Measure each number of sequences, after a run that does not count."""
     sizes = task.sizes
     device = torch.device(sizes.device)
     with device:
@@ -28,13 +33,33 @@ def measure(task: Task) -> Iterator[Line]:
             2, sizes.model["vocab_size"], (batch, sizes.prompt), generator=generator, device=device
         )
         generate(model, ids, 4)
-        seconds = generate(model, ids, sizes.peer_output)
-        yield Line(
-            f"transformers generate, {batch}",
-            tok_s=batch * sizes.peer_output / seconds,
-            ms=1000 * seconds,
-            note=f"{sizes.prompt} in, {sizes.peer_output} out, sdpa",
-        )
+        yield _line(task, "generate", batch, generate(model, ids, sizes.peer_output))
+    yield from continuous_lines(model, task)
+
+
+def continuous_lines(model: torch.nn.Module, task: Task) -> Iterator[Line]:
+    """Measure continuous batching, with room for as many tokens as llmfw has."""
+    sizes = task.sizes
+    settings = ContinuousBatchingConfig(page_size=PAGE, num_blocks=-(-sizes.kv_tokens // PAGE))
+    generator = torch.Generator().manual_seed(0)
+    for batch in sizes.peer_streams:
+        shape = (2, batch, sizes.prompt)
+        first, second = torch.randint(2, sizes.model["vocab_size"], shape, generator=generator).tolist()
+        generate_batch(model, first, sizes.peer_output, settings)  # graphs are captured, kernels compiled
+        seconds = generate_batch(model, second, sizes.peer_output, settings)
+        attention = model.config._attn_implementation
+        model.destroy_cached_continuous_batching_manager()
+        yield _line(task, f"continuous batching, {attention}", batch, seconds)
+
+
+def _line(task: Task, how: str, batch: int, seconds: float) -> Line:
+    output = task.sizes.peer_output
+    return Line(
+        f"transformers {how}, {batch}",
+        tok_s=batch * output / seconds,
+        ms=1000 * seconds,
+        note=f"{task.sizes.prompt} in, {output} out",
+    )
 
 
 def generate(model: torch.nn.Module, ids: torch.Tensor, output: int) -> float:
@@ -55,3 +80,22 @@ def generate(model: torch.nn.Module, ids: torch.Tensor, output: int) -> float:
     if ids.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - begun
+
+
+def generate_batch(
+    model: torch.nn.Module, prompts: list[list[int]], output: int, settings: ContinuousBatchingConfig
+) -> float:
+    """Return the seconds in which continuous batching gives each prompt so many tokens."""
+    greedy = GenerationConfig(max_new_tokens=output, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    begun = time.perf_counter()
+    done = model.generate_batch(
+        prompts,
+        generation_config=greedy,
+        continuous_batching_config=settings,
+        persistent_manager=True,
+    )
+    seconds = time.perf_counter() - begun
+    made = [len(each.generated_tokens) for each in done.values()]
+    if made != [output] * len(prompts):
+        raise RuntimeError(f"{len(prompts)} prompts were to get {output} tokens each, and got {made[:8]} …")
+    return seconds
