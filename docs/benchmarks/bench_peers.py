@@ -12,6 +12,7 @@ Quantised weights are compared among themselves, 8 bits with 8 bits and 4 with 4
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from functools import partial
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe_machine
-from peers import ceilings, models
+from peers import ceilings, models, programs
 from peers.catalogue import CATALOGUE, INSTALLERS, home_of, missing
 from peers.limits import Weights
 from peers.ours import LLMFW
@@ -127,7 +128,7 @@ def measure(model: str, bits: int, group: list[Peer], record: Record, options: a
         for name in list(field.peers):
             started = field.start(name)
             record.add("start", model=model, bits=bits, peer=name, **started)
-        program = ceilings.compiled(WORK)
+        reader, timer = (programs.compiled(name, WORK) for name in ("read_memory", "core_distance"))
         turns = Turns(
             LLMFW,
             list(field.servers.values()),
@@ -136,7 +137,10 @@ def measure(model: str, bits: int, group: list[Peer], record: Record, options: a
             options.foreign,
             options.wait,
             options.limit,
-            partial(ceilings.read_memory, program) if program is not None else None,
+            partial(programs.read_memory, reader) if reader is not None else None,
+            partial(programs.core_distance, timer)
+            if timer is not None and (os.cpu_count() or 1) > 1
+            else None,
         )
         for step in left:
             take(step, field, turns, record)

@@ -32,6 +32,7 @@ class Turns:
         wait: seconds to wait, before a turn, until they use less than that.
         limit: seconds that an attempt may take; None: as long as it takes.
         read_memory: reads it, and returns how fast, in GB/s; None: nobody does.
+        core_distance: returns how far two cores are from each other, in nanoseconds; None: nobody knows.
     """
 
     llmfw: Path
@@ -42,6 +43,7 @@ class Turns:
     wait: float
     limit: float | None = None
     read_memory: Callable[[], float] | None = None
+    core_distance: Callable[[], float] | None = None
 
     def take(self, server: Server, workload: str, run: int) -> dict[str, Any]:
         """Run the workload once on `server`; again, with other prompts, if others used too much CPU or memory's rate changed.
@@ -49,23 +51,27 @@ class Turns:
         Returns:
             The figures of `llmfw bench`, and shares of the machine's CPU under `…_cpu`. With `disturbed` true even
             the last attempt had too much foreign load, of which what idle servers used is a part here. `memory` has GB/s
-            right before and right after it, which with `unsteady` true are two different ones even so.
+            right before and right after it, which with `unsteady` true are two different ones even so; `cores_ns` has
+            how far the cores were from each other then.
 
         Raises:
             RuntimeError: there are no figures, or not within the limit.
         """
         for attempt in range(ATTEMPTS):
             self._wait_for_quiet()
-            memory = self._memory()
+            memory, distance = _ask(self.read_memory), _ask(self.core_distance)
             found = self._attempt(server, workload, seed=run * ATTEMPTS + attempt)
             found["disturbed"] = found["foreign_cpu"] + found["idle_cpu"] > self.foreign
-            if memory := memory + self._memory():
+            if memory := memory + _ask(self.read_memory):
                 found["memory"] = memory
+            if distance := distance + _ask(self.core_distance):
+                found["cores_ns"] = distance
             found["unsteady"] = bool(memory) and min(memory) < (1 - STEADY) * max(memory)
             print(
                 f"{workload} {run + 1}: {server.name} {found['output_tok_s']} tok/s, "
                 f"{found['failed']} failed, {found['short']} short, foreign CPU {found['foreign_cpu']:.1%}"
-                + "".join(f", {rate:.0f} GB/s" for rate in memory),
+                + "".join(f", {rate:.0f} GB/s" for rate in memory)
+                + "".join(f", {way:.0f} ns" for way in distance),
                 flush=True,
             )
             if not found["disturbed"] and not found["unsteady"]:
@@ -99,10 +105,6 @@ class Turns:
             "foreign_cpu": round(max(0.0, busy - client - sum(each)) / there, 4),
         }
 
-    def _memory(self) -> list[float]:
-        """Return how fast memory is read now, if it is to be known."""
-        return [] if self.read_memory is None else [self.read_memory()]
-
     def _cpu(self) -> list[float]:
         """Return CPU seconds so far: of the machine (used, there were), of our children, of each server."""
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -117,3 +119,8 @@ class Turns:
             used, there = (b - a for a, b in zip(before, machine_cpu_seconds(), strict=True))
             if used / there < self.foreign:
                 return
+
+
+def _ask(probe: Callable[[], float] | None) -> list[float]:
+    """Return what a probe of the machine says, if there is one."""
+    return [] if probe is None else [probe()]

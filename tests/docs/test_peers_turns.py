@@ -58,9 +58,13 @@ def test_a_turn_is_taken_again_until_memory_stays_as_fast_as_it_is(bench, tmp_pa
     turns = turns_of(bench, client, Started(), read_memory=lambda: next(rates))
     found = turns.take(turns.servers[0], "single", 0)
     assert (found["memory"], found["unsteady"], found["seed"]) == ([40.0, 41.0], False, 1)
+    assert "cores_ns" not in found
     always = iter([80.0, 40.0] * bench.turns.ATTEMPTS)
     turns.read_memory = lambda: next(always)
-    assert turns.take(turns.servers[0], "single", 0)["unsteady"]
+    ways = iter([40.0, 210.0] * bench.turns.ATTEMPTS)
+    turns.core_distance = lambda: next(ways)
+    found = turns.take(turns.servers[0], "single", 0)
+    assert (found["unsteady"], found["cores_ns"]) == (True, [40.0, 210.0])
 
 
 def test_a_server_that_loses_a_workload_starts_anew_and_is_not_tried_in_it_again(

@@ -34,10 +34,15 @@ class Step:
 
 
 def steps(model: str, bits: int, workloads: Iterable[str], runs: int, peers: list[str]) -> Iterator[Step]:
-    """Yield what is to be measured, in order: of each workload run after run, and in a run all peers in turns."""
+    """Yield what is to be measured, in order: of each workload run after run, and in a run all peers in turns.
+
+    Each run begins with the next peer, as what stood before a turn (the ceilings, a peer that waits in another way) has
+    effects on where the host runs the cores.
+    """
     for workload in workloads:
         for run in range(runs):
-            for peer in (CEILINGS, *peers):
+            first = run % max(1, len(peers))
+            for peer in (CEILINGS, *peers[first:], *peers[:first]):
                 yield Step(model, bits, workload, run, peer)
         yield Step(model, bits, workload, runs, CEILINGS)
 
