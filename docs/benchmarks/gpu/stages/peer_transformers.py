@@ -12,8 +12,11 @@ from lines import Line
 from task import Task
 from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-PAGE = 256
-"""Tokens of a page, as transformers has it by itself."""
+BLOCK = 256
+"""Tokens of a block, as transformers has it by itself; how it is asked for differs between 5.17 and 5.23."""
+
+STEP = 8192
+"""Most tokens of a step, as transformers has it by itself."""
 
 
 def measure(task: Task) -> Iterator[Line]:
@@ -40,7 +43,8 @@ def measure(task: Task) -> Iterator[Line]:
 def continuous_lines(model: torch.nn.Module, task: Task) -> Iterator[Line]:
     """Measure continuous batching, with room for as many tokens as llmfw has."""
     sizes = task.sizes
-    settings = ContinuousBatchingConfig(page_size=PAGE, num_blocks=-(-sizes.kv_tokens // PAGE))
+    # 5.17 guesses what is not said, from what memory is free.
+    settings = ContinuousBatchingConfig(num_blocks=-(-sizes.kv_tokens // BLOCK), max_batch_tokens=STEP)
     generator = torch.Generator().manual_seed(0)
     for batch in sizes.peer_streams:
         shape = (2, batch, sizes.prompt)
