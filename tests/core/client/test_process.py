@@ -110,11 +110,12 @@ def test_the_end_of_an_engine_whose_loop_has_ended_before_is_told_to_nobody() ->
     client = ProcessEngineClient(EngineConfig(model="echo"), (sys.executable, "-c", "input()"))
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
+        others = set(threading.enumerate())  # of engines that other tests keep
         with client.launched(), pytest.raises(TimeoutError):
             asyncio.run(asyncio.wait_for(client.start(), 0.1))
-        for thread in threading.enumerate():
-            if thread.name == "llmfw-engine-watch":
-                thread.join()
+        for thread in set(threading.enumerate()) - others:
+            thread.join(20)
+            assert not thread.is_alive()
         gc.collect()
     assert [str(each.message) for each in warned] == []
 
