@@ -74,6 +74,7 @@ class ProcessEngineClient(EngineClient):
         self._answers = ControlAnswers(self._send)
         self._info: EngineInfo | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._is_started = False
         self._closed = False
 
@@ -110,17 +111,17 @@ class ProcessEngineClient(EngineClient):
         self._has_ended = asyncio.Event()
         if self._process is None:
             self._process = self._spawn()
+        self._is_started = True
         threading.Thread(
             target=self._watch, args=(self._process,), name="llmfw-engine-watch", daemon=True
         ).start()
-        self._transport, _ = await self._loop.create_unix_connection(
-            lambda: _Channel(self._handle, self._has_ended), sock=self._socket
-        )
-        self._is_started = True
         try:
+            self._transport, _ = await self._loop.create_unix_connection(
+                lambda: _Channel(self._handle, self._has_ended), sock=self._socket
+            )
             self._info = await self._ready
         except asyncio.CancelledError:  # by whoever will not close what has not started
-            self._transport.abort()
+            self._hang_up()
             raise
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -148,7 +149,7 @@ class ProcessEngineClient(EngineClient):
         self._fail(EngineDeadError("the engine was closed"))
         self._process.terminate()
         await asyncio.to_thread(self._end_process, self._process)
-        self._transport.close()
+        self._hang_up()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._socket, theirs = new_pair()
@@ -189,10 +190,16 @@ class ProcessEngineClient(EngineClient):
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
 
+    def _hang_up(self) -> None:
+        """Close our end of the socket."""
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._socket.close()
+
     def _send(self, message: ToEngine) -> None:
-        if (
-            not self._transport.is_closing()
-        ):  # else the engine has ended, as whoever asks it something will be told
+        # Where it is closed the engine has ended, as whoever asks it something will be told.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(framed(encode(message)))
 
     def _handle(self, payload: bytes) -> None:

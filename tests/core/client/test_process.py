@@ -35,7 +35,7 @@ def is_alive(pid: int) -> bool:
     """Return whether a process runs; one that ended and was not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # ended before it was opened, or while it was read
         return False
 
 
@@ -101,6 +101,22 @@ async def test_a_started_engine_answers_and_has_left_nothing_in_the_file_system(
 
 
 async def test_closing_ends_the_process(client: ProcessEngineClient) -> None:
+    assert client.pid is not None
+    await client.close()
+    assert not is_alive(client.pid)
+
+
+@pytest.mark.parametrize("turns_of_the_loop", [1, 2, 3])
+async def test_closing_ends_the_process_of_a_start_that_was_cancelled_while_it_connected(
+    turns_of_the_loop: int,
+) -> None:
+    client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    starting = asyncio.create_task(client.start())
+    for _ in range(turns_of_the_loop):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
     assert client.pid is not None
     await client.close()
     assert not is_alive(client.pid)
