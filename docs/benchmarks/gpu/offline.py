@@ -5,6 +5,7 @@ What a request generates is whatever random weights make of it; no token ends it
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import statistics
@@ -147,3 +148,10 @@ class Offline:
 def full_steps(steps: Sequence[Step], batch: int, skip: int = 3) -> list[Step]:
     """Return the steps in which all sequences decoded, but for the first ones, which may hold prompts too."""
     return [step for step in steps if step.tokens == batch][skip:]
+
+
+def free_memory() -> None:
+    """Give back what an engine had that nobody refers to any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
-import torch
 from lines import Line, line_of_error
-from offline import Offline
+from offline import Offline, free_memory
 from stages.attention import chosen_backends, layer_specs, reason_against
 from stages.decode import decode_lines
 from task import Task
@@ -28,6 +26,4 @@ def measure(task: Task) -> Iterator[Line]:
         except Exception as error:  # noqa: BLE001 - one backend's line; the others are measured
             yield line_of_error(f"{entry.name}: decode", error)
         offline = None  # its memory is the next one's
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()

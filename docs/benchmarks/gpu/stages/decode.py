@@ -47,15 +47,20 @@ def decode_lines(offline: Offline, task: Task, batch: int, output: int, prefix: 
     for some in (full[: sizes.window], full[-sizes.window :]):
         window = Window.of(some, batch, sizes.prompt)
         limit = rates and 1000 * step_limit(task.shape, rates, batch, window.context).seconds
-        yield Line(
-            f"{prefix}decode {batch}, context {window.context:.0f}",
-            tok_s=batch / window.median,
-            ms=1000 * window.median,
-            limit_ms=limit,
-            note=f"a step; {1000 * window.fastest:.3f} to {1000 * window.slowest:.3f} ms",
-        )
+        yield window_line(f"{prefix}decode {batch}, context {window.context:.0f}", batch, window, limit)
     yield _whole(task, offline, steps, batch, output, prefix)
     yield _idle(task, offline, batch, full_steps(steps, batch, SETTLED), prefix)
+
+
+def window_line(case: str, batch: int, window: Window, limit_ms: float | None, note: str = "") -> Line:
+    """Return the line of steps of `batch` sequences; `note` follows the spread of their times."""
+    return Line(
+        case,
+        tok_s=batch / window.median,
+        ms=1000 * window.median,
+        limit_ms=limit_ms,
+        note=f"a step; {1000 * window.fastest:.3f} to {1000 * window.slowest:.3f} ms{note}",
+    )
 
 
 def _whole(task: Task, offline: Offline, steps: list[Step], batch: int, output: int, prefix: str) -> Line:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
 from limits import step_limit
 from lines import Line
-from offline import Offline, Window, full_steps
+from offline import Offline, Window, free_memory, full_steps
+from stages.decode import window_line
 from task import Task
 
 STORED_AS = ("auto", "fp8_e4m3")
@@ -34,9 +33,7 @@ def decode(task: Task, stored_as: str) -> Window:
     if not full:
         raise RuntimeError(f"{batch} sequences never decoded together; the pool may be too small")
     del offline  # its memory is the next one's
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    free_memory()
     return Window.of(full[-sizes.window :], batch, prompt)
 
 
@@ -45,10 +42,5 @@ def _line(task: Task, stored_as: str, window: Window, faster: float) -> Line:
     shape = task.shape if stored_as == "auto" else replace(task.shape, kv_value_bytes=1)
     limit = task.ceilings and 1000 * step_limit(shape, task.ceilings, batch, window.context).seconds
     compared = "" if stored_as == "auto" else f", {faster:.2f} times as fast as in {task.sizes.dtype}"
-    return Line(
-        f"decode {batch}, context {window.context:.0f}, stored in {shape.kv_value_bytes} bytes",
-        tok_s=batch / window.median,
-        ms=1000 * window.median,
-        limit_ms=limit,
-        note=f"a step; {1000 * window.fastest:.3f} to {1000 * window.slowest:.3f} ms{compared}",
-    )
+    case = f"decode {batch}, context {window.context:.0f}, stored in {shape.kv_value_bytes} bytes"
+    return window_line(case, batch, window, limit, compared)
