@@ -7,7 +7,6 @@ is the affair of `orders`.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -15,9 +14,6 @@ import torch
 
 from ..cache.eviction import find_eviction
 from ..cache.keeper import CacheKeeper
-from ..cache.kv_pool import KVPool
-from ..cache.prefix_cache import NoPrefixCache
-from ..cache.radix_cache import RadixCache
 from ..config import EngineConfig
 from ..control import Answer, Command
 from ..device.step_clock import StepClock
@@ -38,18 +34,17 @@ from ..scheduling.constraint import constraint_of
 from ..scheduling.decision_log import DecisionLog
 from ..scheduling.deferral import Limits
 from ..scheduling.plan import BatchPlan
-from ..scheduling.scheduler import Scheduler
 from ..scheduling.sequence_pages import SequencePages
 from ..scheduling.trace import DecisionTrace, together
 from ..speculation.speculation import Speculation, build_speculation, choose_drafter
 from .administration import Administration
 from .attention_choice import check_attention
+from .cache_build import build_keeper, build_pages
 from .capacity import decide_capacity
 from .description import describe
 from .devices import available_memory, choose_device
 from .grammars import Grammars, choose_grammars
 from .latency_guard import LatencyGuard
-from .model_runner import ModelRunner
 from .orders import Order, OverlappedOrder, PlainOrder, StepParts
 from .piece_guard import PieceGuard
 from .policy_choice import PolicyChoice
@@ -67,11 +62,10 @@ class Engine:
 
     Args:
         info: what the engine is.
-        scheduler, pages, runner: the parts, built for each other.
-        order: runs the scheduler's plans.
+        parts: of its steps.
+        order: runs the scheduler's plans with these parts.
+        pages: the scheduler's.
         grammars: of the requests that have one.
-        guard: bounds steps of deferrable sequences.
-        piece_guard: bounds pieces of long prompts.
         keeper: of the prefix cache.
         administration: carries out commands.
         reception: of requests, until they end.
@@ -84,13 +78,10 @@ class Engine:
     def __init__(
         self,
         info: EngineInfo,
-        scheduler: Scheduler,
-        pages: SequencePages,
-        runner: ModelRunner,
+        parts: StepParts,
         order: Order,
+        pages: SequencePages,
         grammars: Grammars,
-        guard: LatencyGuard,
-        piece_guard: PieceGuard,
         keeper: CacheKeeper,
         administration: Administration,
         reception: Reception,
@@ -101,13 +92,13 @@ class Engine:
         random_seed: int,
     ) -> None:
         self.info = info
-        self._scheduler = scheduler
-        self._pages = pages
-        self._runner = runner
+        self._scheduler = parts.scheduler
+        self._runner = parts.runner
+        self._guard = parts.guard
+        self._piece_guard = parts.piece_guard
         self._order = order
+        self._pages = pages
         self._grammars = grammars
-        self._guard = guard
-        self._piece_guard = piece_guard
         self._keeper = keeper
         self._administration = administration
         self._reception = reception
@@ -139,23 +130,21 @@ class Engine:
         """
         recorder = Recorder(config.record_requests) if config.record_requests is not None else None
         device = choose_device(config.device)
+        # A wrong name is told before the weights are read.
         policies = PolicyChoice(registry, config.policy, config.options)
         check_attention(config, registry)
         drafter = choose_drafter(config, registry)
-        eviction = find_eviction(config.eviction)
+        find_eviction(config.eviction)
         check_kv_dtype(config.kv_cache_dtype)
         model = load_model(config, device, registry)
         grammars = choose_grammars(config, registry, model.vocab_size)
         capacity = decide_capacity(config, model, device, captures=make_graph is not None)
-        pool = KVPool(capacity.num_pages, config.page_size)
-        cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
-        pages = SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
+        pages = build_pages(config, capacity)
         decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
         speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
         trace = together(trace, decisions, recorder)
         scheduler = build_scheduler(config, capacity, pages, policies.policy, trace, speculation)
-        most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
-        keeper = CacheKeeper(cache, pool, most_pinned, time.monotonic, config.eviction)
+        keeper = build_keeper(config, capacity, pages)
         overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
         whole = Limits(capacity.max_running, capacity.prefill_budget)
         attention, runner, storage = build_runner(
@@ -172,20 +161,17 @@ class Engine:
         )
         return cls(
             describe(config, model, capacity, device, attention),
-            scheduler,
-            pages,
-            runner,
+            parts,
             OverlappedOrder(parts) if overlap else PlainOrder(parts),
+            pages,
             grammars,
-            parts.guard,
-            parts.piece_guard,
             keeper,
             Administration(scheduler, policies, keeper, decisions),
             Reception(
                 QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
             ),
             registry.ledger,
-            FirstTouch(storage, pool, pages_ahead(storage, available_memory(device))),
+            FirstTouch(storage, pages.pool, pages_ahead(storage, available_memory(device))),
             speculation,
             random_seed=config.random_seed,
         )
