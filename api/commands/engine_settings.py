@@ -189,6 +189,13 @@ ENGINE_SETTINGS = (
         help="Which prefixes leave the cache first when room is needed: those used longest ago (lru), least often (lfu), "
         "or least often for their size (size).",
     ),
+    setting(
+        "--max-pinned-fraction",
+        field="max_pinned_fraction",
+        type=FiniteRange(0, 1),
+        metavar="SHARE",
+        help="Most of the KV storage that pinned prefixes may keep, from 0 to 1.",
+    ),
     click.option(
         "--disable-overlap-schedule",
         cls=SettingOption,

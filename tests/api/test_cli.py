@@ -37,6 +37,7 @@ FLAGS = {
     "--port 8000": ("port", 8000),
     "--api-key k": ("api_key", (("", "k"),)),
     "--api-key ann=k --api-key a2V5==": ("api_key", (("ann", "k"), ("key2", "a2V5=="))),
+    "--admin-api-key root": ("admin_api_key", "root"),
     "--max-queued-requests 8": ("max_queued_requests", 8),
     "--max-queued-tokens 9000": ("max_queued_tokens", 9000),
     "--max-tenant-requests 3": ("max_tenant_requests", 3),
@@ -45,6 +46,9 @@ FLAGS = {
     "--chat-template LICENSE": ("chat_template", "LICENSE"),
     "--tool-parser none": ("tool_parser", None),
     "--tool-call-parser none": ("tool_parser", None),
+    "--reasoning-field both": ("reasoning_field", "both"),
+    "--sampling-defaults openai": ("sampling_defaults", "openai"),
+    "--strict-params": ("strict_params", True),
     "--reasoning-parser none": ("reasoning_parser", None),
     "--attention torch": ("attention", "torch"),
     "--grammar llguidance": ("grammar", "llguidance"),
@@ -63,6 +67,9 @@ FLAGS = {
     "--draft-batch-tokens 64": ("draft_batch_tokens", 64),
     "--task embed": ("task", "embed"),
     "--dtype float32": ("dtype", "float32"),
+    "--quantization int4": ("quantization", "int4"),
+    "--kv-cache-dtype fp8": ("kv_cache_dtype", "fp8"),
+    "--threads 3": ("threads", 3),
     "--device cuda:1": ("device", "cuda:1"),
     "--load-format dummy": ("load_format", "dummy"),
     "--context-length 512": ("context_length", 512),
@@ -81,12 +88,16 @@ FLAGS = {
     "--file-storage-pth kept": ("storage", "kept"),
     "--file-store memory": ("file_store", "memory"),
     "--batch-store memory": ("batch_store", "memory"),
+    "--stream-interval 4": ("stream_interval", 4),
     "--batch-share 0.25": ("batch_share", 0.25),
     "--eviction lfu": ("eviction", "lfu"),
+    "--max-pinned-fraction 0.5": ("max_pinned_fraction", 0.5),
     "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),
     "--response-store-mb 5": ("response_store_mb", 5),
+    "--trace-requests 9": ("trace_requests", 9),
+    "--record-requests seen.jsonl": ("record_requests", "seen.jsonl"),
     "--random-seed 7": ("random_seed", 7),
     "--log-level warning": ("log_level", "warning"),
     "--decode-log-interval 5": ("decode_log_interval", 5),
@@ -144,6 +155,11 @@ def configs(line: str, model: ResolvedModel = MODEL) -> dict[str, Any]:
 def test_each_flag_reaches_its_field(line, expected):
     field, value = expected
     assert configs(line)[field] == value
+
+
+def test_every_setting_has_a_flag() -> None:
+    fields = {*EngineConfig.__struct_fields__, *ServerConfig.__struct_fields__}
+    assert fields == {field for field, _ in FLAGS.values()} | {"model"}  # which is the command's argument
 
 
 def test_a_command_may_leave_settings_out_and_need_a_flag_for_itself():
