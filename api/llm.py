@@ -25,6 +25,7 @@ from llmfw.core.model import resolve_model
 from llmfw.core.parsers import ContentDelta
 from llmfw.core.plugins import load_plugins
 from llmfw.core.request import SamplingParams, TokenLogprob
+from llmfw.core.settings.values import check_fields
 from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 
 from .generation import Generator
@@ -237,6 +238,7 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
         raise ConfigError(
             "task is 'embed'; LLM generates text, and `llmfw serve --task embed` makes embeddings"
         )
+    check_fields(EngineConfig, settings)
     try:
         return msgspec.convert({"model": path, "task": "generate", **settings}, EngineConfig)
     except msgspec.ValidationError as error:

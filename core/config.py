@@ -7,12 +7,20 @@ are not fields either: they travel in `options` and are checked by the part's ow
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .settings.values import check_fields
+
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
 """Of an option of a part: a text is converted to the type that the part declares; what is not a text must fit."""
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,47 +71,51 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    task: str = "auto"
-    load_format: str = "auto"
-    dtype: str = "auto"
+    task: Literal["auto", "generate", "embed"] = "auto"
+    load_format: Literal["auto", "dummy"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: str | None = None
     device: str = "auto"
-    threads: int | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     attention: str = "auto"
     module_passes: str = "auto"
     policy: str = "lpm"
     grammar: str = "auto"
     drafter: str = "none"
-    draft_tokens: int = 8
-    draft_batch_tokens: int | None = None
+    draft_tokens: Positive = 8
+    draft_batch_tokens: Positive | None = None
     kv_cache_dtype: str = "auto"
-    page_size: int = 1
-    context_length: int | None = None
-    mem_fraction_static: float | None = None
-    max_total_tokens: int | None = None
-    max_running_requests: int | None = None
-    chunked_prefill_size: int | None = None
-    max_prefill_tokens: int = 16384
-    schedule_conservativeness: float = 1.0
+    page_size: Positive = 1
+    context_length: Positive | None = None
+    mem_fraction_static: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    max_total_tokens: Positive | None = None
+    max_running_requests: Positive | None = None
+    chunked_prefill_size: Annotated[int, msgspec.Meta(ge=-1)] | None = None
+    max_prefill_tokens: Positive = 16384
+    schedule_conservativeness: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     disable_radix_cache: bool = False
     overlap: bool | None = None
-    cuda_graph: str = "on"
-    cuda_graph_max_bs: int | None = None
-    stream_interval: int = 1
-    batch_share: float = 0.0
-    prefill_stretch: float = 1.5
-    max_queued_requests: int | None = None
-    max_queued_tokens: int | None = None
-    max_tenant_requests: int | None = None
+    cuda_graph: Literal["on", "lazy", "off"] = "on"
+    cuda_graph_max_bs: Count | None = None
+    stream_interval: Positive = 1
+    batch_share: Share = 0.0
+    prefill_stretch: Annotated[float, msgspec.Meta(ge=0)] = 1.5
+    max_queued_requests: Positive | None = None
+    max_queued_tokens: Positive | None = None
+    max_tenant_requests: Positive | None = None
     eviction: str = "lru"
-    max_pinned_fraction: float = 0.25
-    trace_requests: int = 0
+    max_pinned_fraction: Share = 0.25
+    trace_requests: Count = 0
     record_requests: str | None = None
-    random_seed: int = 0
-    log_level: str = "info"
-    decode_log_interval: int = 40
+    random_seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    log_level: LogLevel = "info"
+    decode_log_interval: Positive = 40
     options: dict[str, OptionValue] = {}
     disabled_plugins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if a field has a value that it cannot have."""
+        check_fields(type(self), msgspec.structs.asdict(self))
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +138,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     served_model_name: str
     host: str = "127.0.0.1"
-    port: int = 30000
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 30000
     api_key: tuple[tuple[str, str], ...] = ()
     admin_api_key: str | None = None
     chat_template: str | None = None
@@ -136,13 +148,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     file_store: str = "auto"
     batch_store: str = "auto"
     response_store: str = "auto"
-    response_ttl_days: float = 30.0
-    response_store_mb: int = 256
-    reasoning_field: str = "reasoning_content"
-    sampling_defaults: str = "model"
+    response_ttl_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    response_store_mb: Positive = 256
+    reasoning_field: Literal["reasoning_content", "reasoning", "both"] = "reasoning_content"
+    sampling_defaults: Literal["model", "openai"] = "model"
     strict_params: bool = False
 
     grammar: str = "auto"
-    log_level: str = "info"
+    log_level: LogLevel = "info"
     options: dict[str, OptionValue] = {}
     disabled_plugins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if a field has a value that it cannot have."""
+        check_fields(type(self), msgspec.structs.asdict(self))

@@ -38,6 +38,7 @@ MAX_ROOM = {
     "tokenization": 300,
     "quantization": 450,
     "imports": 350,
+    "settings": 100,
 }
 """Lines in each room of core, half of them docstrings and signatures; past this, look for the missing room."""
 LIGHT_COMMANDS = (

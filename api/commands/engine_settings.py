@@ -11,8 +11,8 @@ from llmfw.core.cache.eviction import EVICTIONS
 from llmfw.core.kv.dtype_names import KV_DTYPE_BYTES
 from llmfw.core.quantization.schemes import SCHEMES
 
-from .params import ChunkSize, Device, FiniteRange, Name, Names, Text
-from .setting import SettingOption, positive, setting
+from .params import ChunkSize, Device, Name, Names, Text
+from .setting import SettingOption, setting
 
 GRAPH_SIZE = "Most sequences in a captured step; 0: none is captured."
 
@@ -47,26 +47,22 @@ ENGINE_SETTINGS = (
     setting(
         "--draft-tokens",
         field="draft_tokens",
-        type=positive(),
         help="Most guessed tokens of a request in a step.",
     ),
     setting(
         "--draft-batch-tokens",
         field="draft_batch_tokens",
-        type=positive(),
         help="Most tokens of a step with guessed ones; where as many requests run, nothing is guessed.",
         unset="16 on a CPU, 256 on a GPU",
     ),
     setting(
         "--task",
         field="task",
-        type=click.Choice(("auto", "generate", "embed")),
         help="Generate text, or make embeddings; auto does what the model's files are for.",
     ),
     setting(
         "--dtype",
         field="dtype",
-        type=click.Choice(("auto", "float32", "bfloat16", "float16")),
         help="Type of weights and activations; auto takes the checkpoint's where the device is fast with it.",
     ),
     setting(
@@ -85,33 +81,28 @@ ENGINE_SETTINGS = (
     setting(
         "--threads",
         field="threads",
-        type=positive(),
         help="Threads of the CPU that compute.",
         unset="one for each core, or what OMP_NUM_THREADS says",
     ),
     setting(
         "--load-format",
         field="load_format",
-        type=click.Choice(("auto", "dummy")),
         help="auto reads safetensors; dummy draws random weights from the config alone.",
     ),
     setting(
         "--context-length",
         field="context_length",
-        type=positive(),
         help="Longest sequence in tokens, prompt and output together.",
         unset="the model's own",
     ),
     setting(
         "--mem-fraction-static",
         field="mem_fraction_static",
-        type=FiniteRange(0, 1, min_open=True),
         help="Share of the device's memory for weights and KV storage, from 0 to 1.",
     ),
     setting(
         "--max-total-tokens",
         field="max_total_tokens",
-        type=positive(),
         help="Size of the KV storage in tokens.",
         unset="what the memory share allows",
     ),
@@ -121,31 +112,27 @@ ENGINE_SETTINGS = (
         type=click.Choice(("auto", *KV_DTYPE_BYTES)),
         help="Type of stored keys and values; fp8 is fp8_e4m3; auto is the model's.",
     ),
-    setting("--page-size", field="page_size", type=positive(), help="Tokens in one page of the KV storage."),
+    setting("--page-size", field="page_size", help="Tokens in one page of the KV storage."),
     setting(
         "--max-running-requests",
         field="max_running_requests",
-        type=positive(),
         help="Most sequences in one step.",
     ),
     setting(
         "--max-queued-requests",
         field="max_queued_requests",
-        type=positive(),
         help="Where so many requests wait, another one is refused with 503.",
         unset="any number may",
     ),
     setting(
         "--max-queued-tokens",
         field="max_queued_tokens",
-        type=positive(),
         help="As --max-queued-requests, by the tokens of the prompts that wait.",
         unset="any number may",
     ),
     setting(
         "--max-tenant-requests",
         field="max_tenant_requests",
-        type=positive(),
         help="Most requests of one tenant, a named API key or a user; another one is refused with 429.",
         unset="any number",
     ),
@@ -158,13 +145,11 @@ ENGINE_SETTINGS = (
     setting(
         "--max-prefill-tokens",
         field="max_prefill_tokens",
-        type=positive(),
         help="Most prompt tokens in one step when prompts are not cut.",
     ),
     setting(
         "--prefill-stretch",
         field="prefill_stretch",
-        type=FiniteRange(0),
         metavar="TIMES",
         help="A step in which others decode takes at most so many times as long for a prompt that is longer than a "
         "step; 0: any time.",
@@ -172,7 +157,6 @@ ENGINE_SETTINGS = (
     setting(
         "--schedule-conservativeness",
         field="schedule_conservativeness",
-        type=FiniteRange(0, min_open=True),
         help="Factor on the estimate of tokens still to come; higher means fewer retractions.",
     ),
     click.option(
@@ -192,7 +176,6 @@ ENGINE_SETTINGS = (
     setting(
         "--max-pinned-fraction",
         field="max_pinned_fraction",
-        type=FiniteRange(0, 1),
         metavar="SHARE",
         help="Most of the KV storage that pinned prefixes may keep, from 0 to 1.",
     ),
@@ -205,22 +188,17 @@ ENGINE_SETTINGS = (
     setting(
         "--cuda-graph",
         field="cuda_graph",
-        type=click.Choice(("on", "lazy", "off")),
         help="Capture decode steps on a GPU: on, before the server answers; lazy, each size when it is first met.",
     ),
-    setting(
-        "--cuda-graph-max-bs", field="cuda_graph_max_bs", type=click.IntRange(0), help=GRAPH_SIZE, unset="512"
-    ),
+    setting("--cuda-graph-max-bs", field="cuda_graph_max_bs", help=GRAPH_SIZE, unset="512"),
     setting(
         "--stream-interval",
         field="stream_interval",
-        type=positive(),
         help="Tokens in one event of a stream; more cost less of the processor's time, and come less often.",
     ),
     setting(
         "--batch-share",
         field="batch_share",
-        type=FiniteRange(0, 1),
         metavar="SHARE",
         help="Part of each step that batch jobs may take beside live requests, from 0 (only what these leave) to 1.",
     ),
@@ -242,7 +220,6 @@ ENGINE_SETTINGS = (
     setting(
         "--trace-requests",
         field="trace_requests",
-        type=click.IntRange(0),
         metavar="N",
         help="Keep what is decided about the last N requests, for 'llmfw trace', and log it at level debug; 0: nothing.",
     ),

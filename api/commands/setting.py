@@ -14,6 +14,9 @@ import msgspec
 from click.core import ParameterSource
 
 from llmfw.core.config import EngineConfig, ServerConfig
+from llmfw.core.settings.values import values_of
+
+from .params import FiniteRange
 
 Command = Callable[..., Any]
 
@@ -30,6 +33,8 @@ def _defaults() -> dict[str, Any]:
 
 DEFAULTS = _defaults()
 """Of the structs' fields, those that have one."""
+VALUES = {**values_of(ServerConfig), **values_of(EngineConfig)}
+"""That the structs' fields may have."""
 
 
 class SettingOption(click.Option):
@@ -83,13 +88,14 @@ class Elsewhere(str):
 
 
 def setting(
-    *names: str, field: str, type: Any, help: str, unset: str = "by device", **kwargs: Any
+    *names: str, field: str, type: Any = None, help: str, unset: str = "by device", **kwargs: Any
 ) -> Callable[[Command], Command]:
     """Return an option that fills a field of the config structs.
 
     Args:
         names: of the option.
         field: its default is the option's.
+        type: of the values; None: those that the field may have.
         unset: what happens without the option, in words, where the field's default is None.
     """
     default = DEFAULTS.get(field)
@@ -100,13 +106,25 @@ def setting(
         *names,
         field,
         cls=SettingOption,
-        type=type,
+        type=_values_of(field) if type is None else type,
         default=default,
         show_default=shown,
         help=help,
         unset=unset,
         **kwargs,
     )
+
+
+def _values_of(field: str) -> click.ParamType[Any, Any]:
+    """Return the type of the values that a field may have."""
+    values = VALUES[field]
+    if values.choices:
+        return click.Choice(values.choices)
+    if values.type is int:
+        return click.IntRange(int(values.least), None if values.most is None else int(values.most))
+    if values.type is float:
+        return FiniteRange(values.least, values.most, min_open=values.is_open)
+    raise TypeError(f"the annotation of {field!r} does not say which values it may have")
 
 
 def positive() -> click.IntRange:

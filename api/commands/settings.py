@@ -12,15 +12,14 @@ from click.core import ParameterSource
 
 from .config_file import read_config
 from .engine_settings import ENGINE_SETTINGS
-from .params import ApiKey, FiniteRange, Name, PluginName, Text, leave_out, name_keys
+from .params import ApiKey, Name, PluginName, Text, leave_out, name_keys
 from .part_help import show_part
 from .part_options import Assignment, collect
-from .setting import Command, SettingOption, positive, setting
+from .setting import Command, SettingOption, setting
 
 Decorator = Callable[[Command], Command]
 
 DEFAULT_MODEL = "demo"
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -60,7 +59,7 @@ _SETTINGS = (
         help="Print what a part is and its options, as of attention.flashinfer, and end. Default: go on.",
     ),
     setting("--host", field="host", type=Text(), help="Address to listen on."),
-    setting("--port", field="port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one."),
+    setting("--port", field="port", help="TCP port; 0 takes a free one."),
     click.option(
         "--api-key",
         "api_key",
@@ -139,20 +138,17 @@ _SETTINGS = (
     setting(
         "--response-ttl",
         field="response_ttl_days",
-        type=FiniteRange(0, min_open=True),
         metavar="DAYS",
         help="A stored conversation is removed so many days after its last response.",
     ),
     setting(
         "--response-store-mb",
         field="response_store_mb",
-        type=positive(),
         help="Room for stored responses in MiB; the conversations continued longest ago go first.",
     ),
     setting(
         "--reasoning-field",
         field="reasoning_field",
-        type=click.Choice(("reasoning_content", "reasoning", "both")),
         help="Where replies have the reasoning; both names are read in messages.",
     ),
     setting(
@@ -165,7 +161,6 @@ _SETTINGS = (
     setting(
         "--sampling-defaults",
         field="sampling_defaults",
-        type=click.Choice(("model", "openai")),
         help="What a request that does not say is sampled with: the values of the model's generation_config.json, "
         "or OpenAI's.",
     ),
@@ -179,7 +174,6 @@ _SETTINGS = (
     setting(
         "--log-level",
         field="log_level",
-        type=click.Choice(LOG_LEVELS),
         is_eager=True,
         callback=_debug,
         help="Least severe messages to log; debug also shows tracebacks.",
@@ -187,7 +181,6 @@ _SETTINGS = (
     setting(
         "--decode-log-interval",
         field="decode_log_interval",
-        type=positive(),
         help="Decode steps from one line of the log to the next.",
     ),
     click.option(

@@ -9,9 +9,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from ..config import EngineConfig
 from ..embedding.pooling import has_modules
-from ..errors import ConfigError, ModelError
+from ..errors import ModelError
 
-TASKS = ("auto", "generate", "embed")
 GENERATING = frozenset(
     name
     for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
@@ -29,8 +28,6 @@ def choose_task(config: EngineConfig) -> str:
     Raises:
         ConfigError: the model cannot do what is asked for; with the reason.
     """
-    if config.task not in TASKS:
-        raise ConfigError(f"task is {config.task!r}; it must be one of {', '.join(TASKS)}")
     architectures = _architectures(config.model)
     generates = any(map(_generates, architectures))
     is_encoder = bool(architectures) and not generates

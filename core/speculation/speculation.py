@@ -152,7 +152,7 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
     """Return the drafter that the config names, built; None: it names none. Needs no model: what is wrong is told early.
 
     Raises:
-        ConfigError: there is no such drafter or option of it, or a setting is out of range.
+        ConfigError: there is no such drafter or option of it.
         PartError: the drafter cannot be imported or built.
     """
     if config.drafter == "none":
@@ -160,10 +160,6 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
         return None
     if config.overlap:
         raise ConfigError("--drafter needs tokens that are known: it does not go with an overlapped schedule")
-    settings = (("--draft-tokens", config.draft_tokens), ("--draft-batch-tokens", config.draft_batch_tokens))
-    for flag, asked in settings:
-        if asked is not None and asked < 1:
-            raise ConfigError(f"{flag} is {asked}; it must be at least 1")
     return load_drafter(registry, config.drafter, config.options)
 
 

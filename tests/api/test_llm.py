@@ -72,7 +72,9 @@ def test_wrong_requests_are_errors_that_say_why(llm: LLM) -> None:
 def test_wrong_settings_are_errors_that_say_what_is_right() -> None:
     with pytest.raises(ConfigError, match=r"'atention'; known: .*attention"):
         LLM("demo", atention="torch")
-    with pytest.raises(ConfigError, match=r"max_total_tokens"):
+    with pytest.raises(
+        ConfigError, match=r"--max-total-tokens is .many.; it must be a whole number, at least 1"
+    ):
         LLM("demo", max_total_tokens="many")
     with pytest.raises(ModelError, match="no/where/at/all"):
         LLM("no/where/at/all")

@@ -96,8 +96,7 @@ def test_no_larger_steps_are_captured_than_are_asked_for_or_may_run(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"cuda_graph": "yes"}, "--cuda-graph is 'yes'; it must be one of on, lazy, off"),
-        ({"cuda_graph_max_bs": -1}, "--cuda-graph-max-bs is -1"),
+        ({"chunked_prefill_size": 0}, "--chunked-prefill-size is 0; it must be at least 1, or -1"),
         ({"mem_fraction_static": 0.1}, "raise --mem-fraction-static"),
     ],
 )

@@ -1,0 +1,1 @@
+"""What settings may be, and how that is checked."""
