@@ -73,7 +73,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     task: Literal["auto", "generate", "embed"] = "auto"
     load_format: Literal["auto", "dummy"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: str = "auto"
     quantization: str | None = None
     device: str = "auto"
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None

@@ -63,6 +63,7 @@ ENGINE_SETTINGS = (
     setting(
         "--dtype",
         field="dtype",
+        type=click.Choice(("auto", "float32", "bfloat16", "float16")),
         help="Type of weights and activations; auto takes the checkpoint's where the device is fast with it.",
     ),
     setting(
