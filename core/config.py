@@ -3,6 +3,8 @@
 Two structs: what the engine process needs and what the API process needs. They hold what a user may choose;
 what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a part
 are not fields either: they travel in `options` and are checked by the part's own `Options`.
+
+Which values a field may have stands in its annotation; with any other a struct cannot be made (ConfigError).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from .settings.values import check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
 """Of an option of a part: a text is converted to the type that the part declares; what is not a text must fit."""
-
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
