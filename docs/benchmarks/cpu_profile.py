@@ -1,6 +1,6 @@
 """Where the time of a CPU's cores goes while llmfw serves: products, attention, waiting, Python, HTTP, the client.
 
-    .venv/bin/python docs/benchmarks/cpu_profile.py --page docs/benchmarks.md
+    .venv/bin/python docs/benchmarks/cpu_profile.py --scale 0.5 --page docs/benchmarks.md
 
 Serves a model as bench_peers.py does, runs one workload after the other, each with its warm-up, and lets `perf` (Debian's
 linux-perf, or your kernel's) look every two milliseconds at what each core does. What is shown is the share of all cores'
