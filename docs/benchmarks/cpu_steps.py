@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from machine import describe_machine
 from make_model import make_model
 from tables import row, spread, write_between
 
@@ -46,7 +47,7 @@ def main() -> None:
     if options.turn:
         print(json.dumps(turn(*options.turn)))
         return
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"machine": describe_machine(), "models": {}}
     for name in options.models:
         if not (MODELS[name] / "model.safetensors").exists():
             MODELS[name].parent.mkdir(exist_ok=True)
@@ -57,9 +58,9 @@ def main() -> None:
             for side in SIDES:
                 turns[side].append(turn_of_its_own(name, side))
                 print(name, side, turns[side][-1], file=sys.stderr, flush=True)
-        found[name] = turns
+        found["models"][name] = turns
     options.out.write_text(json.dumps(found, indent=1) + "\n")
-    text = "\n".join(line for name, turns in found.items() for line in table(name, turns))
+    text = "\n".join(page_of(found))
     print(text)
     if options.page:
         write_between(options.page, "cpu_steps", text)
@@ -147,6 +148,17 @@ def run(engine: Engine, count: int, prompt_len: int, output_len: int) -> list[fl
     return seconds
 
 
+def page_of(found: dict[str, Any]) -> list[str]:
+    """Return the lines of what was found."""
+    machine = found["machine"]
+    lines = [
+        f"{machine['date']}, commit {machine['commit'] or 'unknown'}, {machine['cpu']}, {machine['cores']} cores."
+    ]
+    for name, turns in found["models"].items():
+        lines += table(name, turns)
+    return lines
+
+
 def table(name: str, turns: dict[str, list[dict[str, float]]]) -> list[str]:
     """Return the lines of a model's table."""
     megabytes = (MODELS[name] / "model.safetensors").stat().st_size / 1e6
@@ -164,7 +176,8 @@ def table(name: str, turns: dict[str, list[dict[str, float]]]) -> list[str]:
             shown, faster = f"prompt of {PROMPT}, tok/s", [1 / each for each in faster]
         else:
             shown = f"step of {key.split('_')[1]}, ms"
-        lines.append(row([shown, spread(theirs), spread(ours), spread(faster, digits=2)]))
+        digits = 0 if key == "prompt_tok_s" else 2
+        lines.append(row([shown, spread(theirs, digits), spread(ours, digits), spread(faster, 2)]))
     return lines
 
 
