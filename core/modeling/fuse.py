@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from .module_trial import is_plain
+
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
@@ -30,10 +32,8 @@ def merge_projections(model: nn.Module) -> int:
 
 def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
     """Return the modules if they can be merged, else nothing."""
-    linears = [linear for linear in found if type(linear) is nn.Linear]
-    if len(linears) < len(found) or any(
-        linear._forward_hooks or linear._forward_pre_hooks for linear in linears
-    ):
+    linears = [linear for linear in found if type(linear) is nn.Linear and is_plain(linear)]
+    if len(linears) < len(found):
         return []
     kinds = {(x.in_features, x.bias is None, x.weight.dtype, x.weight.device) for x in linears}
     return linears if len(kinds) == 1 else []

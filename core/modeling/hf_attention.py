@@ -7,7 +7,7 @@ serving, a recorder while the model is probed. No attention mask is made; a back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -20,13 +20,11 @@ from transformers.modeling_utils import AttentionInterface
 from ..attention import AttentionBackend
 from ..engine.batch import ForwardBatch
 from ..layers import LayerSpec
+from .mask_rules import MaskFunction, MaskMarkers
 
 IMPLEMENTATION = "llmfw"
 
-MaskFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""transformers' rule of what is attended to: (batch, head, query position, key position) → bool."""
-
-_mask_observer: ContextVar[Callable[[MaskFunction], None] | None] = ContextVar("mask_observer", default=None)
+_markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
 
 
 class Step(Protocol):
@@ -115,21 +113,30 @@ def attend(
     return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
 
 
-def make_no_mask(*args: object, mask_function: MaskFunction | None = None, **kwargs: object) -> None:
-    """Make no attention mask, but show its rule to whoever probes the model."""
-    observer = _mask_observer.get()
-    if observer is not None and mask_function is not None:
-        observer(mask_function)
+def make_no_mask(
+    *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
+) -> torch.Tensor | None:
+    """Make no attention mask, or a marker while a model is probed."""
+    markers = _markers.get()
+    if markers is None or mask_function is None:
+        return None
+    return markers.mark(
+        mask_function,
+        kwargs["q_length"],
+        kwargs["kv_length"],
+        kwargs.get("dtype") or torch.float32,
+        kwargs.get("device", "cpu"),
+    )
 
 
 @contextmanager
-def observing_masks(observer: Callable[[MaskFunction], None]) -> Iterator[None]:
-    """Call the observer with the rule of each mask that a model asks for meanwhile."""
-    token = _mask_observer.set(observer)
+def marking_masks(markers: MaskMarkers) -> Iterator[None]:
+    """Within the context, a model that asks for a mask gets a marker of its rule."""
+    token = _markers.set(markers)
     try:
         yield
     finally:
-        _mask_observer.reset(token)
+        _markers.reset(token)
 
 
 def register_with_transformers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -11,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -20,13 +20,17 @@ from ..engine.devices import available_memory, gigabytes, has_fast_bfloat16
 from ..errors import ConfigError, ModelError
 from ..layers import LayerSpec
 from ..quantization.quantize import check_unquantized, num_bytes, quantize
-from ..quantization.schemes import find_scheme
+from ..quantization.schemes import Scheme, find_scheme
 from ..registry import Registry
+from .checked_load import load_checked, read_config
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
-from .load_failure import LOAD_ERRORS, first_line, why_not
+from .isolation import check_cache, check_isolation
+from .layer_types import check_layer_types
+from .load_failure import refusing, why_not
 from .pack import pack_linears
-from .pass_choice import apply_passes, choose_passes
+from .pass_choice import SpoiledModelError, apply_passes, choose_passes
+from .positions import check_positions
 from .probe import probe
 
 logger = logging.getLogger(__name__)
@@ -70,7 +74,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         ModelError: there is no such model, or it cannot be served; with the reason.
         ConfigError: dtype, context length or load format do not fit it, or there is no such module pass or scheme of
             quantization.
-        PartError: a module pass cannot be applied.
+        PartError: a module pass that the config names cannot be applied.
     """
     register_with_transformers()
     _quiet_transformers()
@@ -79,31 +83,45 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     if scheme is not None:
         check_unquantized(hf_config, config.model)
     text_config = hf_config.get_text_config(decoder=True)
+    check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     context_length = choose_context_length(config.context_length, text_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
     logger.info("Load weight begin. avail mem=%s", gigabytes(before))
     started = time.perf_counter()
-    module = _load_module(config, hf_config, dtype, device)
-    if scheme is not None:
-        quantize(module, scheme)
-    merge_projections(module)
-    module.eval().requires_grad_(False)
-    size = num_bytes(module)
-    num_layers, vocab_size = text_config.num_hidden_layers, text_config.vocab_size
-    applied = apply_passes(passes, module, num_layers, vocab_size)
-    pack_linears(module)
+    num_layers = _number(hf_config, text_config, "num_hidden_layers")
+    vocab_size = _number(hf_config, text_config, "vocab_size")
+    while True:
+        module = _load_merged(config, hf_config, dtype, device, scheme)
+        size = num_bytes(module)
+        layers = probe(module, num_layers, vocab_size)
+        check_positions(module)
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+        try:
+            is_auto = config.module_passes == "auto"
+            applied = apply_passes(passes, module, layers, vocab_size, is_auto=is_auto)
+            break
+        except SpoiledModelError as error:
+            logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
+            passes = [each.rebuilt() for each in passes if each is not error.chosen]
+            del module
+        gc.collect()  # before the weights are read once more
+    if applied:
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+    with refusing(module, "laying out its weights"):
+        pack_linears(module)
     logger.info(
         "Load weight end. type=%s, dtype=%s, quantization=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
         *(type(module).__name__, dtype, config.quantization),
         *(gigabytes(available_memory(device)), gigabytes(size)),
         time.perf_counter() - started,
     )
-    layers = probe(module, num_layers, vocab_size)
     return LoadedModel(
         module=module,
-        layers=layers,
+        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied)),
         architecture=type(module).__name__,
         vocab_size=vocab_size,
         context_length=context_length,
@@ -135,6 +153,8 @@ def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch
 def choose_context_length(asked: int | None, text_config: Any) -> int:
     """Return the longest sequence, which is the model's own limit unless a smaller one is asked for."""
     limit = getattr(text_config, "max_position_embeddings", None)
+    if limit is not None and limit < 1:  # XLNet's says -1 for "any"
+        limit = None
     rope = getattr(text_config, "rope_parameters", None) or {}
     if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES:
         limit = rope.get("original_max_position_embeddings") or limit
@@ -149,12 +169,7 @@ def choose_context_length(asked: int | None, text_config: Any) -> int:
 
 
 def _read_config(path: str) -> Any:
-    try:
-        hf_config = AutoConfig.from_pretrained(path)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(
-            f"model {path!r} has no config that transformers can read: {first_line(error)}"
-        ) from error
+    hf_config = read_config(path)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(
             f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"
@@ -166,32 +181,42 @@ def _read_config(path: str) -> Any:
     return hf_config
 
 
+def _number(hf_config: Any, text_config: Any, name: str) -> int:
+    """Return a number that every config of an ordinary language model names."""
+    found = getattr(text_config, name, None)
+    if not isinstance(found, int) or found < 1:
+        raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
+    return found
+
+
+def _load_merged(
+    config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
+) -> nn.Module:
+    """Return the model as module passes see it: quantised, in evaluation mode, with projections merged."""
+    module = _load_module(config, hf_config, dtype, device)
+    check_cache(module)
+    if scheme is not None:
+        quantize(module, scheme)
+    with refusing(module, "merging its projections"):
+        merge_projections(module)
+    return module.eval().requires_grad_(False)
+
+
 def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
     module: nn.Module
+    options = {"dtype": dtype, "attn_implementation": IMPLEMENTATION}
+    if config.load_format != "dummy":
+        module, differences = load_checked(AutoModelForCausalLM, config.model, hf_config, device, **options)
+        differences.refuse_any(config.model)
+        return module
     try:
-        if config.load_format == "dummy":
-            torch.manual_seed(0)
-            with torch.device(device):
-                module = AutoModelForCausalLM.from_config(
-                    hf_config, dtype=dtype, attn_implementation=IMPLEMENTATION
-                )
-            return module.to(device)
-        module = AutoModelForCausalLM.from_pretrained(
-            config.model, config=hf_config, dtype=dtype, attn_implementation=IMPLEMENTATION
-        )
+        torch.manual_seed(0)
+        with torch.device(device):
+            module = AutoModelForCausalLM.from_config(hf_config, **options)
         return module.to(device)
-    except KeyError as error:
-        if error.args != (IMPLEMENTATION,):
-            raise
-        # The architecture has a table of its own attention classes in place of the interface.
-        name = type(hf_config).__name__.removesuffix("Config")
-        raise ModelError(
-            f"{name} cannot be served: it does not use transformers' attention interface"
-        ) from error
-    except LOAD_ERRORS as error:
-        raise ModelError(
-            f"model {config.model!r} cannot be loaded: {why_not(config.model, error)}"
-        ) from error
+    except Exception as error:
+        reason = why_not(config.model, hf_config, error)
+        raise ModelError(f"model {config.model!r} cannot be built: {reason}") from error
 
 
 def _quiet_transformers() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from .hf_attention import IMPLEMENTATION
 
 NUM_TOKENS = 2
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 """Of the distance of two results, relative to their norm: roundings in another order."""
 
 
@@ -23,6 +23,15 @@ def is_untouched(module: nn.Module) -> bool:
     """Return whether calling a module does what its class says, and no more: it has no hooks and no `forward` of its own."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     return "forward" not in vars(module) and not any(hooks)
+
+
+def is_plain(linear: nn.Linear) -> bool:
+    """Return whether a linear layer is untouched and has an ordinary weight.
+
+    Libraries that load quantised checkpoints leave the class as it is, and replace `forward` and the parameters.
+    """
+    weight = linear._parameters.get("weight")
+    return is_untouched(linear) and weight is not None and weight.is_floating_point()
 
 
 def is_of_transformers(module: nn.Module) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from .module_trial import is_plain
+
 
 def pack_linears(model: nn.Module) -> int:
     """Put a `PackedLinear` in place of each plain `nn.Linear` that can be packed; return how many."""
@@ -26,7 +28,7 @@ def pack_linears(model: nn.Module) -> int:
 
 
 def _can_pack(module: nn.Module) -> bool:
-    if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+    if type(module) is not nn.Linear or not is_plain(module):
         return False
     return module.weight.device.type == "cpu" and module.weight.dtype == torch.bfloat16
 

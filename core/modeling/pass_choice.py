@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from ..errors import ConfigError, PartError
+from ..layers import LayerSpec
 from ..module_pass import ModulePass
 from ..registry import Entry, Registry
-from .probe import packed_logits, probe
+from .load_failure import refusing
+from .packed import packed_logits
+from .probe import probe
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +30,10 @@ class ChosenPass:
 
     entry: Entry
     module_pass: ModulePass
+
+    def rebuilt(self) -> ChosenPass:
+        """Return the same, with a pass that has not been applied yet."""
+        return ChosenPass(self.entry, self.entry.build(type(self.module_pass)))
 
 
 def choose_passes(
@@ -72,36 +80,120 @@ def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass
         return PartError(f"{entry} failed: {type(error).__name__}: {error}")
 
 
+class SpoiledModelError(Exception):
+    """A module pass that was not named failed, and left the model changed: it has to be loaded again.
+
+    Args:
+        chosen: the pass.
+    """
+
+    def __init__(self, chosen: ChosenPass) -> None:
+        super().__init__(chosen.entry.name)
+        self.chosen = chosen
+
+
 def apply_passes(
-    chosen: Sequence[ChosenPass], model: nn.Module, num_layers: int, vocab_size: int
+    chosen: Sequence[ChosenPass],
+    model: nn.Module,
+    layers: Sequence[LayerSpec],
+    vocab_size: int,
+    *,
+    is_auto: bool = False,
 ) -> list[ChosenPass]:
     """Apply passes in their order; return those that changed something.
 
-    The model is probed first: one that cannot be served is refused as it came. After each pass it has to give nearly
-    the same logits.
+    After each pass the model has to call attention as before, and to give nearly the same logits.
+
+    Args:
+        layers: as the model was probed before.
+        vocab_size: token ids below this one are tried.
+        is_auto: the passes were not named; one that fails is passed over, with its reason in the log.
 
     Raises:
-        ModelError: the model cannot be served.
-        PartError: a pass raised, or the model says something else after it.
+        PartError: a pass that was named raised, or the model computes something else after it.
+        SpoiledModelError: a pass that was not named did, and the model is not as it was before.
     """
     if not chosen:
         return []
-    probe(model, num_layers, vocab_size)
-    logits = packed_logits(model, vocab_size)
+    with refusing(model, "running it on several sequences"):
+        first = logits = packed_logits(model, vocab_size)
     applied = []
     for each in chosen:
+        before = _Snapshot(model, logits)
         try:
-            count = each.module_pass.apply(model)
-            after = packed_logits(model, vocab_size)
-        except Exception as error:  # whatever a foreign part raises is the cause to report
-            raise PartError(f"{each.entry} failed: {type(error).__name__}: {error}; {_ADVICE}") from error
-        moved = relative_distance(logits, after)
-        logger.info("Module pass %s: modules=%d, logits moved by %.1e", each.entry.name, count, moved)
-        if not moved <= TOLERANCES[next(model.parameters()).dtype]:
-            raise PartError(f"after {each.entry} the model says something else ({moved:.1g}); {_ADVICE}")
+            count, logits = _apply(each, model, layers, first, vocab_size)
+        except PartError as error:
+            if not is_auto:
+                raise
+            logger.warning("Module pass %s is passed over: %s", each.entry.name, error)
+            if not before.is_of(model, vocab_size):
+                raise SpoiledModelError(each) from error
+            continue
         if count:
             applied.append(each)
     return applied
+
+
+def _apply(
+    chosen: ChosenPass, model: nn.Module, layers: Sequence[LayerSpec], first: torch.Tensor, vocab_size: int
+) -> tuple[int, torch.Tensor]:
+    """Apply a pass; return how many modules it changed, and the model's logits after it.
+
+    Args:
+        layers, first: of the model and its logits, before any pass.
+
+    Raises:
+        PartError: the pass raised, or the model cannot be run after it, or computes something else.
+    """
+    with _blaming(chosen):
+        count = chosen.module_pass.apply(model)
+        after = packed_logits(model, vocab_size)
+        is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
+    moved = relative_distance(first, after)
+    logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
+    if not is_same:
+        raise PartError(f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}")
+    if not moved <= TOLERANCES[next(model.parameters()).dtype]:
+        raise PartError(f"after {chosen.entry} the model says something else ({moved:.1g}); {_ADVICE}")
+    return count, after
+
+
+@contextmanager
+def _blaming(chosen: ChosenPass) -> Iterator[None]:
+    """Turn whatever is raised, also in the modules that a pass put in place, into an error that names the pass."""
+    try:
+        yield
+    except Exception as error:  # a foreign part may raise anything
+        logger.debug("%s failed", chosen.entry, exc_info=True)
+        text = " ".join(str(error).split())
+        raise PartError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error
+
+
+class _Snapshot:
+    """How a model is before a pass, to see whether one that failed has changed it.
+
+    Modules and parameters are compared by identity, values by the logits that they give, to the last bit.
+    """
+
+    def __init__(self, model: nn.Module, logits: torch.Tensor) -> None:
+        self._members = _members(model)
+        self._logits = logits
+
+    def is_of(self, model: nn.Module, vocab_size: int) -> bool:
+        if _members(model) != self._members:
+            return False
+        try:
+            return torch.equal(packed_logits(model, vocab_size), self._logits)
+        except Exception:  # noqa: BLE001 - the pass has broken it
+            return False
+
+
+def _members(model: nn.Module) -> dict[str, int]:
+    """Return the identities of a model's modules, with what is called, and of its weights, by name."""
+    members = {name: id(module) for name, module in model.named_modules()}
+    members |= {f"{name}()": id(vars(module).get("forward")) for name, module in model.named_modules()}
+    members |= {name: id(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
+    return members
 
 
 _ADVICE = "leave it out with --module-passes"

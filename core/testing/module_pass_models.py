@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from ..modeling.hf_attention import IMPLEMENTATION, register_with_transformers
-from ..modeling.probe import run_in_one_row
+from ..modeling.packed import run_in_one_row
 
 VOCAB = 96
 SIZES: dict[str, Any] = {

@@ -79,7 +79,9 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
             return tokenizers.Tokenizer.from_file(str(path))
         from transformers import AutoTokenizer
 
-        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(str(folder)).backend_tokenizer
+        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False
+        ).backend_tokenizer
         return converted
     except Exception as error:  # tokenizers raises plain Exception
         raise ModelError(f"the tokenizer in {folder} cannot be read: {error}") from error
@@ -102,9 +104,14 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     """Return the model's end tokens: of its generation config, else of its config."""
     for name in ("generation_config.json", "config.json"):
         config = read_json(folder / name)
-        eos = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
+        eos = config.get("eos_token_id", (config.get("text_config") or {}).get("eos_token_id"))
         if eos is not None:
-            return tuple(eos) if isinstance(eos, list) else (eos,)
+            found = tuple(eos) if isinstance(eos, list) else (eos,)
+            if all(type(token) is int and token >= 0 for token in found):
+                return found
+            raise ModelError(
+                f"{folder / name}: eos_token_id is {eos!r:.100}; it must be a token id or a list of them"
+            )
     return ()
 
 

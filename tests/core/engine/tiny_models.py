@@ -72,7 +72,7 @@ SERVABLE: dict[str, tuple[str, dict[str, Any]]] = {
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon": ("FalconConfig", {"head_dim": None}, "does not use transformers' attention interface"),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
-    "mamba": ("MambaConfig", {}, "do not call transformers' attention interface"),
+    "mamba": ("MambaConfig", {}, "layers 0, 1, 2 keep a recurrent state"),
     "qwen3-next": (
         "Qwen3NextConfig",
         EXPERTS
@@ -84,12 +84,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
             "linear_key_head_dim": 8,
             "linear_value_head_dim": 8,
         },
-        "layers 0, 1, 2 of 4 are not ordinary attention",
+        "layers 0, 1, 2 keep a recurrent state",
     ),
     "falcon-h1": (
         "FalconH1Config",
         {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16},
-        "something other than attention mixes the tokens",
+        "layers 0, 1, 2 keep a recurrent state",
     ),
     "llama 4 (chunked attention)": (
         "Llama4TextConfig",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from llmfw.core.modeling.fuse import merge_projections
+from llmfw.core.modeling.pack import pack_linears
 
 
 class Layer(nn.Module):
@@ -56,3 +58,21 @@ def test_a_part_still_shows_its_weight() -> None:
     weight = layer.k_proj.weight.clone()
     merge_projections(layer)
     assert torch.equal(layer.k_proj.weight, weight)
+
+
+@pytest.mark.parametrize("change", ["no weight", "a forward of its own", "codes"])
+def test_projections_of_a_quantised_checkpoint_are_left_alone(change: str) -> None:
+    """Libraries that load them keep `nn.Linear`, without a weight or with another `forward`."""
+    torch.manual_seed(0)
+    module = nn.Module()
+    for name in ("q_proj", "k_proj", "v_proj"):
+        linear = nn.Linear(4, 4)
+        if change == "no weight":
+            del linear.weight
+        elif change == "a forward of its own":
+            linear.forward = lambda hidden: hidden
+        else:
+            linear.weight = nn.Parameter(torch.zeros(4, 4, dtype=torch.int8), requires_grad=False)
+        module.add_module(name, linear)
+    assert merge_projections(module) == 0
+    assert pack_linears(module) == 0

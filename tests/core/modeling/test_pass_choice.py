@@ -12,6 +12,7 @@ from torch import nn
 from llmfw.core.config import EngineConfig
 from llmfw.core.errors import ConfigError, PartError, UnknownPartError
 from llmfw.core.modeling.models import LoadedModel, load_model
+from llmfw.core.modeling.packed import packed_logits
 from llmfw.core.module_pass import ModulePass
 from llmfw.core.registry import Entry, Registry
 
@@ -51,6 +52,30 @@ class Breaks(Marks):
 class Raises(Marks):
     def apply(self, model: nn.Module) -> int:
         raise ZeroDivisionError("oh")
+
+
+class RaisesHalfway(Marks):
+    def apply(self, model: nn.Module) -> int:
+        super().apply(model)
+        model.get_submodule("model.layers.0.mlp").down_proj = nn.Identity()
+        raise NotImplementedError("the second half\nis missing")
+
+
+class CannotRun(Marks):
+    def apply(self, model: nn.Module) -> int:
+        super().apply(model)
+        model.get_submodule("model.layers.1.mlp").forward = lambda hidden: 1 / 0
+        return 1
+
+
+class HidesAttention(Marks):
+    """Gives attention other tensors, in a way that the logits of tokens without a window do not show."""
+
+    def apply(self, model: nn.Module) -> int:
+        for module in model.modules():
+            if hasattr(module, "scaling"):
+                module.scaling *= 1.5
+        return 1
 
 
 def entry(kind: type[ModulePass], rank: int = 0, needs: tuple[str, ...] = ()) -> Entry:
@@ -96,6 +121,7 @@ def test_those_that_are_named_are_applied_by_rank_and_no_others(llama: Path) -> 
         ("OnlyHalf", PartError, "OnlyHalf.* cannot be applied: it is for float16"),
         ("Breaks", PartError, "after .*Breaks.* the model says something else .*--module-passes"),
         ("Raises", PartError, "Raises.* failed: ZeroDivisionError: oh; .*--module-passes"),
+        ("HidesAttention", PartError, "after .*HidesAttention.* call attention in another way; .*--module"),
         ("Marks,Marks", ConfigError, "'Marks' is named twice"),
         ("Mark", UnknownPartError, "unknown module pass 'Mark'.*Did you mean 'Marks'"),
     ],
@@ -104,4 +130,25 @@ def test_what_cannot_be_applied_is_refused_by_name(
     llama: Path, names: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        load(llama, names, *(entry(kind) for kind in (OnlyHalf, Breaks, Raises, Marks)))
+        load(llama, names, *(entry(kind) for kind in (OnlyHalf, Breaks, Raises, HidesAttention, Marks)))
+
+
+@pytest.mark.parametrize("kind", [Raises, RaisesHalfway, CannotRun, Breaks, HidesAttention])
+def test_auto_serves_the_model_without_a_pass_that_fails(
+    llama: Path, kind: type[ModulePass], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other passes are applied, and the model answers as if the broken one were not installed."""
+    expected = packed_logits(load(llama, "none").module, 300)
+    model = load(llama, "auto", entry(Marks, 3), entry(kind, 2))
+    assert model.module_passes == ("Marks",)
+    assert torch.equal(packed_logits(model.module, 300), expected)
+    [said] = [record for record in caplog.records if "passed over" in record.message]
+    assert f"Module pass {kind.__name__} is passed over: " in said.message
+    assert "\n" not in said.message
+
+
+def test_an_unchanged_model_is_not_loaded_again(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(llama, "auto", entry(Raises))
+    assert "again" not in caplog.text
+    load(llama, "auto", entry(RaisesHalfway))
+    assert "Loading the model again, without module pass RaisesHalfway" in caplog.text

@@ -104,6 +104,14 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(folder: Path, name
         load_tokenizer(str(folder))
 
 
+@pytest.mark.parametrize("eos", ["</s>", 2.0, [[1]], -1, True])
+def test_an_end_token_that_is_no_token_id_is_refused(folder: Path, eos: Any) -> None:
+    """The engine ended at each request."""
+    write(folder, "generation_config.json", {"eos_token_id": eos})
+    with pytest.raises(ModelError, match=r"eos_token_id is .*; it must be a token id"):
+        load_tokenizer(str(folder))
+
+
 def test_a_hub_id_offline_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="nobody/nothing"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from llmfw.core.modeling.probe import run_in_one_row
+from llmfw.core.modeling.packed import run_in_one_row
 from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 from llmfw.core.quantization.quantize import quantize
 from llmfw.core.quantization.schemes import INT4, INT8, SCHEMES, Scheme

@@ -1,0 +1,128 @@
+"""Refuses models in which something other than attention mixes the tokens of a row.
+
+llmfw packs the tokens of several sequences into one row, and keeps nothing of a sequence but keys and values. A
+convolution or a recurrent state would carry the tokens of one sequence into the next, and would be lost between steps.
+Two checks find them:
+
+- `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
+- `check_isolation` runs the model on three sequences in one row and poisons the outer two: their embeddings become NaN.
+  NaN survives every sum and product, however small the other factor, so a single NaN in the logits of the sequence in
+  the middle proves a leak, and their absence disproves one, in any dtype. Where poison cannot decide, the check changes the outer
+  sequences' tokens instead and compares.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from .load_failure import first_line, refused
+from .packed import Packed, run_packed
+
+logger = logging.getLogger(__name__)
+
+LENGTHS = (33, 24, 7)
+"""Tokens of the three sequences. None is a multiple of a usual kernel or chunk, and 33 fill a chunk of 32."""
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""How far rounding may move logits, relative to the largest: experts multiply groups of other sizes."""
+PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+"""A dummy stands for a layer that attends to another one's keys, as in Gemma 3n and 4."""
+
+
+def check_cache(model: nn.Module) -> None:
+    """Refuse a model whose layers keep more than keys and values between tokens.
+
+    Raises:
+        ModelError: they do.
+    """
+    kinds: dict[str, list[int]] = {}
+    for index, layer in enumerate(_cache_layers(model)):
+        if hasattr(layer, "conv_states") or hasattr(layer, "recurrent_states"):
+            kinds.setdefault("a recurrent state or that of a convolution", []).append(index)
+        elif type(layer) not in PLAIN_LAYERS and hasattr(layer, "keys"):
+            kinds.setdefault(f"a {type(layer).__name__}", []).append(index)
+    for kind, found in kinds.items():
+        listed = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+        which = f"layers {listed} keep" if len(found) > 1 else f"layer {listed} keeps"
+        raise refused(model, f"{which} {kind}; llmfw stores keys and values only")
+
+
+def check_isolation(model: nn.Module, vocab_size: int) -> None:
+    """Refuse a model in which a sequence's logits depend on its neighbours in the row.
+
+    Raises:
+        ModelError: they do, or are not finite numbers.
+    """
+    sequences = _sequences(vocab_size)
+    poisoned = _poisoned_logits(model, sequences)
+    if poisoned is not None and bool(poisoned.isfinite().all()):
+        return
+    before = _middle(run_packed(model, sequences, Packed(LENGTHS)))
+    if not bool(before.isfinite().all()):
+        raise refused(model, "its logits are not finite numbers; its weights may be damaged")
+    if poisoned is not None or _moved(model, sequences, vocab_size, before):
+        raise refused(
+            model, "something other than attention mixes the tokens of a row (a convolution or a state)"
+        )
+
+
+def _cache_layers(model: Any) -> Sequence[object]:
+    """Return the layers of the cache that transformers would use, nothing if it cannot make one from a config."""
+    try:
+        return list(DynamicCache(config=model.config).layers)
+    except Exception as error:  # noqa: BLE001 - families with caches of their own do not support this
+        logger.debug("No cache from the config of %s: %s", type(model).__name__, first_line(error))
+        return []
+
+
+def _sequences(vocab_size: int) -> list[list[int]]:
+    return [[(7 * i + 11 * n + 3) % vocab_size for i in range(length)] for n, length in enumerate(LENGTHS)]
+
+
+def _moved(
+    model: nn.Module, sequences: Sequence[Sequence[int]], vocab_size: int, before: torch.Tensor
+) -> bool:
+    """Return whether other tokens in the outer sequences move the middle one's logits by more than rounding."""
+    first, _, last = ([(token + vocab_size // 2) % vocab_size for token in ids] for ids in sequences)
+    after = _middle(run_packed(model, [first, sequences[1], last], Packed(LENGTHS)))
+    tolerance = ROUNDING[next(model.parameters()).dtype]
+    return bool((after - before).abs().max() > tolerance * before.abs().max())
+
+
+def _middle(logits: torch.Tensor) -> torch.Tensor:
+    return logits[LENGTHS[0] : -LENGTHS[2]]
+
+
+def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Tensor | None:
+    """Return the middle sequence's logits between two poisoned ones; None if the poison did not reach the logits."""
+    try:
+        with _poison(model.get_input_embeddings()):
+            logits = run_packed(model, sequences, Packed(LENGTHS))
+    except Exception as error:  # noqa: BLE001 - a model may refuse to compute with NaN: the other comparison decides
+        logger.debug("%s does not run with NaN: %s", type(model).__name__, first_line(error))
+        return None
+    outer = torch.cat([logits[: LENGTHS[0]], logits[-LENGTHS[2] :]])
+    return _middle(logits) if bool(outer.isnan().all()) else None
+
+
+@contextmanager
+def _poison(embedding: nn.Module) -> Iterator[None]:
+    """Make NaN of the embeddings of all tokens but the middle sequence's."""
+
+    def poison(module: nn.Module, args: object, output: torch.Tensor) -> torch.Tensor:
+        poisoned = output.clone()
+        poisoned[..., : LENGTHS[0], :] = torch.nan
+        poisoned[..., -LENGTHS[2] :, :] = torch.nan
+        return poisoned
+
+    handle = embedding.register_forward_hook(poison)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,111 @@
+"""Which tokens a model's attention masks let a layer see.
+
+transformers describes a mask by a rule: (batch, head, query position, key position) → bool. While a model is probed,
+each mask is a marker in place of a mask, so that the layers show which rules they use. Models ask for masks that no
+layer uses, too: what these say does not matter.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+
+MaskFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+FAR = 1 << 22
+"""Longest distance between tokens that is looked at."""
+_QUERIES = (FAR, FAR + 1, FAR + 12_345, FAR + 99_999)
+"""Positions that attend: at some of them a chunk of any size has its middle."""
+
+
+class MaskMarkers:
+    """The masks that a model asked for, and the markers that it was given in their place."""
+
+    def __init__(self) -> None:
+        self._markers: list[tuple[torch.Tensor, MaskFunction]] = []
+
+    def mark(
+        self,
+        rule: MaskFunction,
+        q_length: int,
+        kv_length: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> torch.Tensor:
+        """Return a mask [1, 1, q_length, kv_length] that hides nothing, by which `rule_of` finds the rule again."""
+        marker = torch.zeros(1, 1, q_length, kv_length, dtype=dtype, device=device)
+        self._markers.append((marker, rule))
+        return marker
+
+    def rule_of(self, mask: torch.Tensor) -> MaskFunction | None:
+        """Return the rule of a marker, or of a part of one; None: the mask is the model's own."""
+        place = mask.untyped_storage().data_ptr()
+        for marker, rule in self._markers:
+            if marker.untyped_storage().data_ptr() == place:
+                return rule
+        return None
+
+
+def window_of(rule: MaskFunction) -> int | None:
+    """Return the sliding window that a rule amounts to; None: plain causal attention.
+
+    Raises:
+        ValueError: the rule is neither.
+    """
+    rule = _of_text(rule)
+    window = None
+    if not _are_seen(rule, FAR, [FAR])[0]:
+        window = _first_unseen(rule)
+    edge = FAR if window is None else window
+    distances = {-FAR, -2, -1, 0, 1, 2, edge // 2, edge - 1, edge, edge + 1, 2 * edge, FAR}
+    distances |= {1 << i for i in range(FAR.bit_length())}
+    looked_at = sorted(d for d in distances if d <= FAR)
+    expected = [d >= 0 and (window is None or d < window) for d in looked_at]
+    if any(_are_seen(rule, query, looked_at) != expected for query in _QUERIES):
+        raise ValueError("is neither causal nor a sliding window")
+    return window
+
+
+def _first_unseen(rule: MaskFunction) -> int:
+    """Return the least distance of a token that is not seen, if there is one distance from which on none is."""
+    seen, unseen = 0, FAR
+    while unseen - seen > 1:
+        middle = (seen + unseen) // 2
+        if _are_seen(rule, FAR, [middle])[0]:
+            seen = middle
+        else:
+            unseen = middle
+    return unseen
+
+
+def _are_seen(rule: MaskFunction, query: int, distances: list[int]) -> list[bool]:
+    zero = torch.zeros((), dtype=torch.long)
+    seen = rule(zero, zero, zero + query, query - torch.tensor(distances))
+    result: list[bool] = seen.expand(len(distances)).tolist()
+    return result
+
+
+def _of_text(rule: MaskFunction) -> MaskFunction:
+    """Return a rule without what it says of images, where the row that is looked at has none.
+
+    transformers adds a rule by which the tokens of an image see each other: it looks tokens up in a table of the row,
+    and so cannot be asked about tokens far away. Rules are told apart by the names of their functions; one that is
+    not recognised stays as it is.
+    """
+    parts = _closed_over(rule, "mask_functions")
+    if getattr(rule, "__name__", "") != "or_mask" or not isinstance(parts, tuple):
+        return rule
+    left = [part for part in parts if not _is_empty_table(part)]
+    return left[0] if len(left) == 1 else rule
+
+
+def _is_empty_table(rule: MaskFunction) -> bool:
+    table = _closed_over(rule, "block_sequence_ids")
+    return isinstance(table, torch.Tensor) and bool((table < 0).all())
+
+
+def _closed_over(rule: MaskFunction, name: str) -> object:
+    """Return what a function's closure has under a name, None for anything else."""
+    return inspect.getclosurevars(rule).nonlocals.get(name) if inspect.isfunction(rule) else None

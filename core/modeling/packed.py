@@ -1,0 +1,64 @@
+"""Runs whole sequences, packed into one row, through a model, each attending to itself. No cache, no backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .hf_attention import Step
+
+NUM_TOKENS = 4
+
+
+def packed_logits(model: nn.Module, vocab_size: int) -> torch.Tensor:
+    """Return the logits, [T, vocab], of a few sequences of different lengths in one row."""
+    sequences = [
+        [(7 * i + 3 + 11 * n) % vocab_size for i in range(n)] for n in (1, NUM_TOKENS, 2 * NUM_TOKENS)
+    ]
+    return run_in_one_row(model, sequences)
+
+
+def run_in_one_row(model: nn.Module, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the logits, [T, vocab], of sequences in one row, each of which attends to itself, without windows."""
+    return run_packed(model, sequences, Packed([len(ids) for ids in sequences]))
+
+
+def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step) -> torch.Tensor:
+    """Run whole sequences through the model as one packed row; return the logits [T, vocab]."""
+    device = next(model.parameters()).device
+    ids = torch.tensor([[token for seq in sequences for token in seq]], device=device)
+    positions = torch.tensor([[i for seq in sequences for i in range(len(seq))]], device=device)
+    with torch.inference_mode():
+        output: torch.Tensor = model(
+            input_ids=ids, position_ids=positions, use_cache=False, llmfw_step=step
+        ).logits
+    return output[0].float()
+
+
+class Packed:
+    """A step that attends within each of several packed sequences of known lengths."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = list(lengths)
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        parts = zip(*(tensor.split(self._lengths, dim=2) for tensor in (query, key, value)), strict=True)
+        return torch.cat([attend_causally(q, k, v) for q, k, v in parts], dim=1)
+
+
+def attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Plain attention: what comes out is not looked at closely, so scale, window and soft cap are left out."""
+    shared = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)

@@ -1,0 +1,72 @@
+"""Refuses models that do not place tokens by the positions that they are given, counted from 0.
+
+llmfw packs sequences into one row, and hands their positions to the model. BART numbers the tokens of a row itself.
+RoBERTa's positions begin after the padding token's: transformers' own forward pass adds that, unless it is handed
+positions. Only what the first attention layer is given is compared, so nothing after it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+from torch import nn
+
+from .load_failure import refused, refusing
+from .module_trial import agree
+
+BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
+"""Tokens of two sequences."""
+
+
+class _FirstCallError(Exception):
+    """Ends a forward pass at its first attention layer."""
+
+    def __init__(self, given: torch.Tensor) -> None:
+        super().__init__("the first attention layer is reached")
+        self.given = given
+
+
+class _FirstCall:
+    """A step that raises what its first layer is given."""
+
+    def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
+        raise _FirstCallError(query)
+
+
+def check_positions(model: nn.Module) -> None:
+    """Compare what attention is given of a sequence alone, with and without positions, and after another one.
+
+    Raises:
+        ModelError: they differ.
+    """
+    with refusing(model, "running it on a few tokens"):
+        own = _first_given(model, IDS)
+        given = _first_given(model, IDS, range(len(IDS)))
+        both = _first_given(model, BEFORE + IDS, [*range(len(BEFORE)), *range(len(IDS))])
+    if own is None or given is None or both is None:
+        return
+    if not agree(own, given):
+        raise refused(model, "its first token is not at position 0 (RoBERTa's comes after the padding token)")
+    if not agree(own, both[:, :, len(BEFORE) :]):
+        raise refused(model, "it numbers the tokens of a row itself, not by the positions that it is given")
+
+
+def _first_given(
+    model: nn.Module, ids: Sequence[int], positions: Sequence[int] | None = None
+) -> torch.Tensor | None:
+    """Return the queries of the first attention layer, [1, heads, T, head_dim]; None: no layer calls us."""
+    device = next(model.parameters()).device
+    given = {} if positions is None else {"position_ids": torch.tensor([list(positions)], device=device)}
+    try:
+        with torch.inference_mode():
+            model(
+                input_ids=torch.tensor([list(ids)], device=device),
+                use_cache=False,
+                llmfw_step=_FirstCall(),
+                **given,
+            )
+    except _FirstCallError as call:
+        return call.given
+    return None

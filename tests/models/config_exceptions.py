@@ -1,0 +1,75 @@
+"""What the generic sizes of `tiny_config` do not fit, by model type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DEFAULT: Any = object()
+"""Of a field: as the config has it by default."""
+
+_MIXED = ["sliding_attention", "full_attention"] * 2
+_NO_EXTRAS = {
+    "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": 0,
+    "num_kv_shared_layers": 4,
+    "layer_types": _MIXED,
+}
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_TWO_ROPES = {"full_attention": _ROPE, "sliding_attention": _ROPE}
+
+BASE: dict[str, dict[str, Any]] = {
+    "gemma4_assistant": {
+        "text_config": {
+            "hidden_size_per_layer_input": 0,
+            "vocab_size_per_layer_input": 0,
+            "num_kv_shared_layers": 30,
+        }
+    },
+}
+"""Fields without which a type's config cannot even be made by default."""
+
+_HYBRID = ["linear_attention", "full_attention"] * 2
+_INDEXER = {
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 2,
+}
+
+EXCEPTIONS: dict[str, dict[str, Any]] = {
+    "bamba": {"mamba_d_head": 32, "attn_layer_indices": [1, 3]},
+    "blt": {
+        "encoder_hash_byte_group_vocab": 300,
+        "encoder_config": {"hidden_size_global": 64},
+        "decoder_config": {"hidden_size_global": 64},
+    },
+    "cohere_compass_text": {"layer_types": _MIXED, "rope_parameters": _TWO_ROPES},
+    "cpmant": {"prompt_types": DEFAULT, "segment_types": DEFAULT},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
+    "dots3_note": {
+        "vision_config": {"adapter_in_dim": 64, "adapter_out_dim": 64},
+        "audio_config": {"adapter_input_size": 64, "adapter_out_dim": 64},
+    },
+    "gemma3n": {"text_config": {"layer_types": _MIXED}},
+    "gemma3n_text": {"layer_types": _MIXED},
+    "gemma4": {"text_config": {"layer_types": _MIXED}},
+    "gemma4_assistant": {"text_config": _NO_EXTRAS},
+    "gemma4_text": {"layer_types": _MIXED},
+    "gemma4_unified": {"text_config": {"layer_types": _MIXED}},
+    "gemma4_unified_assistant": {"text_config": _NO_EXTRAS},
+    "gemma4_unified_text": {"layer_types": _MIXED},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "granitemoehybrid": {"mamba_d_head": 32, "layer_types": _HYBRID},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "mamba2": {"head_dim": 32, "n_groups": 1},
+    "qwen4_exp": {"text_config": _INDEXER},
+    "qwen4_exp_text": _INDEXER,
+    "reformer": {"axial_pos_embds_dim": [32, 32], "axial_pos_shape": [16, 16]},
+    "xmod": {"default_language": "en_XX"},
+    "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * 2},
+    "zamba2": {"n_mamba_heads": 8, "mamba_headdim": 16, "attention_head_dim": 32},
+    "zaya": {"num_experts_per_tok": 1},
+}
