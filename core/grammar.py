@@ -47,7 +47,9 @@ class Grammar(ABC):
 
     @abstractmethod
     def accept(self, token_id: int) -> None:
-        """Go on to the state after this token. Raises ValueError if it is not allowed.
+        """Go on to the state after this token.
+
+        Raises ValueError if it is not allowed, GrammarCostError if the grammar has turned out too complex to go on.
 
         The end-of-sequence token is given too, unless the grammar is finished: one that cannot go on raises here.
         """
@@ -77,11 +79,24 @@ class GrammarBackend(ABC):
     @abstractmethod
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...
 
+    def prepare(self, spec: GrammarSpec) -> GrammarSpec:
+        """Return a spec that `compile` turns into the same grammar with less work, of any kind that `compile` knows.
+
+        Called in a process apart, once for each grammar, before the engine's `compile`: put work here that holds the
+        interpreter's lock or recurses on what a client wrote. The default returns the spec unchanged.
+
+        Raises:
+            RequestError: as `compile`.
+        """
+        return spec
+
     @abstractmethod
     def compile(self, spec: GrammarSpec) -> Grammar:
         """Return a grammar at its beginning.
 
-        Called in threads of their own, at once: it must not hold the interpreter's lock for long.
+        Takes specs as clients write them and those that `prepare` returns. The server calls it first in a process
+        that is forked from the one that built the backend, and may crash or be killed there; then in threads of the
+        engine, several at once: it must not hold the interpreter's lock for long.
 
         Raises:
             RequestError: the spec is broken, or asks for what this backend cannot hold to; says what.

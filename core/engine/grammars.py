@@ -6,6 +6,7 @@ This module knows neither the scheduler nor what a grammar is made of.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -13,11 +14,13 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config import EngineConfig
-from ..errors import RequestError
+from ..errors import GrammarCostError, RequestError
 from ..grammar import Grammar, GrammarBackend
+from ..grammars.child import STACK_BYTES as PROVED_STACK
 from ..isolation.calls import PartCalls
 from ..parts.grammar_choice import build_grammar_backend, choose_grammar_backend
 from ..registry import Registry
@@ -32,7 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_COMPILED = 256
+MAX_BYTES = 2**29
+"""Of the compiled grammars that are kept."""
 MAX_THREADS = 4
+STACK_BYTES = 4 * PROVED_STACK
+"""Of the threads that compile: far more than a grammar had where it was proved, so that none overflows here."""
 COMPILING_NICENESS = 15
 
 MakeBackend = Callable[[], GrammarBackend]
@@ -45,7 +52,8 @@ class Grammars:
         make_backend: called once, in another thread; None: requests with a grammar are refused.
         reason: why they are, in words for the client.
         calls: of the backend; None: nobody watches them.
-        max_compiled: so many are kept, those that were used last.
+        max_compiled: most compiled grammars to keep; those used longest ago go first.
+        max_bytes: most memory that these may have taken when they were proved.
     """
 
     def __init__(
@@ -55,15 +63,19 @@ class Grammars:
         *,
         calls: PartCalls | None = None,
         max_compiled: int = MAX_COMPILED,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._make_backend = make_backend
         self._reason = reason
         self._calls = calls
         self._max_compiled = max_compiled
+        self._max_bytes = max_bytes
+        self._num_bytes = 0  # of those in `_compiled`
         self._backend: GrammarBackend | None = None
         self._lock = threading.Lock()  # held while the backend is made
         self._threads: ThreadPoolExecutor | None = None
         self._compiled: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
+        self._costly: OrderedDict[GrammarSpec, None] = OrderedDict()
         self._waiting: dict[str, tuple[Request, Future[Grammar]]] = {}
         self._done: deque[str] = deque()  # other threads append
         self._wake: Callable[[], None] = lambda: None
@@ -92,12 +104,21 @@ class Grammars:
             raise RequestError(self._reason, param="grammar")
 
     def get(self, request: Request) -> Grammar | None:
-        """Return the grammar of a request if it is known; else compile it, and let the request wait for it."""
+        """Return the grammar of a request if it is known; else compile it, and let the request wait for it.
+
+        Raises:
+            GrammarCostError: an earlier output with this grammar took too much of the steps' time.
+        """
         spec = request.grammar
         assert spec is not None
+        if spec in self._costly:
+            raise GrammarCostError(
+                "the grammar is too complex: an earlier output was ended for it", param="grammar"
+            )
         future = self._compiled.get(spec)
         if future is None:
             future = self._compiled[spec] = self._start(spec)
+            self._num_bytes += spec.num_bytes
             self._forget_oldest()
         self._compiled.move_to_end(spec)
         if future.done() and future.exception() is None:
@@ -120,7 +141,7 @@ class Grammars:
                 continue
             assert request.grammar is not None
             if self._compiled.get(request.grammar) is future:
-                del self._compiled[request.grammar]
+                self._forget(request.grammar)
             if not isinstance(error, Exception):
                 raise error
             yield request, error
@@ -148,13 +169,20 @@ class Grammars:
         Raises:
             PartFailedError: the grammar failed.
         """
+        on_cost = partial(self._note_costly, request)
         found = (
-            constraint_of(request, grammar)
+            constraint_of(request, grammar, on_cost=on_cost)
             if self._calls is None
-            else self._calls.call(constraint_of, request, grammar, self._calls)
+            else self._calls.call(constraint_of, request, grammar, self._calls, on_cost)
         )
         assert found is not None
         return found
+
+    def _note_costly(self, request: Request) -> None:
+        assert request.grammar is not None
+        self._costly[request.grammar] = None
+        if len(self._costly) > self._max_compiled:
+            self._costly.popitem(last=False)
 
     def _start(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._threads is None:
@@ -162,7 +190,8 @@ class Grammars:
             self._threads = ThreadPoolExecutor(
                 size, thread_name_prefix="llmfw-grammar", initializer=_give_way
             )
-        return self._threads.submit(self._compile, spec)
+        with _stack_size(STACK_BYTES):
+            return self._threads.submit(self._compile, spec)
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         with self._lock:
@@ -187,8 +216,24 @@ class Grammars:
         self._wake()
 
     def _forget_oldest(self) -> None:
-        while len(self._compiled) > self._max_compiled:
-            self._compiled.popitem(last=False)
+        while len(self._compiled) > self._max_compiled or (
+            self._num_bytes > self._max_bytes and len(self._compiled) > 1
+        ):
+            self._forget(next(iter(self._compiled)))
+
+    def _forget(self, spec: GrammarSpec) -> None:
+        del self._compiled[spec]
+        self._num_bytes -= spec.num_bytes
+
+
+@contextlib.contextmanager
+def _stack_size(num_bytes: int) -> Iterator[None]:
+    """Give threads that start meanwhile a stack of this size."""
+    before = threading.stack_size(num_bytes)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 def _give_way() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from time import perf_counter, thread_time
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from ..scheduling.plan import BatchPlan, PlannedSequence
 
 MAX_CLOSING = 256
 """So many tokens before `max_tokens`, or an eighth of these, a grammar's output begins to be brought to its end."""
+
+SUSPICIOUS_S = 0.025
+"""Where the masks of several grammars take longer together, they are then made one by one, and timed."""
 
 Words = npt.NDArray[np.int32]
 FillMasks = Callable[[Sequence[Grammar], Words], None]
@@ -57,6 +61,7 @@ class MaskFiller:
         self._fill_masks = fill_masks
         self._hasten = hasten
         self._thread: ThreadPoolExecutor | None = None
+        self._is_suspicious = False  # the last masks of several grammars took long
 
     def start(self, plan: BatchPlan) -> Callable[[], TokenMasks | None]:
         """Begin with the masks of a plan; return the function that waits for them."""
@@ -102,6 +107,10 @@ class MaskFiller:
                 grammars.append(grammar)
         if not grammars:
             return
+        if len(grammars) > 1 and self._is_suspicious:
+            self._ask_each(planned, asked, words)
+            return
+        begun, cpu_begun = perf_counter(), thread_time()
         filled = np.zeros((len(asked), self._num_words), dtype=np.int32)
         try:
             self._fill_masks(grammars, filled)
@@ -113,6 +122,22 @@ class MaskFiller:
             assert planned[0].seq.constraint is not None
             planned[0].seq.constraint.fail(error)
         words[asked] = filled
+        if len(grammars) == 1:
+            self._constraint(planned[asked[0]]).charge_mask(thread_time() - cpu_begun)
+        else:
+            self._is_suspicious = perf_counter() - begun > SUSPICIOUS_S
+
+    def _ask_each(self, planned: list[PlannedSequence], asked: list[int], words: Words) -> None:
+        """Ask grammars one by one, so that each is charged with its own time."""
+        begun = perf_counter()
+        self._is_suspicious = False
+        for i in asked:
+            self._ask_grammars([planned[i]], words[i : i + 1])
+        self._is_suspicious = perf_counter() - begun > SUSPICIOUS_S
+
+    def _constraint(self, planned: PlannedSequence) -> Constraint:
+        assert planned.seq.constraint is not None
+        return planned.seq.constraint
 
 
 def _constrained(plan: BatchPlan) -> list[tuple[int, PlannedSequence]]:

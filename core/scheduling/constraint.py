@@ -14,13 +14,15 @@ from __future__ import annotations
 import enum
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import TYPE_CHECKING
 
-from ..errors import EngineError
+from ..errors import EngineError, GrammarCostError, RequestError
 from ..grammar import Grammar
 from ..isolation.calls import PartCalls
 from ..request import Request
+from .step_cost import StepCost
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +56,7 @@ class Constraint:
         request: whose output it is. With a grammar it has an end-of-sequence token.
         grammar: at its beginning, and nobody else's; None: only the thinking is limited.
         calls: of the backend that the grammar is of; None: nobody is to blame.
+        on_cost: called when the grammar has taken too much CPU time or has turned out too complex.
 
     Attributes:
         forced: tokens that come next, in this order, whatever the model says.
@@ -64,11 +67,13 @@ class Constraint:
     __slots__ = (
         "_budget",
         "_calls",
+        "_cost",
         "_eos",
         "_failure",
         "_grammar",
         "_num_begun",
         "_num_thought",
+        "_on_cost",
         "_phase",
         "_space",
         "_tail",
@@ -78,7 +83,13 @@ class Constraint:
         "is_hastened",
     )
 
-    def __init__(self, request: Request, grammar: Grammar | None, calls: PartCalls | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        grammar: Grammar | None,
+        calls: PartCalls | None = None,
+        on_cost: Callable[[], None] = lambda: None,
+    ) -> None:
         thinking = request.thinking
         assert grammar is None or request.eos_token_ids
         self.forced: deque[int] = deque()
@@ -90,6 +101,8 @@ class Constraint:
         self._space = thinking.space if thinking and grammar else ()
         self._eos = request.eos_token_ids
         self._calls = calls
+        self._cost = StepCost()
+        self._on_cost = on_cost
         self._failure: Exception | None = None
         self._num_begun = 0  # tokens of the opening mark so far
         self._num_thought = 0  # tokens since then
@@ -145,6 +158,10 @@ class Constraint:
             for token_id in self._space:
                 allow(words, token_id)
 
+    def charge_mask(self, seconds: float) -> None:
+        """Count the CPU time of a mask; `accept` then fails if the grammar has taken too much."""
+        self._cost.charge(seconds)
+
     def fail(self, reason: str | Exception) -> None:
         """Take note that no mask can be had: the next token, which is free, is not accepted.
 
@@ -154,7 +171,11 @@ class Constraint:
         self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
 
     def blame(self, error: Exception, where: str) -> Exception:
-        """Log what `accept` raised, and where; return the error that ends the request."""
+        """Log what `accept` raised, and where, if a plugin is at fault; return the error that ends the request."""
+        if isinstance(error, RequestError):
+            if isinstance(error, GrammarCostError):
+                self._on_cost()
+            return error
         if self._calls is None or isinstance(error, _StuckError):
             logger.error("%s does not go on: %s", where, error, exc_info=error)
             return EngineError(f"the grammar failed: {error}")
@@ -165,10 +186,12 @@ class Constraint:
 
         Raises:
             ValueError: the grammar does not allow it. What else the grammar, or `fail`, raises comes through.
+            RequestError: the grammar has taken too much CPU time.
         """
         if self._failure is not None:
             raise self._failure
-        if self.forced:
+        is_forced = bool(self.forced)
+        if is_forced:
             forced = self.forced.popleft()
             assert token_id == forced, "a forced token was not taken"
         if self._phase is Phase.BEFORE:
@@ -181,6 +204,10 @@ class Constraint:
             self._phase = Phase.AFTER
         if not self.forced:
             self._force()
+        if self._grammar is not None and not self.has_ended:
+            if not is_forced:
+                self._cost.allow()
+            self._cost.check()
 
     def _begin(self, token_id: int) -> None:
         assert self._thinking is not None
@@ -205,7 +232,9 @@ class Constraint:
         is_end = token_id in self._eos
         if not (is_end and self._grammar.is_finished()):
             # A grammar that broke allows the end, so that there is a token; it does not take it in.
+            begun = thread_time()
             self._grammar.accept(token_id)
+            self._cost.charge(thread_time() - begun)
         self.has_ended = is_end
 
     def hasten(self) -> None:
@@ -228,19 +257,25 @@ class Constraint:
             if self._grammar.is_finished():
                 self.forced.append(self._eos[0])
             else:
+                begun = thread_time()
                 self.forced.extend(self._grammar.forced())
+                self._cost.charge(thread_time() - begun)
 
 
 def constraint_of(
-    request: Request, grammar: Grammar | None, calls: PartCalls | None = None
+    request: Request,
+    grammar: Grammar | None,
+    calls: PartCalls | None = None,
+    on_cost: Callable[[], None] = lambda: None,
 ) -> Constraint | None:
     """Return a request's constraint, or None if its output is free.
 
     Args:
         calls: of the grammar's backend.
+        on_cost: as for `Constraint`.
     """
     has_budget = request.thinking is not None and request.thinking.budget is not None
-    return Constraint(request, grammar, calls) if grammar is not None or has_budget else None
+    return Constraint(request, grammar, calls, on_cost) if grammar is not None or has_budget else None
 
 
 def _budget_of(request: Request, grammar: Grammar | None) -> int | None:

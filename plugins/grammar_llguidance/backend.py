@@ -14,8 +14,9 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
-from llmfw.core.errors import PartError, RequestError
+from llmfw.core.errors import GrammarCostError, PartError, RequestError
 from llmfw.core.grammar import Grammar, GrammarBackend
+from llmfw.core.request import GrammarSpec
 
 from .closing import Closing
 from .document import MAX_BYTES
@@ -26,9 +27,10 @@ from .structural_tag import regex_terminal, to_lark
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from llmfw.core.request import GrammarSpec
     from llmfw.core.tokenizer import Tokenizer
 
+PREPARED = "llguidance:"
+"""Before the kind of a spec in llguidance's own form."""
 MAX_ERROR = 400  # characters of llguidance's message that a client is shown
 
 
@@ -54,7 +56,8 @@ class LlguidanceGrammar(Grammar):
         if self._ended:
             raise ValueError(f"token {token_id} comes after the end of the output")
         if self.matcher.is_error():
-            raise ValueError(f"the grammar cannot go on: {_shortened(self.matcher.get_error())}")
+            reason = _shortened(self.matcher.get_error())
+            raise GrammarCostError(f"the grammar is too complex: {reason}")
         if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
             self._ended = True
             return
@@ -94,22 +97,31 @@ class LlguidanceBackend(GrammarBackend):
             if self._tokenizer.is_special_token(token)
         }
         self._closing = Closing(tokenizer, vocab_size, self._eos)
-        self._executor = LLExecutor()
+        self._executor: LLExecutor | None = None  # has threads, which must not be there when a process forks
         # A grammar that hits a limit is refused; these are met in well under a second.
         self._limits = LLParserLimits(
-            max_items_in_row=5_000,
+            max_items_in_row=2000,
             initial_lexer_fuel=5_000_000,
-            step_lexer_fuel=500_000,
-            step_max_items=200_000,
+            step_lexer_fuel=200_000,
+            max_lexer_states=50_000,
+            step_max_items=50000,
             verbose_errors=False,
         )
 
-    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+    def prepare(self, spec: GrammarSpec) -> GrammarSpec:
+        """Return the grammar in llguidance's own form, which native code reads without the interpreter's lock."""
+        if spec.kind.startswith(PREPARED):
+            return spec
         if len(spec.source) > MAX_BYTES:
             raise RequestError(f"the grammar has {len(spec.source)} characters; the limit is {MAX_BYTES}")
-        matcher = LLMatcher(self._tokenizer, self._grammar(spec), log_level=0, limits=self._limits)
+        return GrammarSpec(PREPARED + spec.kind, self._grammar(spec))
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        prepared = self.prepare(spec)
+        matcher = LLMatcher(self._tokenizer, prepared.source, log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise RequestError(f"the {_SPOKEN[spec.kind]} cannot be used: {_explained(matcher.get_error())}")
+            spoken = _SPOKEN[spec.kind.removeprefix(PREPARED)]
+            raise RequestError(f"the {spoken} cannot be used: {_explained(matcher.get_error())}")
         return LlguidanceGrammar(matcher, frozenset(self._eos))
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
@@ -119,6 +131,7 @@ class LlguidanceBackend(GrammarBackend):
         if len(running) == 1:  # the threads would cost more than they bring
             fill_next_token_bitmask(running[0][0], masks, running[0][1])
         elif running:
+            self._executor = self._executor or LLExecutor()
             fill_next_token_bitmask_par(self._executor, running, masks)
         for row, grammar in enumerate(ours):
             if grammar.is_finished() or grammar.matcher.is_error():

@@ -1,10 +1,10 @@
-"""A wrong grammar is found before the engine hears of it, and off the event loop."""
+"""A wrong grammar is found before the engine hears of it, in another process, and once."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from llmfw.api.generation import Generator
 from llmfw.api.grammar_check import GrammarChecker
 from llmfw.core.client.inproc import InprocEngineClient
-from llmfw.core.errors import PartError, RequestError, UnknownPartError
+from llmfw.core.errors import GrammarCostError, OverloadedError, PartError, RequestError, UnknownPartError
 from llmfw.core.grammar import Grammar, GrammarBackend
 from llmfw.core.parts.grammar_choice import choose_grammar_backend
 from llmfw.core.registry import Entry, Registry
@@ -25,77 +25,110 @@ from ..doubles.serving import byte_tokenizer
 GOOD, BAD = GrammarSpec("regex", "a"), GrammarSpec("regex", "(")
 
 
-class CountingBackend(GrammarBackend):
-    """Refuses "(", and notes what it is asked and where."""
-
+class BrokenBackend(GrammarBackend):
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
-        self.asked: list[str] = []
-        made.append(self)
+        raise OSError("no such library")
 
     def compile(self, spec: GrammarSpec) -> Grammar:
-        assert threading.current_thread() is not threading.main_thread()
-        time.sleep(0.05)
-        self.asked.append(spec.source)
-        if spec.source == "(":
-            raise RequestError("the regular expression ends too early")
-        return None  # type: ignore[return-value]
+        raise NotImplementedError
 
     def fill_masks(self, grammars: object, masks: object) -> None:
         raise NotImplementedError
 
 
-class BrokenBackend(CountingBackend):
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        raise OSError("no such library")
+class FakeProver:
+    """Notes what it is asked; refuses "(", and waits for "wait" without an end."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.num_cancelled = 0
+
+    async def prove(self, spec: GrammarSpec, tenant: str = "") -> GrammarSpec:
+        self.asked.append((spec.source, tenant))
+        try:
+            await asyncio.sleep(60 if spec.source == "wait" else 0.01)
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
+        if spec.source == "(":
+            raise RequestError("the regular expression ends too early")
+        if spec.source == "bomb":
+            raise GrammarCostError("it takes too long", code="grammar_timeout")
+        if spec.source == "busy":
+            raise OverloadedError("too many wait")
+        return GrammarSpec("prepared", spec.source)
 
 
-made: list[CountingBackend] = []
-
-
-def entry(name: str, cls: type = CountingBackend, rank: int = 0, needs: tuple[str, ...] = ()) -> Entry:
+def entry(name: str, cls: type = BrokenBackend, rank: int = 0, needs: tuple[str, ...] = ()) -> Entry:
     path = f"{cls.__module__}:{cls.__name__}"
     return Entry("grammar", name, path, "p", "d", "1", rank=rank, needs=needs)
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Tokenizer:
-    made.clear()
     return byte_tokenizer(tmp_path)
 
 
-async def test_a_wrong_grammar_is_refused_with_the_clients_parameter(tokenizer: Tokenizer) -> None:
-    checker = GrammarChecker(entry("x"), tokenizer, 300)
-    await checker.check(GOOD, "guided_regex")
+@pytest.fixture
+def checker(tokenizer: Tokenizer) -> GrammarChecker:
+    return GrammarChecker(entry("x"), tokenizer, 300)
+
+
+@pytest.fixture
+def prover(checker: GrammarChecker) -> FakeProver:
+    fake = FakeProver()
+    checker._prover = fake  # type: ignore[assignment]
+    return fake
+
+
+async def test_a_wrong_grammar_is_refused_with_the_clients_parameter(
+    checker: GrammarChecker, prover: FakeProver
+) -> None:
+    assert await checker.check(GOOD, "guided_regex") == GrammarSpec("prepared", "a")
     with pytest.raises(RequestError, match=r"guided_regex: .* ends too early") as caught:
         await checker.check(BAD, "guided_regex")
     assert caught.value.param == "guided_regex"
-    assert made[0].vocab_size == 300
 
 
-async def test_a_verdict_is_given_once_for_each_grammar(tokenizer: Tokenizer) -> None:
-    checker = GrammarChecker(entry("x"), tokenizer, 300)
+async def test_a_verdict_is_given_once_for_each_grammar(checker: GrammarChecker, prover: FakeProver) -> None:
     for _ in range(3):
-        await checker.check(GOOD, "a")
-        with pytest.raises(RequestError):
-            await checker.check(BAD, "b")
-    assert made[0].asked == ["a", "("]
+        await checker.check(GOOD, "a", "alice")
+        for source in ("(", "bomb"):
+            with pytest.raises(RequestError):
+                await checker.check(GrammarSpec("regex", source), "b")
+    assert prover.asked == [("a", "alice"), ("(", ""), ("bomb", "")]
 
 
-async def test_the_backend_is_made_once_at_the_first_use(tokenizer: Tokenizer) -> None:
-    checker = GrammarChecker(entry("x"), tokenizer, 300)
-    assert not made
-    await asyncio.gather(*(checker.check(GrammarSpec("regex", text), "p") for text in "abc"))
-    assert len(made) == 1
+async def test_a_costly_grammar_is_refused_with_its_code(checker: GrammarChecker, prover: FakeProver) -> None:
+    with pytest.raises(RequestError, match="p: it takes too long") as caught:
+        await checker.check(GrammarSpec("regex", "bomb"), "p")
+    assert (caught.value.code, caught.value.param) == ("grammar_timeout", "p")
 
 
-async def test_the_event_loop_runs_on_while_a_grammar_is_compiled(tokenizer: Tokenizer) -> None:
-    check = asyncio.create_task(GrammarChecker(entry("x"), tokenizer, 300).check(GOOD, "p"))
-    turns = 0
-    while not check.done():
-        await asyncio.sleep(0.001)
-        turns += 1
-    assert turns > 5
+async def test_overload_is_not_remembered(checker: GrammarChecker, prover: FakeProver) -> None:
+    for _ in range(2):
+        with pytest.raises(OverloadedError):
+            await checker.check(GrammarSpec("regex", "busy"), "p")
+    assert len(prover.asked) == 2
+
+
+async def test_requests_with_one_grammar_wait_together(checker: GrammarChecker, prover: FakeProver) -> None:
+    found = await asyncio.gather(*(checker.check(GOOD, "p") for _ in range(5)))
+    assert len(set(found)) == len(prover.asked) == 1
+
+
+async def test_a_grammar_is_dropped_when_the_last_client_leaves(
+    checker: GrammarChecker, prover: FakeProver
+) -> None:
+    waiting = [asyncio.create_task(checker.check(GrammarSpec("regex", "wait"), "p")) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    waiting[0].cancel()
+    await asyncio.sleep(0.01)
+    assert prover.num_cancelled == 0
+    waiting[1].cancel()
+    await asyncio.sleep(0.01)
+    assert prover.num_cancelled == 1
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_without_a_backend_structured_output_is_refused(tokenizer: Tokenizer) -> None:
@@ -104,9 +137,17 @@ async def test_without_a_backend_structured_output_is_refused(tokenizer: Tokeniz
     assert caught.value.param == "response_format"
 
 
-async def test_a_backend_that_cannot_be_built_is_named_with_the_reason(tokenizer: Tokenizer) -> None:
+@pytest.fixture
+async def broken(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrammarChecker]:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2])])
+    found = GrammarChecker(entry("x"), tokenizer, 300)
+    yield found
+    await found.close()
+
+
+async def test_a_backend_that_cannot_be_built_is_named_with_the_reason(broken: GrammarChecker) -> None:
     with pytest.raises(PartError, match=r"grammar 'x' .* cannot be built: OSError: no such library"):
-        await GrammarChecker(entry("x", BrokenBackend), tokenizer, 300).check(GOOD, "p")
+        await broken.check(GOOD, "p")
 
 
 def test_the_best_backend_that_can_be_imported_is_the_automatic_choice() -> None:

@@ -228,8 +228,11 @@ def test_the_native_route_knows_sglang_s_names_and_refuses_the_others(server: Se
 class NoGrammar:
     """A grammar checker that finds something wrong with all of them."""
 
-    async def check(self, spec: GrammarSpec, param: str) -> None:
+    async def check(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
         raise RequestError(f"{param} is too much", param=param)
+
+    async def close(self) -> None:
+        return
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""A process forked from the supervisor that compiles grammars, one after another, each within limits.
+
+It ends after a grammar that was slow or large: memory and priority do not come back by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from time import clock_gettime, process_time
+
+import msgspec
+
+from ..client.wire import Frames, framed
+from ..errors import RequestError
+from ..request import GrammarSpec
+from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
+from .trial import resident_bytes
+
+STACK_BYTES = 4 * 2**20
+"""Of the thread that compiles. The engine's threads that compile have more (`engine.grammars`), so that what fits here
+fits there."""
+
+MAX_GROWTH = 16 * 2**20
+"""Bytes that a child may keep from its jobs before it is replaced."""
+
+SLOW_NICENESS = 5
+
+WARM_UP = GrammarSpec("json_schema", '{"type": "object", "properties": {"a": {"type": "string"}}}')
+
+Prove = Callable[[GrammarSpec], GrammarSpec]
+
+
+class Child:
+    """A forked process that takes one job at a time.
+
+    Args:
+        prove: returns what the engine is to compile; runs in the process.
+        limits: of each job.
+        close: sockets and files of the parent that the process must not keep open.
+
+    Attributes:
+        pid: of the process.
+        sock: connected to it.
+        job: that it runs; None: it waits for one.
+        begun: when that was started.
+        is_slow: it runs at low priority, and is not used again.
+    """
+
+    def __init__(self, prove: Prove, limits: Limits, close: Callable[[], None]) -> None:
+        self.sock, theirs = socket.socketpair()
+        self.job: Job | None = None
+        self.begun = self._cpu_before = 0.0
+        self.is_slow = False
+        self._frames = Frames()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self.sock.close()
+                close()
+                _be_child(theirs, prove, limits)
+            finally:
+                os._exit(1)
+        theirs.close()
+
+    def start(self, job: Job, now: float, *, is_slow: bool) -> None:
+        """Send the job."""
+        self.job, self.begun, self._cpu_before = job, now, self._cpu_now()
+        if is_slow:
+            self.slow_down()
+        with contextlib.suppress(OSError):  # it has died: `read` says so
+            self.sock.sendall(framed(encode(job)))
+
+    def slow_down(self) -> None:
+        """Give way to other processes from now on."""
+        self.is_slow = True
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICENESS)
+
+    def cpu_s(self, now: float) -> float:
+        """Return the CPU time that the job has taken; where the system does not say, the time since its start."""
+        return self._cpu_now() - self._cpu_before if sys.platform == "linux" else now - self.begun
+
+    def _cpu_now(self) -> float:
+        try:
+            return clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
+        except OSError:
+            return 0.0
+
+    def read(self) -> bytes | None:
+        """Read what there is. Returns the answer once it is whole, b"" if the process ended without one."""
+        try:
+            data = self.sock.recv(2**20)
+        except OSError:
+            data = b""
+        if not data:
+            return b""
+        payloads = self._frames.feed(data)
+        return payloads[0] if payloads else None
+
+    def end(self) -> int:
+        """Kill the process and wait for it. Returns its exit code, negative for a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.sock.close()
+        return os.waitstatus_to_exitcode(status)
+
+
+def _be_child(sock: socket.socket, prove: Prove, limits: Limits) -> None:
+    """Run jobs until the parent closes the socket."""
+    with open(os.devnull, "r+b") as silent:  # a native crash prints what a client chose
+        for descriptor in (0, 1, 2):
+            os.dup2(silent.fileno(), descriptor)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(STACK_BYTES)
+    thread = threading.Thread(target=_work, args=(sock, prove, limits))
+    thread.start()
+    thread.join()
+    os._exit(0)
+
+
+def _work(sock: socket.socket, prove: Prove, limits: Limits) -> None:
+    _verdict(prove, WARM_UP)  # copies the memory that every job writes to
+    before, frames = resident_bytes(), Frames()
+    while data := sock.recv(2**20):
+        for payload in frames.feed(data):
+            job = decode_request(payload)
+            assert isinstance(job, Job)
+            with _limited(limits):
+                verdict = _verdict(prove, job.spec)
+            is_last = resident_bytes() - before > MAX_GROWTH
+            sock.sendall(framed(encode(msgspec.structs.replace(verdict, is_last=is_last))))
+
+
+def _verdict(prove: Prove, spec: GrammarSpec) -> Verdict:
+    try:
+        return Verdict(outcome="proved", spec=prove(spec))
+    except RequestError as error:
+        return Verdict(outcome="refused", message=str(error), code=error.code or "")
+    except MemoryError:
+        return Verdict(outcome="refused", message=_out_of_memory(), code=TOO_COMPLEX)
+    except RecursionError:
+        return Verdict(outcome="refused", message="it is nested too deeply", code=TOO_COMPLEX)
+    except BaseException as error:  # noqa: BLE001 - a plugin's: the API process logs it
+        detail = "".join(traceback.format_exception(error))
+        return Verdict(outcome="failed", message=f"{type(error).__name__}: {error}", detail=detail[-8000:])
+
+
+def _out_of_memory() -> str:
+    return "compiling it takes too much memory; make it smaller"
+
+
+@contextlib.contextmanager
+def _limited(limits: Limits) -> Iterator[None]:
+    """Limit memory, and CPU time as a second line behind the parent's deadline."""
+    _set_soft(resource.RLIMIT_CPU, int(process_time() + limits.deadline_s) + 2)
+    if sys.platform == "linux":
+        with open("/proc/self/status", encoding="ascii") as file:
+            used = next(int(line.split()[1]) for line in file if line.startswith("VmData:"))
+        _set_soft(resource.RLIMIT_DATA, used * 1024 + limits.memory_mb * 2**20)
+    try:
+        yield
+    finally:
+        _set_soft(resource.RLIMIT_DATA, None)
+
+
+def _set_soft(kind: int, value: int | None) -> None:
+    """Set a soft limit, None: to the hard one, which stays."""
+    _, hard = resource.getrlimit(kind)
+    if value is None or hard != resource.RLIM_INFINITY:
+        value = hard if value is None else min(value, hard)
+    resource.setrlimit(kind, (value, hard))

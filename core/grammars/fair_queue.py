@@ -1,0 +1,69 @@
+"""A queue that takes tenants in turns, so that the length of one tenant's line does not delay another's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from .messages import Job
+
+
+class FairQueue:
+    """Jobs that wait: first in, first out within a tenant, round robin among tenants.
+
+    Args:
+        limit: most jobs that may wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()  # the tenant whose turn is next comes first
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, job: Job) -> bool:
+        """Append a job. Returns whether it was taken: not if the queue is full.
+
+        A full queue still takes the job of a tenant that has a smaller share than the largest one, whose last job
+        `shed` then removes.
+        """
+        if self._size >= self._limit and len(self._lines.get(job.tenant, ())) + 1 >= self._longest():
+            return False
+        self._lines.setdefault(job.tenant, deque()).append(job)
+        self._size += 1
+        return True
+
+    def shed(self) -> Job | None:
+        """Remove and return the newest job of the tenant with most jobs, if there are more than the limit."""
+        if self._size <= self._limit:
+            return None
+        line = max(self._lines.values(), key=len)
+        return self._taken(line[-1].tenant, line.pop())
+
+    def pop(self) -> Job | None:
+        """Remove and return the next job, or None if there is none."""
+        if not self._lines:
+            return None
+        tenant, line = next(iter(self._lines.items()))
+        self._lines.move_to_end(tenant)
+        return self._taken(tenant, line.popleft())
+
+    def remove(self, job_id: int) -> bool:
+        """Remove a job. Returns whether it was there."""
+        for tenant, line in self._lines.items():
+            for job in line:
+                if job.id == job_id:
+                    line.remove(job)
+                    self._taken(tenant, job)
+                    return True
+        return False
+
+    def _taken(self, tenant: str, job: Job) -> Job:
+        self._size -= 1
+        if not self._lines[tenant]:
+            del self._lines[tenant]
+        return job
+
+    def _longest(self) -> int:
+        return max(map(len, self._lines.values()), default=0)

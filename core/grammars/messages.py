@@ -1,0 +1,130 @@
+"""The messages between the API process, the grammar supervisor and its children: msgpack in the frames of `client.wire`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..config import OptionValue
+from ..request import GrammarSpec
+
+TOO_COMPLEX, TIMEOUT = "grammar_too_complex", "grammar_timeout"
+"""Codes of a `GrammarCostError`."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one grammar may cost, and how many are compiled and queued.
+
+    Attributes:
+        deadline_s: seconds of CPU time after which a child is killed; it is also killed after twice as many seconds.
+        memory_mb: MiB that a child may allocate beyond what the backend itself takes.
+        workers: most children for quick grammars; slow ones have one fewer of their own, but at least one.
+        quick_s: seconds of CPU time after which a grammar counts as slow.
+        quick_chars: a longer source counts as slow from the start.
+        max_quick, max_slow: most grammars that wait in each queue; more are refused as overload.
+        step_ms: CPU milliseconds that a step of the compiled grammar may take.
+        max_prepared: most characters of a prepared grammar.
+    """
+
+    deadline_s: float = 10.0
+    memory_mb: int = 512
+    workers: int = 2
+    quick_s: float = 0.1
+    quick_chars: int = 20_000
+    max_quick: int = 512
+    max_slow: int = 64
+    step_ms: float = 50.0
+    max_prepared: int = 4_000_000
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which a child is killed even if it has used little CPU time."""
+        return 2 * self.deadline_s
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor reads from its socket first.
+
+    Attributes:
+        entry: fields of the backend's `Entry`.
+        options: of the backend, as "kind.key" → value.
+        tokenizer: JSON text.
+        eos_token_ids, special_tokens: of the tokenizer.
+        vocab_size: width of the model's logits.
+        import_path: `sys.path` of the API process, so that the supervisor finds the same plugins.
+    """
+
+    entry: dict[str, Any]
+    options: dict[str, OptionValue]
+    tokenizer: str
+    eos_token_ids: tuple[int, ...]
+    special_tokens: dict[str, str]
+    vocab_size: int
+    limits: Limits
+    import_path: tuple[str, ...]
+
+
+class Job(msgspec.Struct, frozen=True, tag="job"):
+    """A grammar to prove.
+
+    Attributes:
+        id: unique among the jobs of one supervisor.
+        tenant: whose it is; tenants are served in turns.
+    """
+
+    id: int
+    tenant: str
+    spec: GrammarSpec
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Nobody waits for this job any more."""
+
+    id: int
+
+
+Outcome = Literal["proved", "refused", "failed", "killed", "overloaded"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
+    """The answer to a job.
+
+    Attributes:
+        id: of the job; 0 where a child answers, which does not know it.
+        outcome: "proved": `spec` is what the engine should compile. "refused": the backend or a limit refuses the
+            grammar. "failed": the backend raised something unexpected. "killed": the child crashed or was killed.
+            "overloaded": too many grammars wait.
+        message: why there is no spec.
+        code: machine-readable reason for the client, or "".
+        detail: traceback of a failure, for the log.
+        is_last: the child has grown and takes no further job.
+    """
+
+    id: int = 0
+    outcome: Outcome
+    spec: GrammarSpec | None = None
+    message: str = ""
+    code: str = ""
+    detail: str = ""
+    is_last: bool = False
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The supervisor has built the backend."""
+
+
+class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
+    """The supervisor cannot build the backend, and ends."""
+
+    message: str
+
+
+ToSupervisor = Job | Cancel
+FromSupervisor = Verdict | Ready | Unbuilt
+
+encode = msgspec.msgpack.Encoder().encode
+decode_launch = msgspec.msgpack.Decoder(Launch).decode
+decode_request = msgspec.msgpack.Decoder(ToSupervisor).decode
+decode_answer = msgspec.msgpack.Decoder(FromSupervisor).decode
+decode_verdict = msgspec.msgpack.Decoder(Verdict).decode

@@ -1,0 +1,219 @@
+"""The API process's side of compiling clients' grammars: starts the supervisor, sends grammars, awaits verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from ..client.environment import child_environment
+from ..client.wire import Frames, framed
+from ..errors import GrammarCostError, LLMFWError, OverloadedError, PartError, RequestError
+from ..request import GrammarSpec
+from .messages import (
+    TIMEOUT,
+    TOO_COMPLEX,
+    Cancel,
+    FromSupervisor,
+    Job,
+    Launch,
+    Unbuilt,
+    Verdict,
+    decode_answer,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+COMMAND = (sys.executable, "-m", "llmfw.core.grammars.supervisor")
+TRIES = 2
+"""How often a grammar is sent if the supervisor ends before it has answered."""
+
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Keeps libraries from starting threads, which do not survive a fork."""
+
+
+class BackendFailureError(LLMFWError):
+    """The grammar backend raised something that it should not.
+
+    Args:
+        detail: its traceback.
+    """
+
+    def __init__(self, message: str, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class GrammarProver:
+    """Has grammars compiled in other processes to see what they do there. Used by one event loop.
+
+    Args:
+        launch: returns what the supervisor is to know; called in a thread when the first grammar arrives.
+        command: starts a supervisor on the socket that is its standard input.
+    """
+
+    def __init__(self, launch: Callable[[], Launch], command: Sequence[str] = COMMAND) -> None:
+        self._make_launch = launch
+        self._command = command
+        self._ids = itertools.count(1)
+        self._channel: _Channel | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the supervisor, None before the first grammar and after its end."""
+        return self._channel.process.pid if self._channel and not self._channel.has_ended else None
+
+    async def prove(self, spec: GrammarSpec, tenant: str = "") -> GrammarSpec:
+        """Return what the engine is to compile for a grammar.
+
+        If the caller is cancelled, the grammar is dropped.
+
+        Raises:
+            RequestError: it is broken; GrammarCostError: it costs more than the limits allow.
+            OverloadedError: too many wait.
+            PartError: the backend cannot be built.
+            BackendFailureError: the backend failed.
+        """
+        for _ in range(TRIES):
+            channel = await self._open()
+            verdict = await channel.ask(Job(next(self._ids), tenant, spec))
+            if verdict is not None:
+                return _spec_of(verdict, spec, tenant)
+            if channel.unbuilt is not None:
+                raise PartError(channel.unbuilt)
+            logger.error("The process that compiles grammars ended; it is started again")
+        raise OverloadedError("the process that compiles grammars ended twice; try again later")
+
+    async def close(self) -> None:
+        """End the processes. Grammars that are being compiled raise OverloadedError."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _open(self) -> _Channel:
+        async with self._starting:
+            if self._closed:
+                raise OverloadedError("the server is shutting down")
+            if self._channel is not None and self._channel.has_ended:
+                await self._channel.close()
+                self._channel = None
+            if self._channel is None:
+                launch = await asyncio.to_thread(self._make_launch)
+                self._channel = await _Channel.open(self._command, launch)
+            return self._channel
+
+
+class _Channel(asyncio.Protocol):
+    """One supervisor process and the jobs that it has.
+
+    Attributes:
+        process: the supervisor.
+        has_ended: it has closed its socket.
+        unbuilt: why it could not build the backend, or None.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.has_ended = False
+        self.unbuilt: str | None = None
+        self._frames = Frames()
+        self._waiting: dict[int, asyncio.Future[Verdict | None]] = {}
+
+    @classmethod
+    async def open(cls, command: Sequence[str], launch: Launch) -> _Channel:
+        """Start a supervisor, which is not ready yet but may be sent jobs."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.to_thread(_start, command, theirs)
+        loop = asyncio.get_running_loop()
+        transport, channel = await loop.create_unix_connection(lambda: cls(process), sock=ours)
+        channel._transport = transport
+        transport.write(framed(encode(launch)))
+        return channel
+
+    async def ask(self, job: Job) -> Verdict | None:
+        """Return the verdict on a job, None if the supervisor ends without one."""
+        if self.has_ended:
+            return None
+        future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
+        self._waiting[job.id] = future
+        self._transport.write(framed(encode(job)))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not self.has_ended:
+                self._transport.write(framed(encode(Cancel(job.id))))
+            raise
+        finally:
+            self._waiting.pop(job.id, None)
+
+    async def close(self) -> None:
+        """Have the supervisor end, and wait for it."""
+        self._transport.abort()
+        self._end()
+        try:
+            await asyncio.to_thread(self.process.wait, 2.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._frames.feed(data):
+            self._handle(decode_answer(payload))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end()
+
+    def _handle(self, message: FromSupervisor) -> None:
+        if isinstance(message, Verdict):
+            future = self._waiting.get(message.id)
+            if future is not None and not future.done():
+                future.set_result(message)
+        elif isinstance(message, Unbuilt):
+            self.unbuilt = message.message
+
+    def _end(self) -> None:
+        self.has_ended = True
+        with contextlib.suppress(ProcessLookupError):
+            self.process.poll()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
+
+    _transport: asyncio.WriteTransport
+
+
+def _start(command: Sequence[str], sock: socket.socket) -> subprocess.Popen[bytes]:
+    """Start a supervisor. It has a session of its own: what the terminal's Ctrl-C means is the API process's affair."""
+    return subprocess.Popen(
+        command, stdin=sock.fileno(), env={**child_environment(), **_ENVIRONMENT}, start_new_session=True
+    )
+
+
+def _spec_of(verdict: Verdict, spec: GrammarSpec, tenant: str) -> GrammarSpec:
+    """Return the verdict's spec, or raise what it says."""
+    if verdict.spec is not None:
+        return verdict.spec
+    if verdict.outcome == "overloaded":
+        raise OverloadedError(verdict.message)
+    if verdict.outcome == "failed":
+        raise BackendFailureError(verdict.message, verdict.detail)
+    if verdict.outcome == "killed":
+        logger.warning(
+            "A grammar was refused (%s, %d characters, tenant %r): %s",
+            spec.kind,
+            len(spec.source),
+            tenant,
+            verdict.message,
+        )
+    if verdict.code in (TOO_COMPLEX, TIMEOUT):
+        raise GrammarCostError(verdict.message, code=verdict.code)
+    raise RequestError(verdict.message, code=verdict.code or None)

@@ -1,0 +1,147 @@
+"""The process that compiles clients' grammars: builds the backend once, and forks a child for each grammar.
+
+It handles no client's data itself but to pass it on. It ends when its socket to the API process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+from functools import partial
+from time import monotonic
+
+from ..client.wire import Frames, framed
+from ..errors import LLMFWError
+from ..parts.grammar_choice import build_grammar_backend
+from ..registry import Entry
+from .child import Child
+from .messages import Job, Launch, Ready, Unbuilt, Verdict, decode_launch, decode_request, encode
+from .pool import Pool
+from .trial import prove
+
+
+class Supervisor:
+    """Serves one API process.
+
+    Args:
+        sock: connected to it.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = Frames()
+        self._early: list[bytes] = []  # messages that came with the launch
+
+    def run(self) -> None:
+        """Serve until the API process closes the socket."""
+        launch_frame = self._receive_launch()
+        if launch_frame is None:
+            return
+        try:
+            self._build(decode_launch(launch_frame))
+        except LLMFWError as error:
+            self._send(Unbuilt(str(error)))
+            return
+        self._send(Ready())
+        try:
+            self._serve()
+        finally:
+            self._pool.close()
+
+    def _receive_launch(self) -> bytes | None:
+        while data := self._sock.recv(2**20):
+            if payloads := self._frames.feed(data):
+                self._early = payloads[1:]
+                return payloads[0]
+        return None
+
+    def _build(self, launch: Launch) -> None:
+        sys.path[:] = launch.import_path
+        import tokenizers
+
+        from ..tokenizer import Tokenizer
+
+        tokenizer = Tokenizer(
+            tokenizers.Tokenizer.from_str(launch.tokenizer),
+            eos_token_ids=launch.eos_token_ids,
+            special_tokens=launch.special_tokens,
+        )
+        entry = Entry(**{**launch.entry, "needs": tuple(launch.entry["needs"])})
+        backend = build_grammar_backend(entry, tokenizer, launch.vocab_size, launch.options)
+        self._limits = launch.limits
+        self._prove = partial(prove, backend, vocab_size=launch.vocab_size, limits=launch.limits)
+        gc.collect()
+        gc.freeze()  # so that a child's collections do not copy the pages of what is there
+        gc.disable()
+        self._pool = Pool(launch.limits, self._spawn, self._send)
+
+    def _spawn(self) -> Child:
+        return Child(lambda spec: self._prove(spec), self._limits, self._forget)
+
+    def _forget(self) -> None:
+        """Close, in a child, what belongs to the supervisor."""
+        gc.enable()
+        self._sock.close()
+        if hasattr(self, "_pool"):
+            for child in self._pool.children:
+                child.sock.close()
+
+    def _serve(self) -> None:
+        for payload in self._early:
+            self._handle(payload)
+        while True:
+            now = monotonic()
+            due = self._pool.advance(now)
+            with selectors.PollSelector() as selector:
+                selector.register(self._sock, selectors.EVENT_READ)
+                for child in self._pool.children:
+                    selector.register(child.sock, selectors.EVENT_READ, child)
+                ready = selector.select(None if due is None else max(0.0, due - monotonic()))
+            for key, _ in ready:
+                child = key.data
+                if child is None:
+                    if not self._take_in():
+                        return
+                elif child in self._pool.children:  # not ended by what came before
+                    self._pool.on_readable(child, monotonic())
+
+    def _take_in(self) -> bool:
+        """Handle what the API process sends; return False at its end."""
+        try:
+            data = self._sock.recv(2**20)
+        except OSError:
+            data = b""
+        for payload in self._frames.feed(data):
+            self._handle(payload)
+        return bool(data)
+
+    def _handle(self, payload: bytes) -> None:
+        message = decode_request(payload)
+        if isinstance(message, Job):
+            self._pool.add(message, monotonic())
+        else:
+            self._pool.cancel(message.id, monotonic())
+
+    def _send(self, message: Verdict | Ready | Unbuilt) -> None:
+        with contextlib.suppress(OSError):  # the API process is gone: its socket's end says so
+            self._sock.sendall(framed(encode(message)))
+
+
+def main() -> None:
+    """Run the supervisor; its socket is its standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the API process decides what Ctrl-C means
+    descriptor = os.dup(0)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    with socket.socket(fileno=descriptor) as sock:
+        sock.setblocking(True)
+        Supervisor(sock).run()
+
+
+if __name__ == "__main__":
+    main()

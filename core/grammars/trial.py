@@ -1,0 +1,116 @@
+"""Proves one grammar: prepares and compiles it, and takes its first steps as the engine would.
+
+Runs in a process of its own (`child`): what it calls may crash, hang or take all memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from time import thread_time
+
+import msgspec
+import numpy as np
+
+from ..errors import GrammarCostError, RequestError
+from ..grammar import Grammar, GrammarBackend
+from ..request import GrammarSpec
+from .messages import Limits
+
+FEW_STEPS, FEW_STEPS_S = 2, 0.002
+MANY_STEPS, MANY_STEPS_S = 64, 0.5
+BYTES_A_CHAR = 32
+"""Least memory that a compiled grammar counts with: it may fit where an earlier one was freed."""
+MAX_FORCED = 256
+"""Forced tokens of a step that are tried."""
+
+
+def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
+    """Return what the engine is to compile in place of a client's grammar.
+
+    Raises:
+        RequestError: the grammar is broken, or costs more than the limits allow.
+    """
+    before = resident_bytes()
+    prepared = backend.prepare(spec)
+    if len(prepared.source) > limits.max_prepared:
+        raise GrammarCostError(
+            f"the grammar is too complex: written out it has {len(prepared.source)} characters, and the limit is "
+            f"{limits.max_prepared}"
+        )
+    grammar = backend.compile(prepared)
+    _Trial(backend, vocab_size, limits).run(grammar, spec)
+    num_bytes = max(len(prepared.source) * BYTES_A_CHAR, resident_bytes() - before)
+    return msgspec.structs.replace(prepared, num_bytes=num_bytes)
+
+
+class _Trial:
+    """The first steps of a grammar.
+
+    Args:
+        backend: of the grammar.
+        vocab_size: width of the logits.
+        limits: of the steps.
+    """
+
+    def __init__(self, backend: GrammarBackend, vocab_size: int, limits: Limits) -> None:
+        self._backend = backend
+        self._words = -(-vocab_size // 32)
+        self._step_s = limits.step_ms / 1000
+        self._random = random.Random(0)
+
+    def run(self, grammar: Grammar, spec: GrammarSpec) -> None:
+        """Take steps.
+
+        Context-free grammars may be ambiguous, which makes each step slower than the one before: they are tried for
+        longer.
+
+        Raises:
+            RequestError: a step after the first takes too long, or the grammar cannot go on.
+        """
+        is_free = spec.kind == "ebnf" or (spec.kind == "structural_tag" and '"grammar"' in spec.source)
+        steps, seconds = (MANY_STEPS, MANY_STEPS_S) if is_free else (FEW_STEPS, FEW_STEPS_S)
+        begun, state = thread_time(), grammar.copy()
+        for step in range(steps):
+            step_begun = thread_time()
+            if state.is_finished():
+                return
+            mask = np.zeros((1, self._words), dtype=np.int32)
+            self._backend.fill_masks([state], mask)
+            if not self._go_on(state, mask[0]):
+                return
+            now = thread_time()
+            # The first step may fill caches that all later ones share.
+            if now - step_begun > self._step_s * (4 if step == 0 else 1):
+                raise GrammarCostError(
+                    f"the grammar is too complex: choosing a token takes {1000 * (now - step_begun):.0f} ms, and the "
+                    f"limit is {1000 * self._step_s:.0f} ms; make it smaller or less ambiguous"
+                )
+            if now - begun > seconds:
+                return
+
+    def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
+        """Take in the forced tokens, else one that the mask allows. Returns whether the output goes on."""
+        tokens: Sequence[int] = state.forced()[:MAX_FORCED]
+        if not tokens:
+            allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+            if not len(allowed):
+                raise RequestError("the grammar allows no output at all")
+            tokens = [int(self._random.choice(allowed))]
+        for token in tokens:
+            if state.is_finished():
+                return False
+            try:
+                state.accept(token)
+            except ValueError as error:
+                raise GrammarCostError(f"the grammar is too complex: {error}") from error
+        return True
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process, 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 4096
+    except OSError:
+        return 0

@@ -1,0 +1,138 @@
+"""Grammars are compiled where a crash, a hang or a bomb costs the request that brought them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.errors import GrammarCostError, OverloadedError, PartError, RequestError
+from llmfw.core.grammars.messages import Launch, Limits
+from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
+from llmfw.core.registry import Entry
+from llmfw.core.request import GrammarSpec
+from llmfw.core.testing.grammar_case import small_tokenizer
+
+ROOT = str(Path(__file__).parents[3])
+LIMITS = Limits(deadline_s=1.5, memory_mb=64, max_slow=4)
+LONG = "x" * LIMITS.quick_chars
+
+
+def launch(path: str = "tests.doubles.hostile_grammar:HostileBackend", limits: Limits = LIMITS) -> Launch:
+    tokenizer = small_tokenizer()
+    return Launch(
+        entry=dataclasses.asdict(Entry("grammar", "hostile", path, "tests", "llmfw-tests", "1")),
+        options={},
+        tokenizer=tokenizer.to_json(),
+        eos_token_ids=tokenizer.eos_token_ids,
+        special_tokens={},
+        vocab_size=tokenizer.num_ids,
+        limits=limits,
+        import_path=(*sys.path, ROOT),
+    )
+
+
+class Rig:
+    """A prover and its event loop."""
+
+    def __init__(self, made: Launch | None = None) -> None:
+        self.runner = asyncio.Runner()
+        self.prover = GrammarProver(lambda: made or launch())
+
+    def prove(self, source: str, tenant: str = "", kind: str = "regex") -> GrammarSpec:
+        return self.runner.run(self.prover.prove(GrammarSpec(kind, source), tenant))
+
+    def close(self) -> None:
+        self.runner.run(self.prover.close())
+        self.runner.close()
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.close()
+
+
+def test_the_engine_gets_the_prepared_grammar(rig: Rig) -> None:
+    found = rig.prove("ok 1")
+    assert (found.kind, found.source) == ("prepared", "ok 1")
+    assert found.num_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "reason"),
+    [
+        ("crash", "grammar_too_complex", "SIGSEGV"),
+        ("hang", "grammar_timeout", "longer than 1.5 s"),
+        ("spin", "grammar_timeout", "longer than 1.5 s"),
+        ("eat", "grammar_too_complex", "memory"),
+        ("recurse", "grammar_too_complex", "nested too deeply"),
+        ("mask", "grammar_too_complex", "choosing a token takes"),
+    ],
+)
+def test_a_costly_grammar_is_refused_with_its_reason(rig: Rig, source: str, code: str, reason: str) -> None:
+    with pytest.raises(GrammarCostError, match=reason) as caught:
+        rig.prove(source)
+    assert caught.value.code == code
+    assert rig.prove("ok 2").source == "ok 2"
+
+
+def test_what_the_backend_says_comes_through(rig: Rig) -> None:
+    with pytest.raises(RequestError, match="refused after"):
+        rig.prove("refuse")
+    with pytest.raises(BackendFailureError, match="OSError: out of paper") as caught:
+        rig.prove("raise")
+    assert "hostile_grammar.py" in caught.value.detail
+
+
+def test_slow_grammars_of_one_tenant_leave_another_its_own(rig: Rig) -> None:
+    async def attack() -> int:
+        bombs = [
+            asyncio.create_task(rig.prover.prove(GrammarSpec("regex", f"spin {i}"), "a")) for i in range(4)
+        ]
+        await asyncio.sleep(0.2)
+        for i in range(10):
+            await rig.prover.prove(GrammarSpec("regex", f"ok b{i}"), "b")
+        num_left = sum(not bomb.done() for bomb in bombs)
+        for bomb in bombs:
+            bomb.cancel()
+        await asyncio.gather(*bombs, return_exceptions=True)
+        return num_left
+
+    assert rig.runner.run(attack()) >= 2
+    assert rig.prove(f"ok {LONG}").source.startswith("ok")  # those that nobody waits for are gone
+
+
+def test_too_many_slow_grammars_are_refused_as_overload(rig: Rig) -> None:
+    async def flood() -> list[object]:
+        jobs = [rig.prover.prove(GrammarSpec("regex", f"slow {i} {LONG}")) for i in range(12)]
+        return list(await asyncio.gather(*jobs, return_exceptions=True))
+
+    found = rig.runner.run(flood())
+    refused = [error for error in found if isinstance(error, OverloadedError)]
+    assert 0 < len(refused) < 12
+
+
+def test_a_supervisor_that_was_killed_is_replaced(rig: Rig) -> None:
+    rig.prove("ok 3")
+    before = rig.prover.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    assert rig.prove("ok 4").source == "ok 4"
+    assert rig.prover.pid not in (None, before)
+
+
+def test_a_backend_that_cannot_be_built_is_named() -> None:
+    rig = Rig(launch("tests.doubles.hostile_grammar:NoSuchClass"))
+    try:
+        with pytest.raises(PartError, match=r"hostile.*NoSuchClass"):
+            rig.prove("ok")
+    finally:
+        rig.close()

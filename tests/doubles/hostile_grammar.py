@@ -1,0 +1,81 @@
+"""A grammar backend that does to its process what a spec's source says."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from llmfw.core.errors import RequestError
+from llmfw.core.grammar import Grammar, GrammarBackend
+from llmfw.core.request import GrammarSpec
+from llmfw.core.tokenizer import Tokenizer
+
+
+class AnyText(Grammar):
+    """A grammar that allows every token. Its masks take some time."""
+
+    def __init__(self, mask_s: float = 0.0) -> None:
+        self.mask_s = mask_s
+
+    def copy(self) -> AnyText:
+        return AnyText(self.mask_s)
+
+    def accept(self, token_id: int) -> None:
+        return
+
+    def forced(self) -> Sequence[int]:
+        return ()
+
+    def is_finished(self) -> bool:
+        return False
+
+
+class HostileBackend(GrammarBackend):
+    """Compiles "ok", "slow mask", and texts that misbehave; what follows a space tells specs apart."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self.count = 0
+
+    def prepare(self, spec: GrammarSpec) -> GrammarSpec:
+        if spec.source.startswith("recurse"):
+            return self.prepare(spec)
+        return GrammarSpec("prepared", spec.source)
+
+    def compile(self, spec: GrammarSpec) -> Grammar:
+        self.count += 1
+        what = spec.source.partition(" ")[0]
+        if what == "crash":
+            ctypes.string_at(0)
+        elif what == "hang":
+            time.sleep(60)
+        elif what == "spin":
+            spin(60)
+        elif what == "slow":
+            spin(0.15)
+        elif what == "eat":
+            kept = [bytearray(2**20) for _ in range(1000)]
+            kept.clear()
+        elif what == "raise":
+            raise OSError("out of paper")
+        elif what == "refuse":
+            raise RequestError(f"refused after {self.count}")
+        elif what == "mask":
+            return AnyText(0.3)
+        return AnyText()
+
+    def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
+        for grammar in grammars:
+            assert isinstance(grammar, AnyText)
+            spin(grammar.mask_s)
+        masks[:] = -1
+
+
+def spin(seconds: float) -> None:
+    """Use CPU time."""
+    begun = time.thread_time()
+    while time.thread_time() - begun < seconds:
+        pass
