@@ -11,6 +11,7 @@
     │   ├── ContextLengthError more tokens than the model or the pool can hold
     │   ├── ModelNotFoundError a model name that this server does not serve
     │   ├── NotFoundError      an id of something that is not, or no longer, stored here
+    │   ├── GrammarCostError   a grammar that takes too much time, memory or depth
     │   ├── TooLargeError      more bytes than are taken
     │   └── ConflictError      what is asked for is in the way of something that is going on
     ├── StorageError           a store cannot do now what was asked of it; later it may
@@ -20,7 +21,10 @@
     ├── DeadlineError          a request's own timeout has passed
     ├── PartFailedError        a part raised what it should not while it served a request
     └── EngineError            the engine could not finish what it had accepted
+        ├── CrashingRequestError  a request during which the engine ended again and again
         └── EngineDeadError    the engine process has ended
+            ├── EngineRestartingError  it is being started again
+            └── EngineLostError  it is not started again: the server ends
 
 The API maps them to HTTP status codes in one table (`api/errors.py`); this module knows nothing of HTTP.
 """
@@ -76,6 +80,13 @@ class ContextLengthError(RequestError):
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
+
+
+class GrammarCostError(RequestError):
+    """A grammar, schema or regular expression takes too much time, memory or depth."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "grammar_too_complex") -> None:
+        super().__init__(message, param=param, code=code)
 
 
 class ModelNotFoundError(RequestError):
@@ -146,5 +157,21 @@ class EngineError(LLMFWError):
     """The engine failed while it worked on an accepted request."""
 
 
+class CrashingRequestError(EngineError):
+    """The engine process ended each time that it ran this request, which is not tried again."""
+
+
 class EngineDeadError(EngineError):
-    """The engine process has ended; nothing can be generated any more."""
+    """The engine process has ended. What it had not answered is lost, unless a new engine process runs it again."""
+
+
+class EngineRestartingError(EngineDeadError):
+    """The engine process has ended, and a new one is not ready yet. The same request may succeed soon."""
+
+    retry_after_s = 5.0
+
+
+class EngineLostError(EngineDeadError):
+    """The engine process has ended too often. The server ends, so that its own supervisor sees it."""
+
+    exit_code = 70  # EX_SOFTWARE of sysexits.h

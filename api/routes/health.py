@@ -1,27 +1,51 @@
-"""GET /health: whether requests can be answered. Costs no generation."""
+"""GET /health and /health_generate: whether requests can be answered."""
 
 from __future__ import annotations
 
 from litestar import get
+from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import EngineDeadError
+from llmfw.core.errors import EngineDeadError, EngineRestartingError
 
+from ..health.probe import Probe
 from ..operation import describe
 
-PATH = "/health"
+OPEN_PATHS = frozenset({"/health", "/health_generate"})
+"""They need no API key."""
 
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
     """Return the handlers."""
+    probe = Probe(client)
 
-    @get(PATH, opt=describe("Whether requests can be answered.", reply=dict[str, str]))
+    @get("/health", opt=describe("Whether requests can be answered.", reply=dict[str, str]))
     async def health() -> ASGIApp:
-        if client.failure is not None:
-            raise EngineDeadError(client.failure)
-        return ASGIResponse(body=b'{"status":"ok"}', media_type="application/json")
+        _check(client)
+        return _ok()
 
-    return [health]
+    @get(
+        "/health_generate",
+        opt=describe("Whether the engine computes a token, or a vector.", reply=dict[str, str]),
+    )
+    async def health_generate() -> ASGIApp:
+        _check(client)
+        if (complaint := await probe.complaint()) is not None:
+            raise HTTPException(complaint, status_code=503)
+        return _ok()
+
+    return [health, health_generate]
+
+
+def _check(client: EngineClient) -> None:
+    if client.failure is not None:
+        raise EngineDeadError(client.failure)
+    if client.outage is not None:
+        raise EngineRestartingError(client.outage)
+
+
+def _ok() -> ASGIResponse:
+    return ASGIResponse(body=b'{"status":"ok"}', media_type="application/json")

@@ -20,7 +20,17 @@ class EngineClient(ABC):
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Why nothing can be generated any more, or None while the engine lives. Costs nothing."""
+        """Why nothing can be generated any more, or None while that may still happen. Costs nothing."""
+
+    @property
+    def outage(self) -> str | None:
+        """Why nothing can be generated now, or None: `failure`, or that the engine is being restarted. Costs nothing."""
+        return self.failure
+
+    @property
+    def num_restarts(self) -> int:
+        """How often the engine has been started again."""
+        return 0
 
     @abstractmethod
     async def start(self) -> None:

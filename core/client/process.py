@@ -1,6 +1,7 @@
-"""The engine in a process of its own: started, spoken to over a socket, watched, and ended.
+"""The engine in a process of its own: started, spoken to over a socket, watched, and ended. One process, one life.
 
-This module knows how the process lives and dies; it does not know what the engine does.
+This module knows how the process lives and dies; it does not know what the engine does, and starts no second one:
+`supervisor` does.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from ..config import EngineConfig
 from ..control import Answer, Command
+from ..engine.heartbeat import HeartbeatReader, Reading, new_page
 from ..errors import EngineDeadError, EngineError
 from ..request import (
     ControlAnswer,
@@ -32,7 +35,9 @@ from ..request import (
 )
 from .answers import ControlAnswers
 from .client import EngineClient
+from .environment import child_environment
 from .streams import EventStreams
+from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
 from .wire import Frames, Launch, decode_from_engine, encode, error_of, framed, new_pair, write_launch
 
 logger = logging.getLogger(__name__)
@@ -40,6 +45,8 @@ logger = logging.getLogger(__name__)
 ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process")
 LAST_WORDS_S = 1.0  # for what was said just before the process ended; somebody else may hold its socket open
 STOP_TIMEOUT_S = 5.0
+STACKS_S = 1.0  # for a hung process to write its stacks
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # 0: SIGTERM, which the engine handles
 
 
 class _Channel(asyncio.Protocol):
@@ -64,11 +71,23 @@ class ProcessEngineClient(EngineClient):
     Args:
         config: the engine's settings.
         command: what to run; it must behave as `llmfw.core.engine.process` does.
+        watchdog: how long the engine may take before it counts as hung, and is killed; None: any time.
+
+    Attributes:
+        was_ended_from_outside: whether the process ended by SIGKILL, SIGTERM or SIGSTOP, which it does not cause itself
+            unless it takes too much memory.
     """
 
-    def __init__(self, config: EngineConfig, command: Sequence[str] = ENGINE_COMMAND) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        command: Sequence[str] = ENGINE_COMMAND,
+        watchdog: WatchdogLimits | None = None,
+    ) -> None:
         self._config = config
         self._command = command
+        self._limits = watchdog
+        self.was_ended_from_outside = False
         self._streams = EventStreams(self._send)
         self._stats: deque[asyncio.Future[EngineStats]] = deque()
         self._answers = ControlAnswers(self._send)
@@ -77,6 +96,8 @@ class ProcessEngineClient(EngineClient):
         self._transport: asyncio.WriteTransport | None = None
         self._is_started = False
         self._closed = False
+        self._dead = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def info(self) -> EngineInfo:
@@ -113,8 +134,10 @@ class ProcessEngineClient(EngineClient):
             self._process = self._spawn()
         self._is_started = True
         threading.Thread(
-            target=self._watch, args=(self._process,), name="llmfw-engine-watch", daemon=True
+            target=self._wait, args=(self._process,), name="llmfw-engine-wait", daemon=True
         ).start()
+        if self._limits is not None:
+            self._watching = asyncio.create_task(self._watch(self._process, self._limits))
         try:
             self._transport, _ = await self._loop.create_unix_connection(
                 lambda: _Channel(self._handle, self._has_ended), sock=self._socket
@@ -124,7 +147,19 @@ class ProcessEngineClient(EngineClient):
             self._hang_up()
             raise
 
+    def heartbeat(self) -> Reading:
+        """Return what the engine process does now. It must have been started."""
+        return self._page.read()
+
+    async def wait_dead(self) -> None:
+        """Return once nothing can be generated any more; `failure` says why."""
+        await self._dead.wait()
+
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._streams.generate(request)
+
+    def events(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
+        """As `generate`, for both kinds of requests."""
         return self._streams.generate(request)
 
     async def embed(self, request: EmbedRequest) -> bytes:
@@ -146,43 +181,78 @@ class ProcessEngineClient(EngineClient):
             return
         assert self._process is not None
         self._closed = True
+        is_dead = self.failure is not None
         self._fail(EngineDeadError("the engine was closed"))
-        self._process.terminate()
-        await asyncio.to_thread(self._end_process, self._process)
+        if not is_dead:
+            self._process.terminate()
+        await asyncio.to_thread(self._end_process, self._process, LAST_WORDS_S if is_dead else STOP_TIMEOUT_S)
+        if self._watching is not None:
+            self._watching.cancel()
         self._hang_up()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._socket, theirs = new_pair()
-        with _sigint_blocked(), theirs:
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()])
-            launch = Launch(self._config, [theirs.fileno()])
+        page = new_page()
+        try:
+            with _sigint_blocked(), theirs:
+                inherited = [theirs.fileno(), page]
+                process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, pass_fds=inherited, env=child_environment()
+                )
+                launch = Launch(self._config, [theirs.fileno()], page)
+            self._page = HeartbeatReader(page)
+        finally:
+            os.close(page)
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it ended already: the watcher says so
             write_launch(process.stdin, launch)
         return process
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+    async def _watch(self, process: subprocess.Popen[bytes], limits: WatchdogLimits) -> None:
+        """Kill the process once it hangs."""
+        watchdog = Watchdog(limits, self.heartbeat, lambda: state_of(process.pid))
+        while not self._dead.is_set():
+            if (hang := watchdog.look()) is not None:
+                await self._on_hang(process, hang)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _on_hang(self, process: subprocess.Popen[bytes], hang: Hang) -> None:
+        self.was_ended_from_outside = hang.is_stopped
+        if hang.is_stopped:
+            logger.error("%s. It cannot write its stacks. The engine is killed", hang.reason)
+        else:
+            logger.error("%s. The stacks of its threads follow; then the engine is killed", hang.reason)
+            process.send_signal(signal.SIGUSR1)
+        self._fail(EngineDeadError(hang.reason))
+        if not hang.is_stopped:
+            await asyncio.sleep(STACKS_S)
+        process.kill()
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
         returncode = process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            self._loop.call_soon_threadsafe(self._begin_exit, _how_it_ended(returncode))
+            self._loop.call_soon_threadsafe(self._begin_exit, returncode)
 
-    def _begin_exit(self, how: str) -> None:
-        self._exit = self._loop.create_task(self._on_exit(how))
+    def _begin_exit(self, returncode: int) -> None:
+        self._exit = self._loop.create_task(self._on_exit(returncode))
 
-    async def _on_exit(self, how: str) -> None:
+    async def _on_exit(self, returncode: int) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), LAST_WORDS_S)
         if self._closed:
             return
+        how = _how_it_ended(returncode)
         if self.failure is None:
+            self.was_ended_from_outside = returncode in FROM_OUTSIDE
             logger.error("%s", how)
         when = "" if self._ready.done() else " while it started; its own lines above say more"
         self._fail(EngineDeadError(how + when))
 
     @staticmethod
-    def _end_process(process: subprocess.Popen[bytes]) -> None:
+    def _end_process(process: subprocess.Popen[bytes], patience_s: float = STOP_TIMEOUT_S) -> None:
         try:
-            process.wait(STOP_TIMEOUT_S)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -231,6 +301,7 @@ class ProcessEngineClient(EngineClient):
             if not answer.done():
                 answer.set_exception(error)
         self._stats.clear()
+        self._dead.set()
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # `start` may have been cancelled: then nobody else asks

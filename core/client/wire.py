@@ -29,10 +29,12 @@ class Launch(msgspec.Struct, frozen=True):
 
     Attributes:
         sockets: its ends of the pairs, one for each client, as file descriptors that it inherits.
+        heartbeat: file descriptor of the page that it reports its progress in; None: it does not report.
     """
 
     config: EngineConfig
     sockets: Sequence[int]
+    heartbeat: int | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -92,6 +92,7 @@ class EmbeddingEngine:
         self._deadlines = Deadlines()
         self._clock = clock
         self._open: dict[str, _Open] = {}
+        self._report_step: Callable[[int], None] = lambda num_tokens: None
 
     @classmethod
     def build(cls, config: EngineConfig) -> EmbeddingEngine:
@@ -115,7 +116,7 @@ class EmbeddingEngine:
             *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
             *(batch_tokens, batch_size, info.max_model_len),
         )
-        gate = QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
+        gate = QueueGate.of(config, batch_size)
         return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)), gate)
 
     @property
@@ -139,6 +140,10 @@ class EmbeddingEngine:
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Do nothing: `has_work` becomes true by `add` alone."""
 
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each batch, before the batch is computed."""
+        self._report_step = report
+
     def add(self, request: EmbedRequest) -> None:
         """Accept a request.
 
@@ -150,8 +155,9 @@ class EmbeddingEngine:
         now = self._clock()
         if not request.deferrable:
             num_tokens = sum(map(len, request.prompts))
-            self._gate.check(num_tokens, request.tenant, now)
-            self._gate.enter(request.id, num_tokens, request.tenant)
+            is_key = request.tenant_is_key
+            self._gate.check(num_tokens, request.tenant, now, is_key=is_key)
+            self._gate.enter(request.id, num_tokens, request.tenant, is_key=is_key)
             self._gate.rate.note(0, self._gate.num_waiting, now)
         if request.timeout_s is not None:
             self._deadlines.add(request.id, request.timeout_s, now)
@@ -171,6 +177,8 @@ class EmbeddingEngine:
         batch = self._queue.take(self._guard.limits())
         if not batch:
             return late
+        num_tokens = sum(len(waiting.prompt) for waiting in batch)
+        self._report_step(num_tokens)
         vectors = self._encoder.encode(
             [waiting.prompt for waiting in batch], [waiting.request.dimensions for waiting in batch]
         )
@@ -179,7 +187,7 @@ class EmbeddingEngine:
             self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
         logger.info(
             "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
-            *(len(batch), sum(len(waiting.prompt) for waiting in batch), len(self._queue)),
+            *(len(batch), num_tokens, len(self._queue)),
         )
         longest = max(len(waiting.prompt) for waiting in batch)
         seconds = self._guard.end(begun, len(batch), len(batch) * longest)

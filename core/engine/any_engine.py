@@ -44,6 +44,9 @@ class AnyEngine(Protocol):
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Have a function called, in any thread, when something else than `add` has made `has_work` true."""
 
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each step, before the step is computed."""
+
     def abort(self, request_id: str) -> None:
         """End a request without an event. An unknown id is fine."""
 

@@ -108,6 +108,7 @@ class Engine:
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
+        self._report_step: Callable[[int], None] = lambda num_tokens: None
 
     @classmethod
     def build(
@@ -167,9 +168,7 @@ class Engine:
             grammars,
             keeper,
             Administration(scheduler, policies, keeper, decisions),
-            Reception(
-                QueueGate(config.max_queued_requests, config.max_queued_tokens, config.max_tenant_requests)
-            ),
+            Reception(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
             registry.ledger,
             FirstTouch(storage, pages.pool, pages_ahead(storage, available_memory(device))),
             speculation,
@@ -204,6 +203,10 @@ class Engine:
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Have a function called, in any thread, when a grammar's end has made `has_work` true."""
         self._grammars.call_when_ready(wake)
+
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each step, before the step is computed."""
+        self._report_step = report
 
     def add(self, request: Request) -> None:
         """Accept a request. What it leaves open (max_tokens, seed) is decided here, once.
@@ -253,6 +256,7 @@ class Engine:
         begun = self._guard.begin()
         plan = self._schedule()
         self._reception.note_admitted(self._scheduler)
+        self._report_step(plan.num_tokens)
         events += self._order.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._reception.note_events(events)

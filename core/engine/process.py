@@ -6,6 +6,7 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -24,6 +25,7 @@ from ..log import setup_logging
 from ..request import Abort, EmbedRequest, FromEngine, Request, StepOutput, TokenEvent
 from .alarm import Alarm
 from .connections import Client, Connections
+from .heartbeat import Heartbeat
 from .stream_interval import StreamInterval
 
 if TYPE_CHECKING:
@@ -44,23 +46,31 @@ class EngineServer:
         connections: to the clients.
         alarm: that the connections listen to.
         stream_interval: tokens in one event, where a request does not say.
+        heartbeat: reports progress; None: to a private page.
     """
 
     def __init__(
-        self, engine: AnyEngine, connections: Connections, alarm: Alarm, stream_interval: int = 1
+        self,
+        engine: AnyEngine,
+        connections: Connections,
+        alarm: Alarm,
+        stream_interval: int = 1,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._engine = engine
         self._connections = connections
+        self._heartbeat = heartbeat or Heartbeat()
         self._interval = StreamInterval(stream_interval)
         self._owners: dict[str, Client] = {}
         engine.call_when_ready(alarm.ring)
+        engine.call_before_steps(self._heartbeat.step)
 
     def run(self) -> None:
         """Serve until an exception ends the process. Sleeps while there is no work."""
         try:
             _say_to_all(self._connections, self._engine.info)
             while True:
-                for client, payloads in self._connections.poll(self._idle_s()):
+                for client, payloads in self._poll():
                     for payload in payloads:
                         self._handle(client, payload)
                     if client.is_gone:
@@ -73,6 +83,15 @@ class EngineServer:
             logger.exception("the engine failed; it ends, and with it every open request")
             _say_to_all(self._connections, failure_of(error), last=True)
             raise SystemExit(1) from error
+
+    def _poll(self) -> list[tuple[Client, list[bytes]]]:
+        """Return what clients have said, waiting for it if there is nothing else to do."""
+        idle_s = self._idle_s()
+        if idle_s != 0:
+            self._heartbeat.idle()
+        found = self._connections.poll(idle_s)
+        self._heartbeat.busy()
+        return found
 
     def _idle_s(self) -> float | None:
         """Return for how long there is nothing to do, unless something comes; None: for any time."""
@@ -170,6 +189,9 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
     setup_logging(launch.config.log_level)
+    _show_stacks_on_request()
+    heartbeat = Heartbeat(launch.heartbeat)
+    heartbeat.start_beating()
     alarm = Alarm()
     connections = Connections(launch.sockets, alarm)
     try:
@@ -182,7 +204,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
         raise SystemExit(1) from error
     end.if_asked()
     garbage.settle()
-    EngineServer(engine, connections, alarm, launch.config.stream_interval).run()
+    EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat).run()
 
 
 def _build(config: EngineConfig) -> AnyEngine:
@@ -207,6 +229,15 @@ def _build(config: EngineConfig) -> AnyEngine:
     ):  # what is left to torch is sooner done by one; more would wait for the others' cores
         torch.set_num_threads(1)
     return engine
+
+
+def _show_stacks_on_request() -> None:
+    """Write the stacks of all threads to stderr on SIGUSR1, and as the process crashes by a signal.
+
+    That needs no interpreter lock: it works while native code holds it.
+    """
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
 
 
 def _watch_parent() -> None:

@@ -56,7 +56,7 @@ def _generates(architecture: str) -> bool:
 
 def _architectures(model: str) -> list[str]:
     try:
-        found: Any = AutoConfig.from_pretrained(model).architectures
-    except (OSError, ValueError, KeyError):
-        return []  # whoever loads the model says what is wrong with it
-    return list(found or [])
+        found: Any = AutoConfig.from_pretrained(model, trust_remote_code=False).architectures
+    except Exception:  # noqa: BLE001 - a hostile config may raise anything; loading the model says what is wrong with it
+        return []
+    return [found] if isinstance(found, str) else list(found or [])

@@ -6,6 +6,7 @@ them for the engine's imports; with the echo engine, behind which all that keeps
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from ..doubles.serving import LAST_MESSAGE
 
 SERVE = (sys.executable, "-m", "llmfw.api", "serve")
 SERVE_ECHO = (sys.executable, str(Path(__file__).parent / "serve_echo.py"))
+SERVE_POISON = (sys.executable, str(Path(__file__).parent / "serve_poison.py"))
 ECHO_MODEL = {"vocab_size": 256, "eos_token_id": EOS}  # a token for each byte
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 20.0
@@ -111,6 +113,33 @@ class ServerProcess:
         """The processes that run: the API's, and the engine's once it is started."""
         return members(self._popen.pid) if self._popen is not None else []
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the API process was started and has ended."""
+        return self._popen is not None and self._popen.poll() is not None
+
+    @property
+    def engine_pids(self) -> list[int]:
+        """The engine process; two while one is replaced, none before it is started."""
+        return [pid for pid in self.pids if self._popen is not None and pid != self._popen.pid]
+
+    def signal_engine(self, number: int) -> None:
+        """Send a signal to the engine process alone."""
+        for pid in self.engine_pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_api(self) -> None:
+        """End the API process alone by SIGKILL; returns when the engine has ended by itself, too."""
+        assert self._popen is not None
+        self._popen.kill()
+        self._gone()
+
+    def wait_ended(self) -> int:
+        """Return the exit status of a server that ends by itself."""
+        assert self._popen is not None
+        return self._popen.wait(END_TIMEOUT_S)
+
     def launch(self) -> None:
         """Start the processes, without waiting for anything."""
         assert not self.pids, f"processes of the last run are left: {self.pids}"
@@ -164,7 +193,7 @@ class ServerProcess:
         wait_until(lambda: can_listen(self.port), END_TIMEOUT_S, "freeing the port")
 
 
-def echo_server(folder: Path, *options: str) -> ServerProcess:
+def echo_server(folder: Path, *options: str, command: tuple[str, ...] = SERVE_ECHO) -> ServerProcess:
     """Return a server of the model `echo`: it answers with the last message or the prompt, 10 ms a byte."""
     model = folder / "model"
     model.mkdir(parents=True)
@@ -172,4 +201,4 @@ def echo_server(folder: Path, *options: str) -> ServerProcess:
     template = model / "last_message.jinja"
     template.write_text(LAST_MESSAGE)
     named = ("--served-model-name", "echo", "--chat-template", str(template))
-    return ServerProcess(folder, str(model), "--load-format", "dummy", *named, *options, command=SERVE_ECHO)
+    return ServerProcess(folder, str(model), "--load-format", "dummy", *named, *options, command=command)

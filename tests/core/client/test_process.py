@@ -219,3 +219,15 @@ def test_the_engine_ends_when_its_parent_is_killed(moment: str) -> None:
         assert is_alive(pid)
         parent.kill()
     wait_for_end(pid)
+
+
+@pytest.mark.parametrize(
+    ("number", "from_outside"), [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGSEGV, False)]
+)
+async def test_it_is_known_who_ended_the_process(
+    client: ProcessEngineClient, number: int, from_outside: bool
+) -> None:
+    assert client.pid is not None
+    os.kill(client.pid, number)
+    await client.wait_dead()
+    assert client.was_ended_from_outside is from_outside

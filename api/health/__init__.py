@@ -1,0 +1,1 @@
+"""Whether the engine works: asked of the engine itself."""

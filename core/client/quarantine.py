@@ -1,0 +1,142 @@
+"""Finds the request that crashes the engine among those that were in flight at the crash.
+
+After a crash, requests that run again are suspects. While there are suspects, requests are sent one at a time, live ones
+first: the next one is sent once the previous one has its first token. Requests that had no token at the crash go before
+those that had one.
+
+- A request that crashes the engine before its first token is convicted at the second crash: the requests in flight with
+  it have their first token, so they did not cause that crash.
+- A request that crashes the engine later leaves several suspects again. From the second crash on, each of them runs alone
+  to its end, or for `ALONE_S`. A request that crashes the engine while it runs alone is convicted.
+- A request that holds the turn at its fourth crash is convicted, whatever else was in flight.
+
+Deferrable requests, such as the lines of a batch, run alone from their first crash on, and are convicted at their second.
+New live requests do not wait for them: "alone" means without other suspects and other deferrable requests.
+
+A death by SIGKILL, SIGTERM or SIGSTOP is rarely caused by a request. It counts half: after one such death the requests run
+again together, and a conviction takes four.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Collection
+
+CRASH, KILL = 2, 1
+"""What a death of the engine by itself, and one from outside, add to a suspicion."""
+SUSPECT, STRICT, HOPELESS = 2, 4, 8
+"""Suspicions from which on a request waits for its turn, from which on it runs alone and may be convicted, and from which
+on it is convicted if it was its turn."""
+ALONE_S = 10.0
+
+
+class Attempt:
+    """One request, as long as it is open.
+
+    Args:
+        deferrable: others go first.
+
+    Attributes:
+        suspicion: sum over the deaths of the engine during which it was in flight.
+        has_token: since it was sent last.
+        had_token: as the engine died.
+        was_sent: to an engine, at any time.
+        is_convicted: it ended the engine.
+    """
+
+    __slots__ = ("deferrable", "had_token", "has_token", "is_convicted", "suspicion", "turn", "was_sent")
+
+    def __init__(self, deferrable: bool) -> None:
+        self.deferrable = deferrable
+        self.suspicion = 0
+        self.has_token = False
+        self.had_token = False
+        self.was_sent = False
+        self.is_convicted = False
+        self.turn: asyncio.Future[None] | None = None
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether no other suspect may be in flight with it, until its end or for `ALONE_S`."""
+        return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
+
+
+class Quarantine:
+    """The line of requests that are sent one at a time. Everything here runs on one event loop."""
+
+    def __init__(self) -> None:
+        self._line: list[tuple[bool, bool, bool, int, Attempt]] = []
+        self._numbers = itertools.count()
+        self._current: Attempt | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait_turn(self, attempt: Attempt) -> None:
+        """Return when a request may be sent: at once while there are no suspects."""
+        attempt.has_token = False
+        if attempt is self._current or (self._is_open_to(attempt) and attempt.suspicion < SUSPECT):
+            return
+        loop = asyncio.get_running_loop()
+        attempt.turn = loop.create_future()
+        place = (attempt.deferrable, not attempt.runs_alone, attempt.had_token, next(self._numbers))
+        heapq.heappush(self._line, (*place, attempt))
+        loop.call_soon(self._next)  # once all that wake up together have asked
+        await attempt.turn
+
+    def note_token(self, attempt: Attempt) -> None:
+        """Note that a request has its first token."""
+        attempt.has_token = True
+        if attempt is self._current and not attempt.runs_alone:
+            self._release()
+
+    def leave(self, attempt: Attempt) -> None:
+        """Note that a request has ended, or that its client has left."""
+        if attempt is self._current:
+            self._release()
+
+    def judge(self, in_flight: Collection[Attempt], weight: int) -> None:
+        """Note that the engine has died with these requests in flight."""
+        guilty = self._guilty(in_flight, weight)
+        for attempt in in_flight:
+            attempt.had_token = attempt.had_token or attempt.has_token
+            attempt.suspicion = 0 if guilty is not None else attempt.suspicion + weight
+        if guilty is not None:
+            guilty.is_convicted = True
+        if self._current in in_flight:
+            self._release()
+
+    def _guilty(self, in_flight: Collection[Attempt], weight: int) -> Attempt | None:
+        """Return the request that has ended the engine, if it can be told."""
+        suspect = next(iter(in_flight)) if len(in_flight) == 1 else self._current
+        if suspect is None or suspect not in in_flight or suspect.suspicion + weight < STRICT:
+            return None
+        others = [attempt for attempt in in_flight if attempt is not suspect]
+        if suspect.deferrable and all(other.has_token and not other.suspicion for other in others):
+            return suspect
+        is_early = not (suspect.has_token or suspect.had_token)
+        if is_early and all(other.suspicion and not other.had_token for other in others):
+            return suspect
+        return suspect if not others or suspect.suspicion + weight >= HOPELESS else None
+
+    def _is_open_to(self, attempt: Attempt) -> bool:
+        """Return whether a request without suspicion may be sent beside the one whose turn it is."""
+        if attempt.deferrable:
+            return self._current is None and not self._line
+        has_live_in_line = bool(self._line) and not self._line[0][0]
+        return (self._current is None or self._current.deferrable) and not has_live_in_line
+
+    def _release(self) -> None:
+        self._current = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next()
+
+    def _next(self) -> None:
+        while self._current is None and self._line:
+            attempt = heapq.heappop(self._line)[-1]
+            assert attempt.turn is not None
+            if not attempt.turn.done():  # its client has not left meanwhile
+                self._current = attempt
+                attempt.turn.set_result(None)
+                self._timer = asyncio.get_running_loop().call_later(ALONE_S, self.leave, attempt)

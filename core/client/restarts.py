@@ -1,0 +1,95 @@
+"""Decides whether and when an engine that has died is started again. Knows nothing of processes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from ..config import ServerConfig
+
+HOUR_S = 3600.0
+MOST_S = 30.0
+MAX_FAILED_STARTS = 5  # in a row: it is not the requests that the engine fails on
+
+
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """What `--restart` and `--max-restarts-per-hour` say.
+
+    Attributes:
+        is_on: whether an engine is started again at all.
+        max_per_hour: how often it is within any hour.
+    """
+
+    is_on: bool = True
+    max_per_hour: int = 30
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> RestartPolicy:
+        """Return the policy that a server's settings ask for."""
+        return cls(config.restart == "on-failure", config.max_restarts_per_hour)
+
+
+class Restarts:
+    """Counts the restarts of one engine.
+
+    Delays grow (0, 1, 2, 4, … 30 s) from one restart to the next as long as the engine answers no request in between.
+
+    Args:
+        policy: the limits.
+        clock: seconds that never go back.
+
+    Attributes:
+        total: restarts so far.
+    """
+
+    def __init__(self, policy: RestartPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = 0
+        self._off = None if policy.is_on else "--restart is never"
+        self._policy = policy
+        self._clock = clock
+        self._times: deque[float] = deque()
+        self._in_vain = 0  # restarts since a request was answered
+        self._failed_starts = 0  # in a row
+
+    @property
+    def is_on(self) -> bool:
+        """Whether an engine is ever started again."""
+        return self._off is None
+
+    def stop(self) -> None:
+        """Start no engine again from now on."""
+        self._off = "the server is ending"
+
+    def reason_against(self) -> str | None:
+        """Return why the engine is not to be started again now, or None."""
+        if self._off is not None:
+            return self._off
+        while self._times and self._times[0] <= self._clock() - HOUR_S:
+            self._times.popleft()
+        if len(self._times) >= self._policy.max_per_hour:
+            return (
+                f"it was restarted {len(self._times)} times within the last hour, "
+                f"and --max-restarts-per-hour is {self._policy.max_per_hour}"
+            )
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            return f"it failed to start {self._failed_starts} times in a row"
+        return None
+
+    def begin(self) -> float:
+        """Count a restart; return after how many seconds it is to happen."""
+        delay = min(MOST_S, 2.0 ** (self._in_vain - 1)) if self._in_vain else 0.0
+        self.total += 1
+        self._in_vain += 1
+        self._times.append(self._clock())
+        return delay
+
+    def note_start(self, *, failed: bool) -> None:
+        """Note how a start ended."""
+        self._failed_starts = self._failed_starts + 1 if failed else 0
+
+    def note_answer(self) -> None:
+        """Note that the engine has answered a request."""
+        self._in_vain = 0

@@ -1,0 +1,313 @@
+"""An engine that is started again when it dies or hangs, and the requests that live through it.
+
+Knows when an engine process is replaced and which requests run again; `process` knows how one lives and dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+import msgspec
+
+from ..control import Answer, Command, PinPrefix, SetPolicy
+from ..errors import (
+    CrashingRequestError,
+    EngineDeadError,
+    EngineError,
+    EngineLostError,
+    EngineRestartingError,
+    LLMFWError,
+    OverloadedError,
+)
+from ..reception.deadlines import deadline_error
+from ..request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from .client import EngineClient
+from .process import ProcessEngineClient
+from .quarantine import CRASH, KILL, Attempt, Quarantine
+from .restarts import RestartPolicy, Restarts
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 60.0
+"""How long a new request waits for an engine that is being restarted. Deferrable ones, and those that an engine has had
+already, wait for as long as restarts are tried."""
+MAX_WAITING = 1000
+"""New requests that may wait for an engine that is being restarted, deferrable ones not counted."""
+MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
+"""What a restarted engine may decide otherwise."""
+
+
+class SupervisedEngineClient(EngineClient):
+    """Starts an engine process, and another one when it ends.
+
+    Requests that had not begun to answer run again by themselves. The others end with an EngineDeadError, unless their
+    reader accepts a new start (`Request.may_restart`). A request that ends the engine again and again ends with a
+    CrashingRequestError (`Quarantine`).
+
+    Args:
+        new_life: makes the client of one engine process.
+        policy: whether and how often the engine is restarted.
+        wait_s: as WAIT_S.
+    """
+
+    def __init__(
+        self,
+        new_life: Callable[[], ProcessEngineClient],
+        policy: RestartPolicy | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._new_life = new_life
+        self._wait_s = wait_s
+        self._life = new_life()
+        self._restarts = Restarts(policy or RestartPolicy())
+        self._quarantine = Quarantine()
+        self._in_flight: dict[Attempt, None] = {}
+        self._num_waiting = 0
+        self._info: EngineInfo | None = None
+        self._policy_set: SetPolicy | None = None
+        self._has_pins = False
+        self._outage: str | None = None
+        self._failure: str | None = None
+        self._lost = asyncio.Event()
+        self._settled = asyncio.Event()  # the engine can be used, or never again
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def info(self) -> EngineInfo:
+        if self._info is None:
+            raise EngineError("the engine is not ready yet")
+        return self._info
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure
+
+    @property
+    def outage(self) -> str | None:
+        return self._failure or self._outage or self._life.failure
+
+    @property
+    def num_restarts(self) -> int:
+        return self._restarts.total
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine process that runs now."""
+        return self._life.pid
+
+    @contextlib.contextmanager
+    def launched(self) -> Iterator[None]:
+        """As `ProcessEngineClient.launched`, for the first process. Later ones end by `close`."""
+        with self._life.launched():
+            yield
+
+    async def start(self) -> None:
+        await self._life.start()
+        self._info = self._life.info
+        self._settled.set()
+        self._keeping = asyncio.create_task(self._keep_running())
+
+    async def wait_lost(self) -> EngineLostError:
+        """Return why the engine is given up, once it is. Never returns with `--restart never`."""
+        await self._lost.wait()
+        return EngineLostError(self._failure)
+
+    def stop_restarting(self) -> None:
+        """Leave an engine dead that ends from now on: systemd, for one, ends both processes of a server at once."""
+        self._restarts.stop()
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._events(request, request.may_restart)
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        async with contextlib.aclosing(self._events(request, may_restart=True)) as events:
+            return b"".join([event.vectors async for event in events])
+
+    async def stats(self) -> EngineStats:
+        return await self._life_now().stats()
+
+    async def control(self, command: Command) -> Answer:
+        answer = await self._life_now().control(command)
+        if isinstance(command, SetPolicy):
+            self._policy_set = command
+        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
+        return answer
+
+    async def close(self) -> None:
+        self._fail("the engine was closed")
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+        await self._life.close()
+
+    async def _events(
+        self, request: Request | EmbedRequest, may_restart: bool
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """Yield the events of a request, from as many engines as it takes."""
+        attempt, begun_at = Attempt(request.deferrable), time.monotonic()
+        try:
+            while True:
+                life = await self._turn(attempt, request, begun_at)
+                has_begun = False
+                try:
+                    async with contextlib.aclosing(life.events(_in_time(request, begun_at))) as events:
+                        async for event in events:
+                            if event.wait is None and not has_begun:
+                                has_begun = True
+                                self._quarantine.note_token(attempt)
+                            yield event
+                    self._restarts.note_answer()
+                    return
+                except EngineDeadError as error:
+                    self._note_death(life)
+                    self._check_rerun(attempt, error, has_begun and not may_restart)
+                finally:
+                    self._in_flight.pop(attempt, None)
+                if has_begun:
+                    yield TokenEvent(request.id, [], restarted=True)
+        finally:
+            self._quarantine.leave(attempt)
+
+    async def _turn(
+        self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
+    ) -> ProcessEngineClient:
+        """Return the engine once it can be used and it is this request's turn, which is in flight from then on."""
+        while True:
+            if not self._settled.is_set():
+                await self._wait_settled(attempt, request, begun_at)
+            if self._failure is not None:
+                raise EngineDeadError(self._failure)
+            await self._quarantine.wait_turn(attempt)
+            if self._settled.is_set() and self._life.failure is None:
+                self._in_flight[attempt] = None
+                attempt.was_sent = True
+                return self._life
+            self._note_death(self._life)
+
+    async def _wait_settled(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> None:
+        is_patient = request.deferrable or attempt.was_sent
+        if not is_patient and self._num_waiting >= MAX_WAITING:
+            raise OverloadedError(f"{self._outage}; {self._num_waiting} requests wait for it already")
+        limits = [] if is_patient else [self._wait_s]
+        if request.timeout_s is not None:
+            limits.append(request.timeout_s - (time.monotonic() - begun_at))
+        self._num_waiting += not is_patient
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                await self._settled.wait()
+        except TimeoutError:
+            _in_time(request, begun_at)
+            waited = f"the request waited {self._wait_s:.0f} s for it"
+            raise EngineRestartingError(f"{self._outage}; {waited}") from None
+        finally:
+            self._num_waiting -= not is_patient
+
+    def _check_rerun(self, attempt: Attempt, error: EngineDeadError, has_answered: bool) -> None:
+        """Raise what ends a request after its engine's death, unless it is to run again."""
+        if self._failure is not None:
+            raise error
+        if attempt.is_convicted:
+            raise CrashingRequestError(
+                f"the engine ended again while it ran this request alone, which is not tried again: {error}"
+            ) from error
+        if has_answered:
+            raise error
+
+    def _life_now(self) -> ProcessEngineClient:
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+        if self.outage is not None:
+            raise EngineRestartingError(self.outage)
+        return self._life
+
+    def _note_death(self, life: ProcessEngineClient) -> None:
+        """Judge the requests in flight, once for each death of an engine; later calls do nothing."""
+        is_known = life is not self._life or not self._settled.is_set() or self._failure is not None
+        if is_known or life.failure is None:
+            return
+        if (reason := self._restarts.reason_against()) is not None:
+            self._give_up(f"{life.failure}; it is not started again: {reason}")
+            return
+        self._settled.clear()
+        self._outage = f"{life.failure}; the engine is being restarted"
+        self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
+
+    async def _keep_running(self) -> None:
+        """Replace the engine whenever it has died, until it is given up."""
+        try:
+            while self._failure is None:
+                await self._life.wait_dead()
+                self._note_death(self._life)
+                while self._failure is None and not self._settled.is_set():
+                    await self._life.close()
+                    await self._restart()
+        except Exception as error:
+            logger.exception("The engine's supervisor failed")
+            self._give_up(f"the engine's supervisor failed: {type(error).__name__}: {error}")
+
+    async def _restart(self) -> None:
+        """Try once to start an engine."""
+        begun = time.monotonic()
+        if delay := self._restarts.begin():
+            logger.info("The engine is started again in %.0f s", delay)
+            await asyncio.sleep(delay)
+        self._life = life = self._new_life()
+        try:
+            await life.start()
+            await self._restore(life)
+        except (LLMFWError, OSError) as error:
+            logger.error("The engine could not be restarted: %s", error)
+            self._restarts.note_start(failed=True)
+            self._outage = f"the engine could not be restarted, and is tried again: {error}"
+            if (reason := self._restarts.reason_against()) is not None:
+                self._give_up(f"{error}; the engine is not started again: {reason}")
+            return
+        self._restarts.note_start(failed=False)
+        if _essence(life.info) != _essence(self.info):
+            self._give_up(
+                f"the restarted engine is another one than before: {life.info}, and it was {self.info}"
+            )
+            return
+        self._outage = None
+        self._settled.set()
+        logger.info(
+            "The engine runs again after %.1f s (restart %d)", time.monotonic() - begun, self.num_restarts
+        )
+
+    async def _restore(self, life: ProcessEngineClient) -> None:
+        """Give a new engine what an administrator had set in the one before."""
+        if self._policy_set is not None:
+            await life.control(self._policy_set)
+        if self._has_pins:
+            logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
+            self._has_pins = False
+
+    def _give_up(self, reason: str) -> None:
+        self._fail(reason)
+        if self._restarts.is_on:
+            logger.error("The engine is given up: %s", reason)
+            self._lost.set()
+
+    def _fail(self, reason: str) -> None:
+        if self._failure is None:
+            self._failure = reason
+        self._settled.set()
+
+
+def _essence(info: EngineInfo) -> EngineInfo:
+    """Return what must be the same for all engine processes of one server."""
+    return msgspec.structs.replace(info, **MAY_DIFFER)
+
+
+def _in_time(request: Request | EmbedRequest, begun_at: float) -> Request | EmbedRequest:
+    """Return a request with the rest of its timeout; raise DeadlineError if there is none."""
+    if request.timeout_s is None:
+        return request
+    left = request.timeout_s - (time.monotonic() - begun_at)
+    if left <= 0:
+        raise deadline_error(request.timeout_s, "while the engine was being restarted")
+    return msgspec.structs.replace(request, timeout_s=left)

@@ -1,0 +1,145 @@
+"""Decides from an engine's heartbeat whether the engine hangs.
+
+A long step is no hang, and neither is a machine that is slow or was suspended: time counts only while the watchdog itself
+was awake to see that nothing happened. Knows nothing of how an engine is ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..engine.heartbeat import Phase, Reading
+
+LOOK_S = 0.5
+"""Seconds between two looks."""
+SILENT_S = 10.0
+"""Seconds without any sign of life after which a process counts as hung."""
+
+_MOST_COUNTED_S = 2 * LOOK_S
+
+
+class WatchdogLimits(msgspec.Struct, frozen=True):
+    """How long an engine may take.
+
+    Attributes:
+        step_s: for one step, or whatever else the main thread does between two reports of progress.
+        silent_s: without any sign of life: no beat, no progress, no processor time.
+    """
+
+    step_s: float = 300.0
+    silent_s: float = SILENT_S
+
+    @classmethod
+    def of(cls, timeout_s: float) -> WatchdogLimits | None:
+        """Return the limits for `--watchdog-timeout`; None for 0, which turns the watchdog off."""
+        return cls(timeout_s, min(SILENT_S, timeout_s)) if timeout_s else None
+
+
+class ProcessState(NamedTuple):
+    """What the system knows of a process.
+
+    Attributes:
+        is_stopped: by SIGSTOP or a debugger.
+        ticks: of processor time that it has used.
+    """
+
+    is_stopped: bool
+    ticks: int
+
+
+def state_of(pid: int) -> ProcessState | None:
+    """Return the state of a process; None if it has ended, or the system does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return ProcessState(fields[0] in "Tt", int(fields[11]) + int(fields[12]))
+
+
+class Hang(NamedTuple):
+    """Why an engine counts as hung.
+
+    Attributes:
+        reason: for the log, `/health` and clients.
+        is_stopped: it was stopped from outside, so that it cannot handle signals.
+    """
+
+    reason: str
+    is_stopped: bool
+
+
+class Watchdog:
+    """Looks at one engine process, every `LOOK_S`.
+
+    Args:
+        limits: from which on the engine counts as hung.
+        read: returns the heartbeat.
+        state: returns the state of the process.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        limits: WatchdogLimits,
+        read: Callable[[], Reading],
+        state: Callable[[], ProcessState | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._read = read
+        self._state = state
+        self._clock = clock
+        self._looked_at = clock()
+        self._last = read()
+        self._ticks = 0
+        self._silent_s = 0.0
+        self._stuck_s = 0.0
+
+    def look(self) -> Hang | None:
+        """Look once; return why the engine counts as hung, or None."""
+        now = self._clock()
+        elapsed = min(now - self._looked_at, _MOST_COUNTED_S)
+        self._looked_at = now
+        last, reading = self._last, self._read()
+        self._last = reading
+        has_progressed = reading.progress != last.progress
+        waits = reading.phase in (Phase.IDLE, Phase.BUILDING)
+        self._stuck_s = 0.0 if has_progressed or waits else self._stuck_s + elapsed
+        if has_progressed or reading.beats != last.beats:
+            self._silent_s = 0.0
+            return self._stuck(reading)
+        return self._silent(reading, elapsed) or self._stuck(reading)
+
+    def _stuck(self, reading: Reading) -> Hang | None:
+        if self._stuck_s < self._limits.step_s:
+            return None
+        what = (
+            f"in a step of {reading.num_tokens} tokens"
+            if reading.phase is Phase.STEP
+            else "between two steps"
+        )
+        return Hang(f"the engine hangs: it has been {what} for {self._stuck_s:.0f} s", is_stopped=False)
+
+    def _silent(self, reading: Reading, elapsed: float) -> Hang | None:
+        """Count a look that saw neither a beat nor progress: a process that computes is alive all the same."""
+        state = self._state()
+        is_stopped = state is not None and state.is_stopped
+        if state is not None and not is_stopped and state.ticks != self._ticks:
+            self._ticks = state.ticks
+            self._silent_s = 0.0
+            return None
+        self._silent_s += elapsed
+        # Importing a library from a slow disk may hold the interpreter lock for long, and use no processor time.
+        is_patient = reading.phase is Phase.BUILDING and not is_stopped
+        if self._silent_s < (self._limits.step_s if is_patient else self._limits.silent_s):
+            return None
+        why = "it was stopped by SIGSTOP or a debugger" if is_stopped else "it neither runs nor answers"
+        return Hang(f"the engine hangs: no sign of life for {self._silent_s:.0f} s; {why}", is_stopped)

@@ -1,0 +1,239 @@
+"""An engine that dies or hangs is replaced, and requests live through it where they can."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.restarts import RestartPolicy
+from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.watchdog import WatchdogLimits
+from llmfw.core.config import EngineConfig
+from llmfw.core.control import GetPolicy, PolicyInfo, SetPolicy
+from llmfw.core.errors import CrashingRequestError, DeadlineError, EngineDeadError, EngineRestartingError
+from llmfw.core.request import EngineStats, Request, SamplingParams, TokenEvent
+
+from ...doubles import echo_engine
+from ...doubles.echo_engine import CRASH, EOS, HANG, WAIT
+
+COMMAND = (sys.executable, echo_engine.__file__)
+FOLDER = str(Path(echo_engine.__file__).parent)
+
+
+def request(id: str, *prompt: int, may_restart: bool = False) -> Request:
+    sampling = SamplingParams(max_tokens=1000)
+    return Request(id=id, prompt=list(prompt), sampling=sampling, may_restart=may_restart)
+
+
+def new_client(policy: RestartPolicy | None = None, step_s: float = 300.0) -> SupervisedEngineClient:
+    config, limits = EngineConfig(model="echo"), WatchdogLimits(step_s, silent_s=1.5)
+    return SupervisedEngineClient(partial(ProcessEngineClient, config, COMMAND, limits), policy)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[SupervisedEngineClient]:
+    client = new_client()
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def run(client: SupervisedEngineClient, wanted: Request) -> list[TokenEvent]:
+    return [event async for event in client.generate(wanted)]
+
+
+def tokens(events: list[TokenEvent]) -> list[int]:
+    """Return what a reader has in the end that honours new starts."""
+    found: list[int] = []
+    for event in events:
+        found = [] if event.restarted else found + event.token_ids
+    return found
+
+
+async def settled(client: SupervisedEngineClient, num_restarts: int = 1) -> None:
+    async with asyncio.timeout(20):
+        while client.num_restarts < num_restarts or client.outage is not None:
+            await asyncio.sleep(0.01)
+
+
+def kill(client: SupervisedEngineClient, number: int = signal.SIGKILL) -> None:
+    assert client.pid is not None
+    os.kill(client.pid, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP])
+async def test_an_engine_that_ends_or_stops_is_replaced(client: SupervisedEngineClient, number: int) -> None:
+    before = client.pid
+    kill(client, number)
+    await settled(client)
+    assert client.pid != before
+    assert tokens(await run(client, request("a", 1, 2))) == [1, 2, EOS]
+
+
+async def test_requests_that_had_no_token_run_again(client: SupervisedEngineClient) -> None:
+    waiting = asyncio.create_task(run(client, request("a", WAIT)))
+    await asyncio.sleep(0.1)
+    kill(client)
+    await settled(client)
+    await asyncio.sleep(0.1)
+    assert (await client.stats()).num_running == 1
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_stream_that_had_begun_ends_with_the_reason(client: SupervisedEngineClient) -> None:
+    stream = client.generate(request("a", *range(200)))
+    await anext(stream)
+    kill(client)
+    with pytest.raises(EngineDeadError, match="killed by SIGKILL"):
+        async for _ in stream:
+            pass
+
+
+async def test_a_reader_that_may_restart_gets_the_whole_answer(client: SupervisedEngineClient) -> None:
+    reading = asyncio.create_task(run(client, request("a", *range(60), may_restart=True)))
+    await asyncio.sleep(0.3)
+    kill(client)
+    events = await asyncio.wait_for(reading, 20)
+    assert [event.restarted for event in events].count(True) == 1
+    assert tokens(events) == [*range(60), EOS]
+
+
+async def test_meanwhile_new_requests_wait_and_questions_are_refused(client: SupervisedEngineClient) -> None:
+    kill(client)
+    while client.outage is None:
+        await asyncio.sleep(0.01)
+    assert client.failure is None
+    with pytest.raises(EngineRestartingError, match="killed by SIGKILL"):
+        await client.stats()
+    with pytest.raises(EngineRestartingError):
+        await client.control(GetPolicy())
+    assert tokens(await run(client, request("a", 1))) == [1, EOS]
+    assert isinstance(await client.stats(), EngineStats)
+
+
+async def test_waiting_for_the_engine_has_an_end() -> None:
+    config = EngineConfig(model="echo")
+    client = SupervisedEngineClient(partial(ProcessEngineClient, config, COMMAND), wait_s=0.05)
+    await client.start()
+    kill(client)
+    while client.outage is None:
+        await asyncio.sleep(0.01)
+    with pytest.raises(EngineRestartingError, match="waited 0 s"):
+        await run(client, request("a", 1))
+    await client.close()
+
+
+async def test_a_request_that_crashes_the_engine_twice_ends_alone(client: SupervisedEngineClient) -> None:
+    innocent = [
+        asyncio.create_task(run(client, request(f"r{i}", *range(50), may_restart=True))) for i in range(20)
+    ]
+    await asyncio.sleep(0.1)
+    with pytest.raises(CrashingRequestError, match="the step failed"):
+        await run(client, request("bad", CRASH, may_restart=True))
+    assert all(tokens(events) == [*range(50), EOS] for events in await asyncio.gather(*innocent))
+    assert client.num_restarts == 2
+
+
+async def test_a_step_that_does_not_end_is_a_hang_with_stacks(capfd: pytest.CaptureFixture[str]) -> None:
+    client = new_client(step_s=1.0)
+    await client.start()
+    with pytest.raises(CrashingRequestError, match="has been in a step of 1 tokens for 1 s"):
+        await run(client, request("bad", HANG))
+    await client.close()
+    said = capfd.readouterr().err
+    assert "in _next" in said
+    assert "llmfw/core/engine/process.py" in said
+
+
+async def test_past_its_limit_the_engine_is_given_up() -> None:
+    client = new_client(RestartPolicy(max_per_hour=1))
+    await client.start()
+    kill(client)
+    await settled(client)
+    kill(client)
+    lost = await asyncio.wait_for(client.wait_lost(), 20)
+    assert "restarted 1 times within the last hour" in str(lost)
+    assert client.failure == str(lost)
+    with pytest.raises(EngineDeadError, match="last hour"):
+        await run(client, request("a", 1))
+    await client.close()
+
+
+async def test_never_restarting_leaves_the_client_dead() -> None:
+    client = new_client(RestartPolicy(is_on=False))
+    await client.start()
+    waiting = asyncio.create_task(run(client, request("a", WAIT)))
+    await asyncio.sleep(0.1)
+    kill(client)
+    with pytest.raises(EngineDeadError, match="killed by SIGKILL"):
+        await waiting
+    assert client.failure is not None
+    assert client.num_restarts == 0
+    await client.close()
+
+
+async def test_once_told_so_it_restarts_no_engine(client: SupervisedEngineClient) -> None:
+    client.stop_restarting()
+    kill(client, signal.SIGTERM)
+    with pytest.raises(EngineDeadError, match="exit code 0"):
+        await run(client, request("a", WAIT))
+    assert client.num_restarts == 0
+
+
+async def test_an_engine_that_cannot_start_again_is_given_up(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    code = f"import os, runpy, sys; os.path.exists({str(gone)!r}) and exit(3); sys.path.append({FOLDER!r})\n"
+    code += f"runpy.run_path({echo_engine.__file__!r}, run_name='__main__')"
+    new_life = partial(ProcessEngineClient, EngineConfig(model="echo"), (sys.executable, "-c", code))
+    client = SupervisedEngineClient(new_life, RestartPolicy(max_per_hour=3))
+    await client.start()
+    gone.touch()
+    kill(client)
+    lost = await asyncio.wait_for(client.wait_lost(), 20)
+    assert "exit code 3 while it started" in str(lost)
+    assert client.num_restarts == 3
+    await client.close()
+
+
+async def test_a_policy_set_by_an_administrator_is_set_again(client: SupervisedEngineClient) -> None:
+    await client.control(SetPolicy("lpm"))
+    kill(client)
+    await settled(client)
+    answer = await client.control(GetPolicy())
+    assert isinstance(answer, PolicyInfo)
+    assert answer.name == "lpm"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.3])
+async def test_closing_while_it_restarts_leaves_no_process(delay: float) -> None:
+    client = new_client()
+    await client.start()
+    kill(client)
+    waiting = asyncio.create_task(run(client, request("a", WAIT)))
+    await asyncio.sleep(delay)
+    await client.close()
+    with pytest.raises(EngineDeadError, match="closed"):
+        await waiting
+    pid = client.pid
+    if pid is not None:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_request_s_timeout_goes_on_while_it_waits(client: SupervisedEngineClient) -> None:
+    begun = time.monotonic()
+    limited = Request(id="a", prompt=[WAIT], sampling=SamplingParams(max_tokens=9), timeout_s=0.2)
+    kill(client, signal.SIGSTOP)
+    with pytest.raises(DeadlineError, match=r"timeout of 0\.2 s has passed"):
+        await run(client, limited)
+    assert time.monotonic() - begun < 3

@@ -1,0 +1,111 @@
+"""An engine that hangs is found, and one that is slow, or that nobody looked at, is not taken for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmfw.core.client.watchdog import LOOK_S, Hang, ProcessState, Watchdog, WatchdogLimits
+from llmfw.core.engine.heartbeat import Phase, Reading
+
+
+class Rig:
+    """A watchdog, and what it sees."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.reading = Reading(0, 0, Phase.IDLE, 0)
+        self.state: ProcessState | None = ProcessState(is_stopped=False, ticks=0)
+        limits = WatchdogLimits(step_s=300, silent_s=10)
+        self.watchdog = Watchdog(limits, lambda: self.reading, lambda: self.state, lambda: self.now)
+
+    def looks(self, seconds: float, *, beats: int = 0, steps: int = 0, ticks: int = 0) -> Hang | None:
+        """Return what the watchdog finds first within some seconds, in which the engine does so much a look."""
+        for _ in range(int(seconds / LOOK_S)):
+            self.now += LOOK_S
+            last = self.reading
+            self.reading = last._replace(beats=last.beats + beats, progress=last.progress + steps)
+            if self.state is not None:
+                self.state = self.state._replace(ticks=self.state.ticks + ticks)
+            if (hang := self.watchdog.look()) is not None:
+                return hang
+        return None
+
+    def enter(self, phase: Phase, num_tokens: int = 0) -> None:
+        self.reading = self.reading._replace(
+            phase=phase, num_tokens=num_tokens, progress=self.reading.progress + 1
+        )
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.BUILDING])
+def test_waiting_and_building_may_take_any_time(rig: Rig, phase: Phase) -> None:
+    rig.enter(phase)
+    assert rig.looks(3600, beats=1) is None
+
+
+def test_a_long_step_is_a_hang_after_the_timeout(rig: Rig) -> None:
+    rig.enter(Phase.STEP, 8000)
+    assert rig.looks(299, beats=1) is None
+    hang = rig.looks(3, beats=1)
+    assert hang == Hang("the engine hangs: it has been in a step of 8000 tokens for 300 s", is_stopped=False)
+
+
+def test_steps_that_end_are_no_hang(rig: Rig) -> None:
+    rig.enter(Phase.STEP, 1)
+    assert rig.looks(3600, steps=1) is None
+
+
+def test_a_stopped_process_is_found_within_eleven_seconds(rig: Rig) -> None:
+    rig.looks(5, beats=1)
+    rig.state = ProcessState(is_stopped=True, ticks=7)
+    hang = rig.looks(11)
+    assert hang is not None
+    assert hang.is_stopped
+    assert "no sign of life for 10 s; it was stopped by SIGSTOP" in hang.reason
+
+
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.BUSY, Phase.STEP])
+def test_a_process_that_neither_beats_nor_computes_hangs(rig: Rig, phase: Phase) -> None:
+    rig.enter(phase)
+    hang = rig.looks(12)
+    assert hang is not None
+    assert not hang.is_stopped
+
+
+def test_native_code_that_computes_without_beats_is_no_hang(rig: Rig) -> None:
+    rig.enter(Phase.STEP)
+    assert rig.looks(200, ticks=1) is None
+
+
+def test_an_import_without_beats_has_the_time_of_a_step(rig: Rig) -> None:
+    rig.enter(Phase.BUILDING)
+    assert rig.looks(290) is None
+    assert rig.looks(20) is not None
+
+
+def test_a_process_stopped_while_it_builds_is_found(rig: Rig) -> None:
+    rig.enter(Phase.BUILDING)
+    rig.state = ProcessState(is_stopped=True, ticks=0)
+    assert rig.looks(11) is not None
+
+
+def test_time_in_which_the_watchdog_slept_does_not_count(rig: Rig) -> None:
+    rig.enter(Phase.STEP)
+    for _ in range(9):
+        rig.now += 3600
+        assert rig.watchdog.look() is None
+
+
+def test_without_the_system_s_word_silence_is_enough(rig: Rig) -> None:
+    rig.state = None
+    assert rig.looks(12) is not None
+
+
+def test_a_timeout_of_zero_turns_the_watchdog_off() -> None:
+    assert WatchdogLimits.of(0) is None
+    assert WatchdogLimits.of(3) == WatchdogLimits(3, 3)
+    assert WatchdogLimits.of(300) == WatchdogLimits(300, 10)
