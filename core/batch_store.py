@@ -40,6 +40,18 @@ class BatchUsage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 0
 
 
+class LineCrash(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a process was busy with when it died.
+
+    Attributes:
+        line: its number in the input file, from 1.
+        points: how strongly it is suspected; what they mean is for the user of the store to know.
+    """
+
+    line: int
+    points: int
+
+
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A batch job and its state. Times are seconds since the epoch, None until they come.
 
@@ -54,7 +66,10 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         output_expires_after: seconds after which its files expire; None: never.
         num_total: lines of the input file, 0 until they are counted.
         num_completed, num_failed: lines with a result. They are counted by the store (`BatchResults.add`).
-        tenant: name of the API key that made it, for which its lines are counted; "": it had none.
+        tenant: that it belongs to, and for which its lines are counted: the name of the API key that made it; "": it
+            was made without one.
+        line_crashes: lines without a result that a process was busy with when it died, by ascending number.
+        num_crashes: how often the server died while it worked on the job as a whole in its present state.
     """
 
     id: str
@@ -83,6 +98,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_failed: int = 0
     metadata: Mapping[str, str] | None = None
     tenant: str = ""
+    line_crashes: tuple[LineCrash, ...] = ()
+    num_crashes: int = 0
 
 
 class LineResult(msgspec.Struct, frozen=True):
@@ -148,11 +165,17 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def list(
-        self, *, after: str | None = None, limit: int, unfinished: bool = False
+        self,
+        *,
+        tenants: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int,
+        unfinished: bool = False,
     ) -> Sequence[BatchRecord]:
-        """Return at most so many jobs, newest first: by descending ids.
+        """Return at most `limit` jobs, newest first: by descending ids.
 
         Args:
+            tenants: only jobs that belong to one of these; None: all jobs.
             after: only those older than this one, which need not be there any more.
             unfinished: only those that have not ENDED.
         """

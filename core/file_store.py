@@ -7,7 +7,7 @@ knows nothing of what is in a file, nor what files are for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
         created_at, expires_at: seconds since the epoch; expires_at is None for what stays.
         space: listings are of one space. What clients see is in "files"; what the server keeps for itself, such as
             the parts of an upload, is in others.
+        tenant: that it belongs to: the name of the API key that made it; "": it was made without one.
     """
 
     id: str
@@ -32,6 +33,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     expires_at: int | None = None
     space: str = "files"
+    tenant: str = ""
 
 
 Describe = Callable[[int], FileRecord]
@@ -90,14 +92,16 @@ class FileStore(ABC):
         *,
         space: str = "files",
         purpose: str | None = None,
+        tenants: Collection[str] | None = None,
         after: str | None = None,
         limit: int,
         newest_first: bool = True,
     ) -> Sequence[FileRecord]:
-        """Return at most so many files of a space, in the order of their ids.
+        """Return at most `limit` files of a space, in the order of their ids.
 
         Args:
             purpose: only those of this one; None: all.
+            tenants: only files that belong to one of these; None: all files.
             after: only those that come after this id, which need not be there any more.
         """
 

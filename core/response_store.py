@@ -22,6 +22,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         previous: id of the response that it continues; never changes.
         response: the object, as JSON. It comes back byte for byte, as `input` does.
         input: the list of this turn's own input items, as JSON; those of the turns before are theirs.
+        tenant: that it belongs to: the name of the API key that made it; "": it was made without one.
     """
 
     id: str
@@ -30,6 +31,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
     response: bytes
     input: bytes
+    tenant: str = ""
 
     @property
     def size(self) -> int:

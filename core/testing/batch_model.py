@@ -14,6 +14,7 @@ from .stores import any_of
 IDS = tuple(f"batch_{number}" for number in range(4))
 STATES = ("validating", "in_progress", *sorted(ENDED))
 OWNERS = ("a", "b")
+TENANTS = ("", "ann", "bob")
 HOUR = 3600.0
 
 
@@ -55,19 +56,23 @@ class BatchModel:
         self.results: dict[str, dict[int, LineResult]] = {}
         self.owners: dict[str, str] = {}
 
-    async def create(self, id: str) -> None:
+    async def create(self, id: str, tenant: str) -> None:
         if id not in self.records:
-            self.records[id] = job(id, "validating")
+            self.records[id] = job(id, "validating", tenant=tenant)
             self.results[id] = {}
 
     async def get(self, id: str) -> BatchRecord:
         return self.records[id]
 
-    async def list(self, after: str | None, limit: int, unfinished: bool) -> Sequence[str]:
+    async def list(
+        self, tenants: Collection[str] | None, after: str | None, limit: int, unfinished: bool
+    ) -> Sequence[str]:
         found = [
             record.id
             for record in self.records.values()
-            if (after is None or record.id < after) and not (unfinished and record.status in ENDED)
+            if (after is None or record.id < after)
+            and not (unfinished and record.status in ENDED)
+            and (tenants is None or record.tenant in tenants)
         ]
         return sorted(found, reverse=True)[:limit]
 
@@ -120,12 +125,12 @@ class Driven:
     def __init__(self, store: BatchStore) -> None:
         self.store = store
 
-    async def create(self, id: str) -> None:
+    async def create(self, id: str, tenant: str) -> None:
         """Make a job, if there is none of this id."""
         try:
             await self.store.get(id)
         except KeyError:
-            await self.store.create(job(id, "validating"))
+            await self.store.create(job(id, "validating", tenant=tenant))
 
     async def get(self, id: str) -> BatchRecord:
         return await self.store.get(id)
@@ -171,9 +176,14 @@ _LINE = st.builds(LineResult, st.integers(1, 8), st.booleans(), st.binary(max_si
 
 OPERATIONS = any_of(
     {
-        "create": {"id": _ID},
+        "create": {"id": _ID, "tenant": st.sampled_from(TENANTS)},
         "get": {"id": _ID},
-        "list": {"after": st.none() | _ID, "limit": st.integers(1, 4), "unfinished": st.booleans()},
+        "list": {
+            "tenants": st.none() | st.lists(st.sampled_from(TENANTS), unique=True),
+            "after": st.none() | _ID,
+            "limit": st.integers(1, 4),
+            "unfinished": st.booleans(),
+        },
         "update": {"id": _ID, "status": _STATE, "expected": _STATE, "num_total": st.integers(0, 9)},
         "lease": {
             "id": _ID,

@@ -207,6 +207,21 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await listed(limit=1, after="batch_5", unfinished=True) == ["batch_2"]
 
     @on_a_loop
+    async def test_a_listing_is_of_the_named_tenants(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number, tenant in enumerate(("ann", "bob", "", "ann")):
+                await store.create(job(f"batch_{number}", tenant=tenant))
+            await store.update(job("batch_3", "failed", tenant="ann"), expected="in_progress")
+            listed = Driven(store).list
+            assert await listed(limit=9, tenants=["ann"]) == ["batch_3", "batch_0"]
+            assert await listed(limit=9, tenants={"ann", ""}) == ["batch_3", "batch_2", "batch_0"]
+            assert await listed(limit=1, tenants=("ann",), after="batch_3") == ["batch_0"]
+            assert await listed(limit=9, tenants=["ann"], unfinished=True) == ["batch_0"]
+            assert await listed(limit=9, tenants=["eve"]) == await listed(limit=9, tenants=[]) == []
+            await store.update(job("batch_0", tenant="bob"), expected="in_progress")
+            assert await listed(limit=9, tenants=["bob"]) == ["batch_1", "batch_0"]
+
+    @on_a_loop
     async def test_a_job_has_one_owner_who_may_renew_and_give_up(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:

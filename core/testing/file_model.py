@@ -12,6 +12,7 @@ from .stores import any_of
 
 SPACES = ("files", "parts")
 PURPOSES = ("batch", "user_data")
+TENANTS = ("", "ann", "bob")
 IDS = tuple(f"file-{number}" for number in range(6))
 
 
@@ -60,13 +61,20 @@ class FileModel:
         del self.files[id]
 
     async def list(
-        self, space: str, purpose: str | None, after: str | None, limit: int, newest_first: bool
+        self,
+        space: str,
+        purpose: str | None,
+        tenants: Collection[str] | None,
+        after: str | None,
+        limit: int,
+        newest_first: bool,
     ) -> Sequence[FileRecord]:
         found = [
             record
             for record, _ in self.files.values()
             if record.space == space
             and purpose in (None, record.purpose)
+            and (tenants is None or record.tenant in tenants)
             and (after is None or (record.id < after if newest_first else record.id > after))
         ]
         return sorted(found, key=lambda record: record.id, reverse=newest_first)[:limit]
@@ -143,6 +151,7 @@ OPERATIONS = any_of(
             "filename": st.text(st.characters(), max_size=5),
             "purpose": st.sampled_from(PURPOSES),
             "space": st.sampled_from(SPACES),
+            "tenant": st.sampled_from(TENANTS),
             "expires_at": st.none() | _NUMBER,
         },
         "fail": {"id": _ID},
@@ -152,6 +161,7 @@ OPERATIONS = any_of(
         "list": {
             "space": st.sampled_from(SPACES),
             "purpose": st.sampled_from((None, *PURPOSES)),
+            "tenants": st.none() | st.lists(st.sampled_from(TENANTS), unique=True),
             "after": st.none() | _ID,
             "limit": st.integers(1, 4),
             "newest_first": st.booleans(),

@@ -247,6 +247,22 @@ class FileStoreTests(StoreTests[FileStore]):
             assert ids(await store.list(limit=9, space="elsewhere")) == []
 
     @on_a_loop
+    async def test_a_listing_is_of_the_named_tenants(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            for number, tenant in enumerate(("ann", "bob", "", "ann", "bob")):
+                await put(store, f"file-{number}", tenant=tenant)
+            await put(store, "file-5", tenant="ann", space="parts")
+            assert len(await store.list(limit=9)) == 5
+            assert ids(await store.list(limit=9, tenants=["ann"])) == ["file-3", "file-0"]
+            assert ids(await store.list(limit=9, tenants={"ann", ""})) == ["file-3", "file-2", "file-0"]
+            assert ids(await store.list(limit=9, tenants=("",), newest_first=False)) == ["file-2"]
+            assert ids(await store.list(limit=1, tenants=["ann"], after="file-3")) == ["file-0"]
+            assert ids(await store.list(limit=9, tenants=["eve"])) == []
+            assert ids(await store.list(limit=9, tenants=[])) == []
+            await put(store, "file-0", tenant="bob")  # a replaced file may change hands
+            assert ids(await store.list(limit=9, tenants=["bob"])) == ["file-4", "file-1", "file-0"]
+
+    @on_a_loop
     async def test_files_are_expired_from_their_second_on_and_stay(
         self, open_store: OpenFiles, tmp_path: Path
     ) -> None:

@@ -30,12 +30,19 @@ class MemoryBatches(BatchStore):
         return record if results is None else results.counted(record)
 
     async def list(
-        self, *, after: str | None = None, limit: int, unfinished: bool = False
+        self,
+        *,
+        tenants: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int,
+        unfinished: bool = False,
     ) -> Sequence[BatchRecord]:
         found = [
             id
             for id in sorted(self._records, reverse=True)
-            if (after is None or id < after) and not (unfinished and self._records[id].status in ENDED)
+            if (after is None or id < after)
+            and not (unfinished and self._records[id].status in ENDED)
+            and (tenants is None or self._records[id].tenant in tenants)
         ]
         return [await self.get(id) for id in found[:limit]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 
 from llmfw.core.errors import ConfigError
@@ -58,6 +58,7 @@ class MemoryFiles(FileStore):
         *,
         space: str = "files",
         purpose: str | None = None,
+        tenants: Collection[str] | None = None,
         after: str | None = None,
         limit: int,
         newest_first: bool = True,
@@ -67,6 +68,7 @@ class MemoryFiles(FileStore):
             for id, (record, _) in sorted(self._files.items(), reverse=newest_first)
             if record.space == space
             and purpose in (None, record.purpose)
+            and (tenants is None or record.tenant in tenants)
             and (after is None or (id < after if newest_first else id > after))
         ]
         return found[:limit]

@@ -17,7 +17,7 @@ import sqlite_utils
 from llmfw.core.batch_store import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
 from llmfw.core.errors import ConfigError
 
-from .database import Database, bindable
+from .database import Database, bindable, one_of
 from .statements import StatementThread
 from .sweeper import Sweeper
 
@@ -49,7 +49,14 @@ def _first_tables(db: sqlite_utils.Database) -> None:
     db.execute("create index idx_results_failed on results (batch, line) where failed = 1")
 
 
-MIGRATIONS = (_first_tables,)
+def _tenants(db: sqlite_utils.Database) -> None:
+    """The tenant that a job belongs to, which its record has named all along."""
+    db.execute("alter table batches add column tenant text not null default ''")
+    db.execute("update batches set tenant = coalesce(json_extract(cast(record as text), '$.tenant'), '')")
+    db.table("batches").create_index(["tenant", "id"])
+
+
+MIGRATIONS = (_first_tables, _tenants)
 
 _INSERT = "insert or ignore into results (batch, line, failed, data) values (?, ?, ?, ?)"
 _COUNT = "update batches set num_completed = num_completed + ?, num_failed = num_failed + ? where number = ?"
@@ -81,15 +88,21 @@ class SqliteBatches(BatchStore):
         return _record(await self._statements.run(self._row, batch_id))
 
     async def list(
-        self, *, after: str | None = None, limit: int, unfinished: bool = False
+        self,
+        *,
+        tenants: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int,
+        unfinished: bool = False,
     ) -> Sequence[BatchRecord]:
-        where = ["true"]
+        where, args = ["true"], {"after": bindable(after or ""), "limit": limit}
+        if tenants is not None:
+            where.append(one_of("tenant", tenants, args))
         if after is not None:
             where.append("id < :after")
         if unfinished:
             where.append("not ended")
         query = f"select * from batches where {' and '.join(where)} order by id desc limit :limit"
-        args = {"after": bindable(after or ""), "limit": limit}
         return await self._statements.run(lambda: [_record(row) for row in self._db.query(query, args)])
 
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
@@ -203,6 +216,7 @@ def _state(record: BatchRecord) -> dict[str, Any]:
         "status": record.status,
         "ended": record.status in ENDED,
         "swept": False,
+        "tenant": record.tenant,
         "record": msgspec.json.encode(record),
     }
 

@@ -9,8 +9,9 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import sqlite_utils
 
@@ -30,6 +31,13 @@ def bindable(text: str) -> str | bytes:
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
     return text
+
+
+def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
+    """Return the condition that a column has one of some values, and add these to a query's arguments."""
+    names = [f"{column}{number}" for number in range(len(values))]
+    args.update(zip(names, map(bindable, values), strict=True))
+    return f"{column} in ({', '.join(f':{name}' for name in names)})"
 
 
 class Database:

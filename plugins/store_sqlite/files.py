@@ -12,7 +12,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeVar
@@ -23,7 +23,7 @@ from llmfw.core.errors import ConfigError, StorageError
 from llmfw.core.file_store import Describe, FileRecord, FileStore
 
 from .contents import Contents, Incoming, has_entries
-from .database import Database, bindable
+from .database import Database, bindable, one_of
 from .failures import code_of, explained
 from .statements import StatementThread, to_the_end
 
@@ -54,7 +54,13 @@ def _first_tables(db: sqlite_utils.Database) -> None:
     db.table("files").create_index(["expires_at"])
 
 
-MIGRATIONS = (_first_tables,)
+def _tenants(db: sqlite_utils.Database) -> None:
+    """The tenant that a file belongs to; those of older folders belong to none."""
+    db.execute("alter table files add column tenant text not null default ''")
+    db.table("files").create_index(["space", "tenant", "id"])
+
+
+MIGRATIONS = (_first_tables, _tenants)
 
 
 class SqliteFiles(FileStore):
@@ -118,6 +124,7 @@ class SqliteFiles(FileStore):
         *,
         space: str = "files",
         purpose: str | None = None,
+        tenants: Collection[str] | None = None,
         after: str | None = None,
         limit: int,
         newest_first: bool = True,
@@ -128,7 +135,9 @@ class SqliteFiles(FileStore):
         if after is not None:
             where.append("id < :after" if newest_first else "id > :after")
         order = "desc" if newest_first else "asc"
-        args = {"space": space, "purpose": purpose, "after": after, "limit": limit}
+        args: dict[str, Any] = {"space": space, "purpose": purpose, "after": after, "limit": limit}
+        if tenants is not None:
+            where.append(one_of("tenant", tenants, args))
         query = f"select * from files where {' and '.join(where)} order by id {order} limit :limit"
         return await self._statements.run(self._records, query, args)
 

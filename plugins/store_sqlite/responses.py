@@ -38,7 +38,12 @@ def _first_tables(db: sqlite_utils.Database) -> None:
     db.table("conversations").create_index(["last_at", "root"])
 
 
-MIGRATIONS = (_first_tables,)
+def _tenants(db: sqlite_utils.Database) -> None:
+    """The tenant that a response belongs to; those of older folders belong to none."""
+    db.execute("alter table responses add column tenant text not null default ''")
+
+
+MIGRATIONS = (_first_tables, _tenants)
 
 _CONVERSATION = """
 with recursive turn(id, previous, age) as (
@@ -105,6 +110,7 @@ class SqliteResponses(ResponseStore):
                     "size": record.size,
                     "response": record.response,
                     "input": record.input,
+                    "tenant": record.tenant,
                 },
                 replace=True,
             )

@@ -52,31 +52,45 @@ def is_open(served: Served, **headers: str) -> bool:
 @pytest.mark.parametrize(
     "settings", [{"admin_api_key": "root"}, {"admin_api_key": "root", "api_key": "user"}]
 )
-def test_with_a_key_for_admins_that_one_is_needed(serve: Serve, settings: dict[str, str]) -> None:
+def test_with_an_admin_key_that_one_is_needed(serve: Serve, settings: dict[str, str]) -> None:
     with serve(**settings) as served:
         assert is_open(served, **bearer("root"))
-        for headers in ({}, bearer("user"), bearer("rooT")):
+        for headers in ({}, bearer("rooT")):
             for method, path in ROUTES:
                 reply = httpx.request(method, served.url + path, headers=headers)
                 assert error_of(reply, 401)["code"] == "invalid_api_key"
 
 
-def test_the_key_for_admins_opens_nothing_else(serve: Serve) -> None:
+def test_another_key_is_a_403(serve: Serve) -> None:
     with serve(admin_api_key="root", api_key="user") as served:
-        assert httpx.get(f"{served.url}/v1/models", headers=bearer("root")).status_code == 401
-        assert httpx.get(f"{served.url}/v1/models", headers=bearer("user")).status_code == 200
+        for method, path in ROUTES:
+            error = error_of(httpx.request(method, served.url + path, headers=bearer("user")), 403)
+            assert error["code"] == "admin_forbidden"
 
 
-def test_without_one_any_api_key_will_do(serve: Serve) -> None:
+def test_the_admin_key_opens_every_route(serve: Serve) -> None:
+    with serve(admin_api_key="root", api_key="user") as served:
+        for key in ("root", "user"):
+            assert httpx.get(f"{served.url}/v1/models", headers=bearer(key)).status_code == 200
+
+
+def test_without_an_admin_key_the_only_key_is_enough(serve: Serve) -> None:
     with serve(api_key="user") as served:
         assert is_open(served, **bearer("user"))
         assert not is_open(served)
 
 
+def test_without_an_admin_key_no_tenant_of_several_is_enough(serve: Serve) -> None:
+    with serve(api_key=(("ann", "one"), ("bob", "two"))) as served:
+        for key in ("one", "two"):
+            error = error_of(httpx.get(f"{served.url}/admin/cache", headers=bearer(key)), 403)
+            assert "--admin-api-key-file" in error["message"]
+
+
 def test_without_any_key_this_machine_s_clients_may(serve: Serve) -> None:
     with serve() as served:
         assert is_open(served)
-        assert httpx.get(f"{served.url}/v1/models", headers={"origin": "https://a.example"}).is_success
+        assert httpx.get(f"{served.url}/v1/models", headers={"origin": "http://localhost:80"}).is_success
 
 
 @pytest.mark.parametrize(

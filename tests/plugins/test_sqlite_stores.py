@@ -149,7 +149,7 @@ async def test_a_newer_folder_is_refused_and_an_older_one_migrated(
     with monkeypatch.context() as patch:
         patch.setattr(module, "MIGRATIONS", newer)
         await kind(tmp_path).close()
-    with pytest.raises(ConfigError, match=r"format 2; this version of llmfw reads up to 1: use the version"):
+    with pytest.raises(ConfigError, match=r"format 3; this version of llmfw reads up to 2: use the version"):
         kind(tmp_path)
 
 

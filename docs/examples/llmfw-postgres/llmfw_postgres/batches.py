@@ -41,7 +41,12 @@ create table results (
 );
 create index on results (batch, line) where failed;
 """
-MIGRATIONS = (_FIRST_TABLES,)
+_TENANTS = """
+alter table batches add column tenant text not null default '';
+update batches set tenant = coalesce(replace(record ->> 'tenant', '\\', '\\\\'), '');
+create index on batches (tenant, id);
+"""
+MIGRATIONS = (_FIRST_TABLES, _TENANTS)
 
 _LEASE = """
 update batches set owner = %(owner)s, leased_until = clock_timestamp() + make_interval(secs => %(seconds)s)
@@ -95,7 +100,7 @@ class PostgresBatches(BatchStore):
     async def create(self, record: BatchRecord) -> None:
         async with self._db.transaction() as cursor:
             await cursor.execute(
-                "insert into batches (id, status, ended, record) values (%s, %s, %s, %s)",
+                "insert into batches (id, status, ended, record, tenant) values (%s, %s, %s, %s, %s)",
                 [storable(record.id), *_state(record)],
             )
 
@@ -109,9 +114,17 @@ class PostgresBatches(BatchStore):
         return _record(row)
 
     async def list(
-        self, *, after: str | None = None, limit: int, unfinished: bool = False
+        self,
+        *,
+        tenants: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int,
+        unfinished: bool = False,
     ) -> Sequence[BatchRecord]:
         where, args = ["true"], []
+        if tenants is not None:
+            where.append("tenant = any(%s)")
+            args.append([*map(storable, tenants)])
         if after is not None:
             where.append("id < %s")
             args.append(storable(after))
@@ -130,7 +143,7 @@ class PostgresBatches(BatchStore):
             number, status = await _find(cursor, record.id, "for update")
             if status != storable(expected):
                 return False
-            query = "update batches set status = %s, ended = %s, record = %s where number = %s"
+            query = "update batches set status = %s, ended = %s, record = %s, tenant = %s where number = %s"
             await cursor.execute(query, [*_state(record), number])
             if record.status in ENDED:
                 await cursor.execute("delete from results where batch = %s", [number])
@@ -202,7 +215,8 @@ async def _find(cursor: psycopg.AsyncCursor, batch_id: str, condition: str = "")
 
 def _state(record: BatchRecord) -> tuple[Any, ...]:
     """Return the columns that follow from a job's state."""
-    return storable(record.status), record.status in ENDED, msgspec.json.encode(record).decode()
+    text = msgspec.json.encode(record).decode()
+    return storable(record.status), record.status in ENDED, text, storable(record.tenant)
 
 
 def _record(row: Sequence[Any]) -> BatchRecord:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,9 +72,13 @@ create trigger let_go after delete on files for each row execute function let_go
 create trigger let_go_replaced after update of content on files for each row
     when (old.content <> new.content) execute function let_go();
 """
-MIGRATIONS = (_FIRST_TABLES,)
+_TENANTS = """
+alter table files add column tenant text not null default '';
+create index on files (space, tenant, id);
+"""
+MIGRATIONS = (_FIRST_TABLES, _TENANTS)
 
-_COLUMNS = "id, space, purpose, filename, bytes, created_at, expires_at"
+_COLUMNS = "id, space, purpose, filename, bytes, created_at, expires_at, tenant"
 _APPEND = """
 with alive as (
     update contents set kept_until = now() + make_interval(secs => %s)
@@ -83,10 +87,10 @@ with alive as (
 insert into chunks (content, number, data) select id, %s, %b from alive
 """
 _KEEP = f"""
-insert into files ({_COLUMNS}, content) values (%s, %s, %s, %s, %s, %s, %s, %s)
+insert into files ({_COLUMNS}, content) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 on conflict (id) do update set space = excluded.space, purpose = excluded.purpose, filename = excluded.filename,
     bytes = excluded.bytes, created_at = excluded.created_at, expires_at = excluded.expires_at,
-    content = excluded.content
+    tenant = excluded.tenant, content = excluded.content
 """
 _RENEW = """
 update contents set kept_until = greatest(kept_until, now() + make_interval(secs => %s))
@@ -159,6 +163,7 @@ class PostgresFiles(FileStore):
         *,
         space: str = "files",
         purpose: str | None = None,
+        tenants: Collection[str] | None = None,
         after: str | None = None,
         limit: int,
         newest_first: bool = True,
@@ -167,6 +172,9 @@ class PostgresFiles(FileStore):
         if purpose is not None:
             where.append("purpose = %s")
             args.append(storable(purpose))
+        if tenants is not None:
+            where.append("tenant = any(%s)")
+            args.append([*map(storable, tenants)])
         if after is not None:
             where.append("id < %s" if newest_first else "id > %s")
             args.append(storable(after))

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import msgspec
+import psycopg
 import pytest
-from llmfw_postgres.batches import PostgresBatches
-from llmfw_postgres.conformance import PostgresBatchesTests, schemas
+from llmfw_postgres.batches import MIGRATIONS, PostgresBatches
+from llmfw_postgres.conformance import PostgresBatchesTests, schema_of, schemas
+from llmfw_postgres.database import Database
 
 from llmfw.core.batch_store import BatchRecord, LineResult
 
@@ -109,3 +112,26 @@ def test_nothing_is_added_to_a_job_that_another_server_has_ended(open_batches, t
 
 def to_dict(record):
     return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def test_jobs_of_an_older_schema_keep_the_tenant_they_name(url, tmp_path):
+    schema = schema_of(tmp_path)
+    Database(url, schema, 1, "batches", MIGRATIONS[:1])
+    jobs = [msgspec.structs.replace(JOB, id=f"batch_{tenant}", tenant=tenant) for tenant in ("ann", "")]
+
+    async def check():
+        store = PostgresBatches(None, PostgresBatches.Options(url=url, schema=schema))
+        for tenant, job in zip(("ann", ""), jobs, strict=True):
+            assert [*await store.list(tenants=[tenant], limit=9)] == [job]
+        await store.close()
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        try:
+            for job in jobs:
+                connection.execute(
+                    f"insert into {schema}.batches (id, status, ended, record) values (%s, %s, false, %s)",
+                    [job.id, job.status, msgspec.json.encode(job).decode()],
+                )
+            asyncio.run(check())
+        finally:
+            connection.execute(f"drop schema {schema} cascade")

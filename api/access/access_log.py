@@ -1,0 +1,72 @@
+"""The access log: one line per request, with its tenant and without anything secret.
+
+uvicorn's own line shows the query string, in which some clients put a key, and no tenant.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable
+from http.client import responses
+from typing import cast
+from urllib.parse import quote
+
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from ..terms import key_name
+
+logger = logging.getLogger("llmfw.access")
+
+MAX_PATH = 200  # characters
+_PLAIN = re.compile(r"[a-z_]{1,30}")
+
+
+class AccessLog:
+    """Logs each request when its reply starts. Must stand outside of what checks keys."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":  # type: ignore[comparison-overlap]
+            await self._app(scope, receive, send)
+            return
+
+        request = cast("HTTPScope", scope)
+
+        # Not a coroutine of its own: each event of a stream passes through it.
+        def logged(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                logger.info("%s", access_line(request, message["status"], key_name.get()))
+            return send(message)
+
+        await self._app(scope, receive, logged)
+
+
+def access_line(scope: HTTPScope, status: int, tenant: str) -> str:
+    """Return the line of a request: client, method, path, status and, if there is one, the tenant.
+
+    Of a query string the names of its parameters are shown, and not their values.
+    """
+    client = scope.get("client")
+    address = f"{client[0]}:{client[1]}" if client else "-"
+    target = quote(scope["path"][: MAX_PATH + 1])
+    if len(target) > MAX_PATH:
+        target = f"{target[:MAX_PATH]}…"
+    if query := scope.get("query_string"):
+        target += f"?{_redacted(query)}"
+    phrase = responses.get(status, "")
+    line = f'{address} - "{scope["method"]} {target} HTTP/{scope["http_version"]}" {status} {phrase}'.rstrip()
+    return f"{line} tenant={tenant}" if tenant else line
+
+
+def _redacted(query: bytes) -> str:
+    """Return the names in a query string; a name that does not look like one may be a key, and is not shown."""
+    parts = query[:MAX_PATH].decode("latin-1").split("&")
+    names = [
+        name if equals and _PLAIN.fullmatch(name) else ""
+        for name, equals, _ in (p.partition("=") for p in parts)
+    ]
+    return "&".join(f"{name}=***" if name else "***" for name in names)

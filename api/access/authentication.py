@@ -1,0 +1,111 @@
+"""Checks API keys. Plain ASGI around the application, so that no path and no plugin's route is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from ..schemas.errors import ErrorBody, ErrorDetail
+from ..terms import key_name
+from .keyring import Keyring
+from .keys import ADMIN
+
+
+class ApiKey:
+    """Refuses connections without a key, except for public paths; notes the key's tenant in `terms.key_name`.
+
+    Args:
+        keys: one of which is sent as `Authorization: Bearer KEY`, or as `x-api-key: KEY` by Anthropic's clients.
+        public: paths that need no key.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keyring, public: Collection[str] = ()) -> None:
+        self._app = app
+        self._keys = keys
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        kind: str = scope["type"]
+        if kind == "lifespan" or scope["path"] in self._public:
+            await self._app(scope, receive, send)
+            return
+        given = _given_keys(scope)
+        tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
+        if tenant is not None:
+            key_name.set(tenant)  # each connection is handled in a context of its own
+            await self._app(scope, receive, send)
+        elif kind == "http":
+            await _send_401(send, scope["path"], bool(given))
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
+
+
+class AdminOnly:
+    """Refuses connections with a key that is not the administrator's. Stands behind `ApiKey`.
+
+    Without an admin key the only tenant is the administrator. Where there are several, nobody is: the prefix cache
+    and the traces show what each of them has sent.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keyring) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        kind: str = scope["type"]
+        if key_name.get() == ADMIN or (not self._keys.has_admin and len(self._keys.tenants) == 1):
+            await self._app(scope, receive, send)
+        elif kind == "http":
+            await _send_403(send, self._keys.has_admin)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "/admin needs the admin key"})
+
+
+def _given_keys(scope: Scope) -> list[bytes]:
+    """Return the keys that a request has: the first of each header, so that one request cannot try many.
+
+    An authorization of another scheme is none.
+    """
+    keys: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            keys.setdefault(name, value.strip())
+        elif name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                keys.setdefault(name, key.strip())
+    return list(keys.values())
+
+
+def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
+    """Return the error's body in the form of the API that a path belongs to."""
+    if path.startswith("/v1/messages"):
+        return AnthropicError(AnthropicErrorDetail("authentication_error", message))
+    return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))
+
+
+async def _send_401(send: Send, path: str, given: bool) -> None:
+    problem = "the API key is wrong" if given else "an API key is needed"
+    message = f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'"
+    await _send(send, 401, _body_401(path, message), (b"www-authenticate", b"Bearer"))
+
+
+async def _send_403(send: Send, has_admin: bool) -> None:
+    advice = "send that" if has_admin else "the server has none: start it with --admin-api-key-file FILE"
+    message = f"/admin needs the admin key; {advice}"
+    detail = ErrorDetail(message=message, type="invalid_request_error", code="admin_forbidden")
+    await _send(send, 403, ErrorBody(detail))
+
+
+async def _send(send: Send, status: int, error: Any, *headers: tuple[bytes, bytes]) -> None:
+    body = msgspec.json.encode(error)
+    length = str(len(body)).encode()
+    all_headers = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,93 @@
+"""Files of API keys, one key per line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from llmfw.core.errors import ConfigError
+
+from .key_text import DIGEST_PREFIX, digest_of, is_short, split_name
+
+MAX_BYTES = 16 * 2**20
+
+Signature = tuple[int, int, int, int]
+"""Inode, size and the two times of a file: another one means that it has changed."""
+
+
+class KeyLines(msgspec.Struct, frozen=True):
+    """What a file holds.
+
+    Attributes:
+        keys: name and digest of each line.
+        warnings: about the file, in words.
+    """
+
+    keys: tuple[tuple[str, bytes], ...]
+    warnings: tuple[str, ...]
+
+
+def signature_of(path: Path) -> Signature | None:
+    """Return a file's signature; None if it cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def read_keys(path: Path, *, named: bool) -> KeyLines:
+    """Return the keys of a file: `NAME=KEY` or `NAME=sha256:HEX`, or for the admin's keys without `NAME=`.
+
+    Empty lines and lines that start with `#` are skipped.
+
+    Raises:
+        ConfigError: it cannot be read, a line is wrong, or it holds no key. The message shows no part of a key.
+    """
+    text, mode = _read(path)
+    keys, warnings = [], []
+    if stat.S_ISREG(mode) and mode & 0o077:
+        warnings.append(
+            f"{str(path)!r} has the permissions {mode & 0o777:03o}, so that other users may read or change it; "
+            "run `chmod 600` on it"
+        )
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        where = f"line {number} of {str(path)!r}"
+        name, key = split_name(line) if named else ("", line)
+        if named and not name:
+            raise ConfigError(
+                f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or '-'"
+            )
+        try:
+            keys.append((name, digest_of(key)))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        if is_short(key) and not key.startswith(DIGEST_PREFIX):
+            warnings.append(
+                f"{where} has a key of {len(key)} characters, which could be guessed; use 32 random ones"
+            )
+    if not keys:
+        raise ConfigError(f"{str(path)!r} holds no API key")
+    return KeyLines(tuple(keys), tuple(warnings))
+
+
+def _read(path: Path) -> tuple[str, int]:
+    """Return a file's text and mode."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"the API keys in {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{str(path)!r} has more than {MAX_BYTES} bytes; is it a file of API keys?")
+    try:
+        return data.decode("utf-8-sig"), mode
+    except UnicodeDecodeError:
+        raise ConfigError(f"{str(path)!r} is not text in UTF-8") from None

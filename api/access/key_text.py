@@ -1,0 +1,62 @@
+"""An API key as text: a key itself, or its SHA-256 digest as `sha256:HEX`.
+
+The server keeps digests only. SHA-256 without salt or stretching is enough for keys that are long and random: an attacker
+cannot try 2^128 of them. It is not enough for short ones, which is why those are warned about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from llmfw.core.errors import ConfigError
+
+MAX_KEY = 512  # characters
+SHORT_KEY = 16  # characters
+DIGEST_PREFIX = "sha256:"
+
+_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
+_NAME = r"[A-Za-z0-9._@-]{1,64}"
+_TENANT = re.compile(_NAME)
+_NAMED_KEY = re.compile(rf"({_NAME})=(.*[^=].*)", re.DOTALL)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Return the tenant's name and the key of `NAME=KEY`; the name is empty for `KEY`, which may end in `=`."""
+    found = _NAMED_KEY.fullmatch(text)
+    return (found[1], found[2]) if found else ("", text)
+
+
+def is_tenant(name: str) -> bool:
+    """Return whether a key may have this name."""
+    return _TENANT.fullmatch(name) is not None
+
+
+def is_short(key: str) -> bool:
+    """Return whether a key could be guessed. That of a digest cannot be known."""
+    return len(key) < SHORT_KEY
+
+
+def digest_of(key: str) -> bytes:
+    """Return the digest of a key that the operator gives, or that `sha256:HEX` stands for.
+
+    Raises:
+        ConfigError: it is neither. The message does not show it.
+    """
+    found = _DIGEST.fullmatch(key)
+    if found:
+        return bytes.fromhex(found[1])
+    if key.startswith(DIGEST_PREFIX):
+        raise ConfigError(f"an API key starts with {DIGEST_PREFIX!r}, which takes 64 hexadecimal digits")
+    if not _KEY.fullmatch(key):
+        raise ConfigError(
+            f"an API key has {len(key)} characters; it must have 1 to {MAX_KEY}, all of them ASCII letters, digits or "
+            "punctuation, without spaces"
+        )
+    return hashlib.sha256(key.encode()).digest()
+
+
+def hashed(key: str) -> str:
+    """Return a key as `sha256:HEX`; raise ConfigError as `digest_of`."""
+    return DIGEST_PREFIX + digest_of(key).hex()

@@ -1,0 +1,128 @@
+"""The server's API keys: those of its settings, and those of its files, which are read again when they change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from llmfw.core.config import ServerConfig
+from llmfw.core.errors import ConfigError
+
+from .key_file import Signature, read_keys, signature_of
+from .key_text import digest_of
+from .keys import Keys
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Between looks at the files. A key that was removed is refused after this time and a bit more."""
+SETTLE_S = 0.1
+"""A changed file is read once it has stayed the same for so long: an editor may write it in pieces."""
+MAX_SETTLE = 20
+"""Times to wait for that. A file that goes on changing is then read anyway."""
+
+
+class Keyring:
+    """The keys in force.
+
+    Args:
+        config: with keys, or files of keys.
+
+    Attributes:
+        has_keys: clients must send a key.
+        has_admin: there is an admin key.
+
+    Raises:
+        ConfigError: a key or a file is wrong.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._users = [(name, digest_of(key)) for name, key in config.api_key]
+        self._admins = [digest_of(config.admin_api_key)] if config.admin_api_key else []
+        self._user_file = _path(config.api_key_file)
+        self._admin_file = _path(config.admin_api_key_file)
+        self.has_keys = bool(self._users or self._user_file)
+        self.has_admin = bool(self._admins or self._admin_file)
+        self._signatures = self._look()
+        self._keys = self._read()
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def tenants(self) -> frozenset[str]:
+        """Those that have a key now, without the administrator."""
+        return self._keys.tenants
+
+    def tenant_of(self, key: bytes) -> str | None:
+        """Return the tenant that a client's key belongs to; None for a wrong key."""
+        return self._keys.tenant_of(key)
+
+    def start(self) -> None:
+        """Follow changes of the files from now on. A file that is wrong changes nothing but the log."""
+        if self._files():
+            self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Stop following them."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._follow()
+            except Exception:
+                logger.exception("The files of API keys could not be looked at")
+
+    async def _follow(self) -> None:
+        """Read the files if they have changed, once they have settled."""
+        found = await asyncio.to_thread(self._look)
+        if found == self._signatures:
+            return
+        for _ in range(MAX_SETTLE):
+            await asyncio.sleep(SETTLE_S)
+            before, found = found, await asyncio.to_thread(self._look)
+            if found == before:
+                break
+        keys = error = None
+        try:
+            keys = await asyncio.to_thread(self._read)
+        except ConfigError as caught:
+            error = caught
+        if await asyncio.to_thread(self._look) != found:
+            return  # it changed while it was read: the next look sees that
+        self._signatures = found
+        if keys is None:
+            logger.error("The API keys stay as they were: %s", error)
+        else:
+            self._keys = keys
+            logger.info("Read the API keys again; tenants: %d", len(keys.tenants))
+
+    def _look(self) -> tuple[Signature | None, ...]:
+        return tuple(map(signature_of, self._files()))
+
+    def _files(self) -> list[Path]:
+        return [path for path in (self._user_file, self._admin_file) if path is not None]
+
+    def _read(self) -> Keys:
+        """Return the keys of settings and files together."""
+        users, admins = self._users, self._admins
+        warnings: Iterable[str] = ()
+        if self._user_file is not None:
+            lines = read_keys(self._user_file, named=True)
+            users, warnings = [*users, *lines.keys], lines.warnings
+        if self._admin_file is not None:
+            lines = read_keys(self._admin_file, named=False)
+            admins = [*admins, *(digest for _, digest in lines.keys)]
+            warnings = (*warnings, *lines.warnings)
+        keys = Keys(users, admins)
+        for warning in warnings:
+            logger.warning("%s", warning)
+        return keys
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text).expanduser()

@@ -1,0 +1,124 @@
+"""Which `Host` and `Origin` are answered: a page in a browser must not reach a server that asks for no key.
+
+A page of another site may send requests to this machine, and reads the replies, too, if its own name leads here
+(DNS rebinding). Both show in these headers. Plain ASGI around the application.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from llmfw.core.config import ServerConfig
+
+from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from ..schemas.errors import ErrorBody, ErrorDetail
+
+ANY = "*"
+
+
+class KnownHosts:
+    """Refuses requests whose `Host` or `Origin` is neither this machine nor allowed.
+
+    Args:
+        hosts: allowed names and addresses besides this machine's; None: `Host` is not checked.
+        origins: allowed origins, such as "https://app.example.com", besides pages of this machine; None: `Origin` is
+            not checked.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, origins: Collection[str] | None) -> None:
+        self._app = app
+        self._hosts = None if hosts is None or ANY in hosts else {host.lower() for host in hosts}
+        self._origins = None if origins is None or ANY in origins else {_normal(each) for each in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        problem = None if scope["type"] == "lifespan" else self._problem(scope)  # type: ignore[comparison-overlap]
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await _send_403(send, scope["path"], problem)
+
+    def _problem(self, scope: Scope) -> str | None:
+        for name, value in scope["headers"]:
+            if name == b"host" and self._hosts is not None:
+                host = value.decode("latin-1")
+                if not self._is_known(host):
+                    return f"host is {host[:100]!r}; allow it with --allow-host"
+            elif name == b"origin" and self._origins is not None:
+                origin = value.decode("latin-1")
+                if _normal(origin) not in self._origins and not _is_local_page(origin):
+                    return f"origin is {origin[:100]!r}; allow it with --allow-origin"
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        assert self._hosts is not None
+        name = _host_name(host)
+        return is_this_machine(name) or name in self._hosts or host.lower() in self._hosts
+
+
+def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIApp:
+    """Return an application that checks `Host` and `Origin`, as the settings ask for.
+
+    Without keys on a loopback address both are checked. Elsewhere each is checked if there is a list for it.
+
+    Args:
+        has_keys: clients must send a key.
+    """
+    is_private = not has_keys and listens_on_loopback(config.host)
+    hosts = config.allow_host if is_private or config.allow_host else None
+    origins = config.allow_origin if is_private or config.allow_origin else None
+    return app if hosts is None and origins is None else KnownHosts(app, hosts, origins)
+
+
+def listens_on_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens on an address or a name."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return bool(found) and all(is_this_machine(str(entry[4][0])) for entry in found)
+
+
+def is_this_machine(name: str) -> bool:
+    """Return whether a name or an address without a port always means this machine."""
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _host_name(host: str) -> str:
+    """Return the host of a `Host` header, without port, brackets and a final dot; "" for what is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def _is_local_page(origin: str) -> bool:
+    """Return whether an origin is a page that is served by this machine."""
+    scheme, separator, host = origin.partition("://")
+    return bool(separator) and scheme.lower() in ("http", "https") and is_this_machine(_host_name(host))
+
+
+def _normal(origin: str) -> str:
+    return origin.strip().rstrip("/").lower()
+
+
+async def _send_403(send: Send, path: str, problem: str) -> None:
+    message = f"{problem}, or start the server with --api-key"
+    if path.startswith("/v1/messages"):
+        body = msgspec.json.encode(AnthropicError(AnthropicErrorDetail("permission_error", message)))
+    else:
+        detail = ErrorDetail(message=message, type="invalid_request_error", code="host_not_allowed")
+        body = msgspec.json.encode(ErrorBody(detail))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

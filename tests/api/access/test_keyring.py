@@ -1,0 +1,110 @@
+"""Files of API keys are followed while the server runs, and what cannot be read changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmfw.api.access import keyring as module
+from llmfw.api.access.keyring import Keyring
+from llmfw.api.access.keys import ADMIN
+from llmfw.core.config import ServerConfig
+from llmfw.core.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.02)
+    monkeypatch.setattr(module, "SETTLE_S", 0.01)
+
+
+def config_of(**fields: Any) -> ServerConfig:
+    return ServerConfig(served_model_name="m", **fields)
+
+
+def write(path: Path, text: str) -> str:
+    """Write a file at once."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.chmod(0o600)
+    os.replace(new, path)
+    return str(path)
+
+
+@asynccontextmanager
+async def followed(config: ServerConfig) -> AsyncIterator[Keyring]:
+    keys = Keyring(config)
+    keys.start()
+    yield keys
+    await keys.close()
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    config = config_of(api_key=(("eve", "three"),), api_key_file=write(path, "ann=one\n"))
+    async with followed(config) as keys:
+        write(path, "ann=two\nbob=four\n")
+        await becomes(lambda: keys.tenant_of(b"two") == "ann")
+        assert keys.tenant_of(b"one") is None
+        assert (keys.tenant_of(b"three"), keys.tenant_of(b"four")) == ("eve", "bob")
+        path.write_text("ann=two\nbob=five\n")  # in place, of the same size
+        await becomes(lambda: keys.tenant_of(b"five") == "bob")
+
+
+async def test_the_admin_s_file_is_followed_too(tmp_path: Path) -> None:
+    path = tmp_path / "admin"
+    async with followed(config_of(admin_api_key_file=write(path, "root\n"))) as keys:
+        assert (keys.has_keys, keys.has_admin, keys.tenant_of(b"root")) == (False, True, ADMIN)
+        write(path, "toor\n")
+        await becomes(lambda: keys.tenant_of(b"toor") == ADMIN)
+        assert keys.tenant_of(b"root") is None
+
+
+@pytest.mark.parametrize("wrong", ["", "ann=new\nnonsense\n", "ann=new\nbob=root\n", None])
+async def test_a_file_that_became_wrong_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str | None
+) -> None:
+    path = tmp_path / "keys"
+    config = config_of(admin_api_key="root", api_key_file=write(path, "ann=one\n"))
+    async with followed(config) as keys:
+        write(path, wrong) if wrong is not None else path.unlink()
+        await becomes(lambda: "stay as they were" in caplog.text)
+        await asyncio.sleep(0.1)
+        assert caplog.text.count("stay as they were") == 1
+        assert (keys.tenant_of(b"one"), keys.tenant_of(b"new"), keys.tenant_of(b"root")) == (
+            "ann",
+            None,
+            ADMIN,
+        )
+        write(path, "ann=two\n")
+        await becomes(lambda: keys.tenant_of(b"two") == "ann")
+
+
+async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    async with followed(config_of(api_key_file=write(path, "ann=one\nbob=two\n"))) as keys:
+        for _ in range(30):
+            path.write_text("ann=one\n")  # a part, which would do without bob
+            path.write_text("ann=one\nbob=two\n")
+            assert keys.tenant_of(b"two") == "bob"
+            await asyncio.sleep(0.003)
+            assert keys.tenant_of(b"two") == "bob"
+
+
+def test_a_wrong_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no API key"):
+        Keyring(config_of(api_key_file=write(tmp_path / "keys", "\n")))
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        Keyring(config_of(admin_api_key_file=str(tmp_path / "none")))
