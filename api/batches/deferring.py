@@ -5,6 +5,7 @@ The services over it know nothing of that, nor of batches.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from llmfw.core.client.client import EngineClient
 from llmfw.core.control import Answer, Command
 from llmfw.core.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+
+from .work_marks import Mark, current_mark
 
 INTERVAL = 32  # nobody reads along: tokens come in groups
 STOP_INTERVAL = 8  # a stop string is found here, and what the engine computes past it is lost
@@ -36,12 +39,19 @@ class DeferringClient(EngineClient):
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         interval = STOP_INTERVAL if request.sampling.stop else INTERVAL
-        return self._client.generate(
+        stream = self._client.generate(
             msgspec.structs.replace(request, deferrable=True, stream_interval=interval, tell_wait=False)
         )
+        mark = current_mark.get()
+        return stream if mark is None or self.failure is not None else _unmarked(stream, mark)
 
     async def embed(self, request: EmbedRequest) -> bytes:
-        return await self._client.embed(msgspec.structs.replace(request, deferrable=True))
+        deferrable = msgspec.structs.replace(request, deferrable=True)
+        mark = current_mark.get()
+        if mark is None or self.failure is not None:
+            return await self._client.embed(deferrable)
+        with mark.stream(), mark.waiting():
+            return await self._client.embed(deferrable)
 
     async def stats(self) -> EngineStats:
         return await self._client.stats()
@@ -51,3 +61,15 @@ class DeferringClient(EngineClient):
 
     async def close(self) -> None:
         pass
+
+
+async def _unmarked(stream: AsyncGenerator[TokenEvent, None], mark: Mark) -> AsyncGenerator[TokenEvent, None]:
+    """Yield what a stream does. The line's mark is not set while it waits for the next event."""
+    async with contextlib.aclosing(stream):
+        with mark.stream():
+            while True:
+                with mark.waiting():
+                    event = await anext(stream, None)
+                if event is None:
+                    return
+                yield event

@@ -11,7 +11,13 @@ from typing import Protocol
 
 import msgspec
 
-from llmfw.core.errors import EngineDeadError, OverloadedError, RequestError, StorageError
+from llmfw.core.errors import (
+    CrashingRequestError,
+    EngineDeadError,
+    OverloadedError,
+    RequestError,
+    StorageError,
+)
 
 from ..body import decode_checked, decode_generation, report_ignored
 from ..chat.service import ChatService
@@ -119,12 +125,13 @@ class Endpoints:
             path: one that `check` has let pass.
 
         Raises:
+            CrashingRequestError: the body ends the engine each time.
             EngineDeadError: nothing can be answered any more: another server may.
             StorageError: the answer could not be kept: it may be tried again.
         """
         try:
             reply, ignored = await self._patiently(path, body)
-        except (EngineDeadError, StorageError):
+        except (CrashingRequestError, EngineDeadError, StorageError):
             raise
         except Exception as error:
             if self.failure is not None:  # it died of that, or that came of its dying

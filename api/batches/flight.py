@@ -31,8 +31,16 @@ class Flight:
 
     async def send(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a line's work once there is room for it."""
+        await self._send(work, alone=False)
+
+    async def send_alone(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do a line's work while no other line of any job is in flight, to its end."""
+        await self._send(work, alone=True)
+        await self.landed()
+
+    async def _send(self, work: Coroutine[Any, Any, None], *, alone: bool) -> None:
         try:
-            await self._window.enter(self._job)
+            await self._window.enter(self._job, alone=alone)
         except BaseException:
             work.close()
             raise

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, LineResult
+from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchStore, LineResult
 from llmfw.core.errors import EngineDeadError, LLMFWError, StorageError
 
-from . import states
+from . import blame, states
 from .input_lines import InputGoneError, read_lines
 from .line_run import LineRun
 from .means import Means
@@ -24,6 +24,7 @@ from .output_lines import unrun
 from .patience import Patience
 from .results import ResultBuffer
 from .validation import Verdict, decode_line, validate
+from .work_marks import WHOLE_JOB
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ class Job:
         self._results = means.batches.results(batch_id)
         self._buffer = ResultBuffer(self._results, Patience(batch_id, means.retry_s))
         self._verdict: Verdict | None = None
+        self._accusing: asyncio.Task[None] | None = None
+        self._lost: list[
+            tuple[frozenset[int], int]
+        ] = []  # lines that the engine had as it died, and their points
         self._steps: dict[str, Callable[[BatchRecord], Awaitable[None]]] = {
             "validating": self._validate,
             "in_progress": self._run,
@@ -67,17 +72,22 @@ class Job:
             with contextlib.suppress(LLMFWError, KeyError, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._buffer.flush()
+                    await self._accuse()
             raise
 
     async def _step(self) -> bool:
         """Do the next thing; return whether there is more to do."""
         self._halted.clear()  # before the record is read: a change that comes later is seen
         try:
+            await self._accuse()
             record = await self._record()
             if record is None or record.status in ENDED:
                 return False
             await self._buffer.flush()
-            await self._steps[record.status](record)
+            if reason := blame.why_abandoned(record):
+                await self._move(record, states.abandoned(record, _now(), reason))
+            else:
+                await self._steps[record.status](record)
         except StorageError as error:
             await self._patience.wait(error)
         except EngineDeadError as error:
@@ -108,8 +118,7 @@ class Job:
         seconds, end = record.expires_at - time.time(), "expired"
         try:
             if seconds > 0:
-                run = LineRun(record, self._means, self._results, self._buffer)
-                end = await run.until(self._halted, seconds)
+                end = await self._run_lines(record, seconds)
             if end == "expired":
                 await self._fill(record, "batch_expired")
         except InputGoneError as error:
@@ -117,6 +126,26 @@ class Job:
             return
         if end != "halted":
             await self._move(record, states.finalizing(record, end, _now()))
+
+    async def _run_lines(self, record: BatchRecord, seconds: float) -> str:
+        run = LineRun(record, self._means, self._results, self._buffer)
+        try:
+            return await run.until(self._halted, seconds)
+        except (EngineDeadError, asyncio.CancelledError) as error:
+            reason = str(error) or self._means.endpoints.failure or ""
+            if run.lost and (points := blame.points_of(reason)):
+                self._lost.append((run.lost, points))
+            raise
+
+    async def _accuse(self) -> None:
+        """Keep with the job's record which lines the engine had when it died, if it has."""
+        while self._lost:
+            if self._accusing is None:
+                self._accusing = asyncio.create_task(accuse(self._means.batches, self.id, *self._lost[0]))
+            await asyncio.wait({self._accusing})  # when cancelled here it goes on, so that it is done once
+            accusing, self._accusing = self._accusing, None
+            accusing.result()
+            self._lost.pop(0)
 
     async def _cancel(self, record: BatchRecord) -> None:
         """Settle what was not run, and end."""
@@ -139,16 +168,27 @@ class Job:
         await self._buffer.flush()
         counted = await self._means.batches.get(self.id)
         if counted.status == record.status:
-            usage = await write_files(counted, self._results, self._means.files)
+            async with self._marked_as_a_whole(record):
+                usage = await write_files(counted, self._results, self._means.files)
             await self._move(counted, states.ended(counted, _now(), usage, errors))
 
     async def _judge(self, record: BatchRecord) -> Verdict:
         """Return what is to be said of the input. It is read once."""
         if self._verdict is None:
             files, model = self._means.files, self._means.endpoints.model
-            async with self._means.validating:
-                self._verdict = await validate(files, record.input_file_id, record.endpoint, model)
+            async with self._means.validating, self._marked_as_a_whole(record):
+                self._verdict = await validate(
+                    files, record.input_file_id, record.endpoint, model, self._means.limits
+                )
         return self._verdict
+
+    @contextlib.asynccontextmanager
+    async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
+        """Mark work on the job as a whole. If a server has died of it, or beside it, nothing else runs meanwhile."""
+        window = self._means.window
+        async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
+            with self._means.marks.marked(self.id, WHOLE_JOB):
+                yield
 
     async def _fill(self, record: BatchRecord, code: str) -> None:
         """Give each line that has no result one that says why."""
@@ -195,6 +235,22 @@ class Job:
         """Bring the job into its next state, unless a cancel came between."""
         if await self._means.batches.update(new, expected=record.status):
             log_change(record.status, await self._means.batches.get(self.id))
+
+
+async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:
+    """Give points to lines that a process was busy with when it died. WHOLE_JOB stands for the job itself.
+
+    Raises:
+        StorageError: it cannot be kept now.
+    """
+    with contextlib.suppress(KeyError):  # it has ended, or is gone
+        while (record := await batches.get(batch_id)).status not in ENDED:
+            done = set(await batches.results(batch_id).done())
+            new = blame.accused(record, set(lines) - done - {WHOLE_JOB}, points, done)
+            if WHOLE_JOB in lines:
+                new = blame.crashed_as_a_whole(new)
+            if await batches.update(new, expected=record.status):
+                return
 
 
 def log_change(before: str, record: BatchRecord) -> None:

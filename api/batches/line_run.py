@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Any
 
 from msgspec import Raw
 
 from llmfw.core.batch_store import BatchRecord, BatchResults, LineResult
+from llmfw.core.errors import CrashingRequestError, EngineDeadError
 
 from ..terms import key_name
+from .blame import suspects
 from .flight import Flight
 from .input_lines import LongLine, read_lines
 from .means import Means
-from .output_lines import answered
+from .output_lines import answered, unrun
 from .results import ResultBuffer
 from .validation import decode_line
+from .work_marks import Mark, current_mark
 
 logger = logging.getLogger(__name__)
+
+RECHECK_S = 1.0  # whether the lines can be run by now
 
 
 class LineRun:
@@ -28,6 +34,9 @@ class LineRun:
     Args:
         results: those that are in the store.
         buffer: takes what comes.
+
+    Attributes:
+        lost: lines that the engine had when it died.
     """
 
     def __init__(
@@ -37,6 +46,8 @@ class LineRun:
         self._means = means
         self._results = results
         self._buffer = buffer
+        self._flying: dict[int, Mark] = {}
+        self.lost: frozenset[int] = frozenset()
 
     async def until(self, halted: asyncio.Event, seconds: float) -> str:
         """Run lines. Return "completed" when all have results, "expired" after so many seconds, or "halted".
@@ -48,16 +59,30 @@ class LineRun:
             EngineDeadError: nothing can be answered any more.
             StorageError: the input cannot be read now, or an answer not be kept.
         """
+        deadline = time.monotonic() + seconds
         halting = asyncio.create_task(halted.wait())
-        reason = self._means.endpoints.reason_against(self._record.endpoint, self._record.model)
         try:
-            if reason is None:
-                return await self._until(halting, seconds)
-            logger.warning("Batch %s cannot go on here: %s", self._record.id, reason)
-            await asyncio.wait({halting}, timeout=seconds)
-            return "halted" if halting.done() else "expired"
+            if not await self._until_possible(halting, deadline):
+                return "halted" if halting.done() else "expired"
+            return await self._until(halting, max(0.0, deadline - time.monotonic()))
         finally:
             await stopped(halting)
+
+    async def _until_possible(self, halting: asyncio.Task[bool], deadline: float) -> bool:
+        """Wait until the lines can be run on this server; return False if the time was over before, or halted."""
+        before = None
+        while True:
+            reason = self._means.endpoints.reason_against(self._record.endpoint, self._record.model)
+            if reason is None:
+                return True
+            if reason != before:
+                logger.warning("Batch %s cannot go on here: %s", self._record.id, reason)
+            before, left = reason, deadline - time.monotonic()
+            if left <= 0:
+                return False
+            await asyncio.wait({halting}, timeout=min(RECHECK_S, left))
+            if halting.done():
+                return False
 
     async def _until(self, halting: asyncio.Task[bool], seconds: float) -> str:
         flight = Flight(self._means.window, self._record.id)
@@ -73,6 +98,8 @@ class LineRun:
                 return "completed"
             return "halted" if halting.done() else "expired"
         finally:
+            if self._means.endpoints.failure is not None:  # the server may end before any line knows
+                self._note_lost()
             await stopped(feeding)
             await flight.abort()
             await stopped(writing)
@@ -81,12 +108,18 @@ class LineRun:
         """Send the lines that have no result yet, and see all results into the store."""
         async with self._means.running:
             done = set(await self._results.done())
+            guilty = suspects(self._record)
             lines = read_lines(self._means.files, self._record.input_file_id)
             async with contextlib.aclosing(lines):
                 async for number, raw in lines:
                     if number not in done:
                         await self._buffer.healthy()
-                        await flight.send(self._answer(number, raw))
+                        if number not in guilty:
+                            await flight.send(self._answer(number, raw))
+                        elif not guilty[number]:
+                            await flight.send_alone(self._answer(number, raw))
+                        else:
+                            self._refuse(number, raw)
                         await asyncio.sleep(0)  # each line's first work in a round of its own
             await flight.landed()
             await self._buffer.drain()
@@ -97,8 +130,33 @@ class LineRun:
         line = decode_line(raw)
         assert isinstance(line.body, Raw)
         key_name.set(self._record.tenant)  # each line is a task, with a context of its own
-        answer = await self._means.endpoints.answer(self._record.endpoint, bytes(line.body))
+        with self._means.marks.marked(self._record.id, number) as mark:
+            current_mark.set(mark)
+            self._flying[number] = mark
+            try:
+                answer = await self._means.endpoints.answer(self._record.endpoint, bytes(line.body))
+            except CrashingRequestError:
+                self._refuse(number, raw)
+                return
+            except EngineDeadError:
+                self._note_lost()
+                raise
+            finally:
+                del self._flying[number]
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
+
+    def _note_lost(self) -> None:
+        """Note which lines the engine has, which has just died. Only the first call counts."""
+        self.lost = self.lost or frozenset(n for n, mark in self._flying.items() if mark.was_sent)
+
+    def _refuse(self, number: int, raw: bytes | LongLine) -> None:
+        """Give a line that has crashed the server too often a result that says so."""
+        assert isinstance(raw, bytes)  # it was validated
+        logger.error(
+            "Batch %s: line %d has crashed the server, and is not run again", self._record.id, number
+        )
+        crashed = unrun(decode_line(raw).custom_id, "line_crashed_server")
+        self._buffer.add(LineResult(number, True, crashed))
 
 
 async def stopped(task: asyncio.Task[Any]) -> None:

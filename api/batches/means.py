@@ -9,8 +9,10 @@ import msgspec
 from llmfw.core.batch_store import BatchStore
 from llmfw.core.file_store import FileStore
 
+from ..server.limits import BodyLimits
 from .endpoints import Endpoints
 from .window import Window
+from .work_marks import WorkMarks
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +21,8 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         validating: how many may read their input to validate it at once.
         running: how many may run lines at once; each has a piece of its input in memory.
+        marks: say after a crash what was being worked on.
+        limits: of each line.
         retry_s: how long to wait at first when something fails.
     """
 
@@ -28,4 +32,6 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     window: Window
     validating: asyncio.Semaphore
     running: asyncio.Semaphore
+    marks: WorkMarks
+    limits: BodyLimits
     retry_s: float

@@ -61,4 +61,5 @@ class _Describe:
             bytes=size,
             created_at=now,
             expires_at=None if after is None else now + after,
+            tenant=self._record.tenant,
         )

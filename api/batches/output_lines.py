@@ -14,6 +14,8 @@ UNRUN = {
     "batch_expired": "This request was not executed before the completion window of its batch was over.",
     "batch_cancelled": "This request was not executed: its batch was cancelled.",
     "batch_failed": "This request was not executed: its batch failed.",
+    "line_crashed_server": "The server or its engine crashed each time it worked on this request, so it is not tried "
+    "again. The server's log has the reason. Change the request or report the crash.",
 }
 """Why a line was not run: code → message."""
 

@@ -16,7 +16,8 @@ from llmfw.core.batch_store import BatchRecord, BatchStore
 from llmfw.core.errors import LLMFWError, StorageError
 from llmfw.core.request import EngineStats
 
-from .job import Job
+from .blame import CRASH
+from .job import Job, accuse
 from .means import Means
 from .patience import Patience
 
@@ -58,6 +59,7 @@ class BatchRunner:
             str, tuple[float, int]
         ] = {}  # job → when it was looked at, how many lines it then had
         self._tasks: list[asyncio.Task[None]] = []
+        self._crashed = dict(means.marks.found)
 
     async def start(self) -> None:
         """Begin, with what an earlier process left."""
@@ -76,6 +78,7 @@ class BatchRunner:
         for batch_id in left:
             with contextlib.suppress(LLMFWError, KeyError):
                 await self._means.batches.lease(batch_id, self._owner, 0)
+        self._means.marks.close()
 
     def offer(self, batch_id: str) -> None:
         """Begin a new job soon."""
@@ -92,6 +95,7 @@ class BatchRunner:
         next_look = 0.0
         while True:
             try:
+                await self._accuse_found()
                 while self._offered:
                     await self._take(self._offered[0])
                     self._offered.pop(0)
@@ -110,6 +114,16 @@ class BatchRunner:
                 async with asyncio.timeout(max(0.0, next_look - time.monotonic())):
                     await self._wake.wait()
             self._wake.clear()
+
+    async def _accuse_found(self) -> None:
+        """Keep with each job what the last process was busy with when it died; comes before any job is taken."""
+        while self._crashed:
+            batch_id, lines = next(iter(self._crashed.items()))
+            await accuse(self._means.batches, batch_id, lines, CRASH)
+            logger.warning(
+                "The last server died while it worked on batch %s, lines %s", batch_id, sorted(lines)
+            )
+            del self._crashed[batch_id]
 
     async def _look_at_engine(self) -> None:
         """Keep the number of lines in flight right."""

@@ -6,8 +6,10 @@ Knows the OpenAI form, nothing of HTTP: a command that runs a file without a ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
+from pathlib import Path
 
 from llmfw.core.batch_store import BatchRecord, BatchStore
 from llmfw.core.client.client import EngineClient
@@ -15,9 +17,10 @@ from llmfw.core.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.file_store import FileStore
 from llmfw.core.ids import sortable_id
 
+from ..access.ownership import Ownership
 from ..cursor_page import PageQuery, page_of
 from ..schemas.batches import Batch, BatchList, CreateBatchRequest
-from ..terms import key_name
+from ..server.limits import BodyLimits
 from .endpoints import Answering, Endpoints
 from .job import log_change
 from .means import Means
@@ -25,6 +28,7 @@ from .runner import BatchRunner
 from .states import cancelling, may_be_cancelled
 from .view import view
 from .window import Window
+from .work_marks import WorkMarks
 
 PURPOSE = "batch"
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; characters
@@ -43,6 +47,7 @@ class BatchService:
     Args:
         files: with the input files, and for the output files.
         runner: works on the jobs.
+        ownership: says which jobs and files a request may reach; others are not there for it.
         deleting: held while an input file is found and its job made; who deletes files holds it too.
     """
 
@@ -52,12 +57,14 @@ class BatchService:
         batches: BatchStore,
         endpoints: Endpoints,
         runner: BatchRunner,
+        ownership: Ownership,
         deleting: asyncio.Lock | None = None,
     ) -> None:
         self._files = files
         self._batches = batches
         self._endpoints = endpoints
         self._runner = runner
+        self._ownership = ownership
         self._deleting = deleting or asyncio.Lock()
 
     async def start(self) -> None:
@@ -79,7 +86,7 @@ class BatchService:
         self._endpoints.check(body.endpoint)
         seconds = _window(body.completion_window)
         _check_metadata(body.metadata or {})
-        record = _record(body, seconds)
+        record = _record(body, seconds, self._ownership.tenant)
         async with self._deleting:
             await self._check_input(body.input_file_id)
             await self._batches.create(record)
@@ -95,7 +102,8 @@ class BatchService:
         """Return a page of jobs, newest first."""
         if not query.newest_first:
             raise RequestError("order is 'asc'; batches are listed newest first only", param="order")
-        found = await self._batches.list(after=query.after, limit=query.fetch)
+        tenants = self._ownership.visible()
+        found = await self._batches.list(tenants=tenants, after=query.after, limit=query.fetch)
         return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
 
     async def cancel(self, batch_id: str) -> Batch:
@@ -118,17 +126,18 @@ class BatchService:
                 return view(new)
 
     async def _find(self, batch_id: str) -> BatchRecord:
-        try:
-            return await self._batches.get(batch_id)
-        except KeyError:
-            raise NotFoundError(f"there is no batch {batch_id[:100]!r}", param="batch_id") from None
+        with contextlib.suppress(KeyError):
+            record = await self._batches.get(batch_id)
+            if self._ownership.may_see(record.tenant):
+                return record
+        raise NotFoundError(f"there is no batch {batch_id[:100]!r}", param="batch_id")
 
     async def _check_input(self, file_id: str) -> None:
         try:
             file = await self._files.get(file_id)
         except KeyError:
             file = None
-        if file is None or file.space != "files":
+        if file is None or file.space != "files" or not self._ownership.may_see(file.tenant):
             raise NotFoundError(
                 f"input_file_id is {file_id[:100]!r}; there is no such file", param="input_file_id"
             )
@@ -147,7 +156,10 @@ def open_batches(
     batches: BatchStore,
     *,
     strict: bool,
+    limits: BodyLimits,
+    ownership: Ownership,
     deleting: asyncio.Lock | None = None,
+    folder: Path | None = None,
 ) -> BatchService:
     """Return the service of jobs, with a runner of its own. To be started and closed.
 
@@ -155,7 +167,9 @@ def open_batches(
         client: the engine's.
         answering: over a `DeferringClient` of it.
         strict: refuse fields of bodies that change nothing.
-        deleting: as `BatchService`.
+        limits: of each line.
+        ownership, deleting: as of `BatchService`.
+        folder: where marks of the work are kept, so that a line that crashes the server is found; None: none are.
     """
     endpoints = Endpoints(answering, strict=strict)
     means = Means(
@@ -165,13 +179,16 @@ def open_batches(
         window=Window(client.info.max_running_requests),
         validating=asyncio.Semaphore(VALIDATING),
         running=asyncio.Semaphore(RUNNING),
+        marks=WorkMarks(folder),
+        limits=limits,
         retry_s=RETRY_S,
     )
-    return BatchService(files, batches, endpoints, BatchRunner(means, client.stats), deleting)
+    runner = BatchRunner(means, client.stats)
+    return BatchService(files, batches, endpoints, runner, ownership, deleting)
 
 
-def _record(body: CreateBatchRequest, seconds: int) -> BatchRecord:
-    """Return a new job that is to end within so many seconds."""
+def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
+    """Return a new job of a tenant that is to end within so many seconds."""
     now, expires_after = int(time.time()), body.output_expires_after
     return BatchRecord(
         id=sortable_id("batch_"),
@@ -183,7 +200,7 @@ def _record(body: CreateBatchRequest, seconds: int) -> BatchRecord:
         expires_at=now + seconds,
         output_expires_after=None if expires_after is None else expires_after.seconds,
         metadata=body.metadata,
-        tenant=key_name.get(),
+        tenant=tenant,
     )
 
 

@@ -87,6 +87,17 @@ def ended(
     return _to(record, outcome, output_file_id=output_file_id, error_file_id=error_file_id, **changes)
 
 
+def abandoned(record: BatchRecord, now: int, error: BatchError) -> BatchRecord:
+    """Return a job that is not worked on any more, with the reason. It has no files.
+
+    Args:
+        record: in any state but "in_progress" and those of ENDED.
+    """
+    outcome = "cancelled" if record.status == "cancelling" else "failed"
+    without = msgspec.structs.replace(record, output_file_id=None, error_file_id=None)
+    return _to(without, outcome, **{f"{outcome}_at": now}, errors=(*record.errors, error))
+
+
 def _file_ids(record: BatchRecord) -> dict[str, str]:
     """Return ids of the files that a job will have: they come with a state, so that no other change can lose them."""
     return {
@@ -98,7 +109,7 @@ def _file_ids(record: BatchRecord) -> dict[str, str]:
 def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
     assert status in NEXT[record.status], f"{record.status} → {status}"
     return msgspec.structs.replace(
-        record, status=status, **{k: _not_before(record, k, v) for k, v in changes.items()}
+        record, status=status, num_crashes=0, **{k: _not_before(record, k, v) for k, v in changes.items()}
     )
 
 

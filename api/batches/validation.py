@@ -16,7 +16,9 @@ from llmfw.core.batch_store import BatchError
 from llmfw.core.file_store import FileStore
 
 from ..schemas.batches import InputLine
+from ..server.limits import BodyLimits
 from .input_lines import MAX_LINE, InputGoneError, LongLine, read_lines
+from .line_limits import why_too_large
 
 MAX_LINES = 50_000
 MAX_BYTES = 200 * 2**20
@@ -58,12 +60,13 @@ class LineError(Exception):
         self.param = param
 
 
-async def validate(files: FileStore, file_id: str, endpoint: str, model: str) -> Verdict:
+async def validate(files: FileStore, file_id: str, endpoint: str, model: str, limits: BodyLimits) -> Verdict:
     """Return what is to be said of an input file.
 
     Args:
         endpoint: with `/v1`.
         model: the only one that lines may name.
+        limits: of each line.
 
     Raises:
         StorageError: it cannot be read now.
@@ -79,7 +82,7 @@ async def validate(files: FileStore, file_id: str, endpoint: str, model: str) ->
     validator = Validator(endpoint, model)
     try:
         async for number, line in read_lines(files, file_id):
-            validator.look(number, line)
+            validator.look(number, line, await why_too_large(line, limits))
             if validator.num_lines > MAX_LINES:
                 return _rejected(
                     "too_many_tasks",
@@ -109,10 +112,16 @@ class Validator:
         self._errors: list[BatchError] = []
         self._num_errors = 0
 
-    def look(self, number: int, line: bytes | LongLine) -> None:
-        """Look at the next line."""
+    def look(self, number: int, line: bytes | LongLine, too_large: str | None = None) -> None:
+        """Look at the next line.
+
+        Args:
+            too_large: why it is too large to be decoded.
+        """
         self.num_lines += 1
         try:
+            if too_large is not None:
+                raise LineError("line_too_long", too_large)
             self._check(line)
         except LineError as error:
             self._num_errors += 1

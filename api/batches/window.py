@@ -7,8 +7,9 @@ memory, and time to abort. Jobs share them evenly, whatever their size. Knows no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
 
 QUEUED_SHARE = 8  # the queue that is kept behind the engine's batch is this part of it
 SAMPLES = 4  # a queue counts as standing if it was there in so many looks in a row
@@ -31,6 +32,8 @@ class Window:
         self._flying: dict[Hashable, int] = {}
         self._total = 0
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self._waiting_alone: dict[asyncio.Future[None], Hashable] = {}  # in the order in which they came
+        self._is_alone = False  # the line in flight is to have no company
         self._looks: deque[int] = deque(maxlen=SAMPLES)
 
     @property
@@ -38,13 +41,20 @@ class Window:
         """How many lines are in flight."""
         return self._total
 
-    async def enter(self, job: Hashable) -> None:
-        """Wait until a line of a job may be sent. Each `enter` that returns needs its `leave`."""
-        if self._total < self.limit and not self._waiting:
+    async def enter(self, job: Hashable, *, alone: bool = False) -> None:
+        """Wait until a line of a job may be sent. Each `enter` that returns needs its `leave`.
+
+        Args:
+            alone: until no line is in flight; none is sent before this one has left. Goes before all others.
+        """
+        if not alone and self._has_room and not self._waiting:
             self._admit(job)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job, deque()).append(turn)
+        if alone:
+            self._waiting_alone[turn] = job
+        else:
+            self._waiting.setdefault(job, deque()).append(turn)
         try:
             self._let_in()
             await turn
@@ -55,12 +65,22 @@ class Window:
                 self._forget(job, turn)
             raise
 
+    @contextlib.asynccontextmanager
+    async def alone(self, job: Hashable) -> AsyncIterator[None]:
+        """Enclose work of a job during which no line of any job is in flight."""
+        await self.enter(job, alone=True)
+        try:
+            yield
+        finally:
+            self.leave(job)
+
     def leave(self, job: Hashable) -> None:
         """Note that a line of a job is not in flight any more."""
         self._total -= 1
         self._flying[job] -= 1
         if not self._flying[job]:
             del self._flying[job]
+        self._is_alone = False  # if it was, it is this one that has left
         self._let_in()
 
     def look(self, num_waiting: int) -> None:
@@ -78,13 +98,25 @@ class Window:
             self.limit = min(self._most, self.limit + max(1, self.limit // 2))
             self._let_in()
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether a line may be sent that minds no company."""
+        return self._total < self.limit and not (self._is_alone or self._waiting_alone)
+
     def _admit(self, job: Hashable) -> None:
         self._total += 1
         self._flying[job] = self._flying.get(job, 0) + 1
 
     def _let_in(self) -> None:
         """Admit who waits, the jobs with the fewest lines in flight first."""
-        while self._waiting and self._total < self.limit:
+        while self._waiting_alone and not self._total:
+            turn, job = next(iter(self._waiting_alone.items()))
+            del self._waiting_alone[turn]
+            if not turn.done():
+                self._is_alone = True
+                self._admit(job)
+                turn.set_result(None)
+        while self._waiting and self._has_room:
             job = min(self._waiting, key=lambda job: self._flying.get(job, 0))
             turn = self._waiting[job].popleft()
             # At the end of the line: among equals everyone's turn comes.
@@ -96,6 +128,9 @@ class Window:
                 turn.set_result(None)
 
     def _forget(self, job: Hashable, turn: asyncio.Future[None]) -> None:
+        if self._waiting_alone.pop(turn, None) is not None:
+            self._let_in()  # those that it held up
+            return
         turns = self._waiting.get(job)
         if turns and turn in turns:
             turns.remove(turn)

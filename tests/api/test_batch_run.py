@@ -148,10 +148,22 @@ def test_what_cannot_work_is_said_before_the_work(
     assert names(folder) == ["in.jsonl", "model"]
 
 
-def test_an_engine_that_dies_is_the_end_and_what_is_done_stays(folder: Path, run: Run) -> None:
+def test_a_line_that_crashes_the_engine_fails_alone(folder: Path, run: Run) -> None:
+    crash = request("crash") | {"body": {"prompt": [CRASH]}}
+    others = [request(f"r{i}") for i in range(20)]
+    write_requests(folder / "in.jsonl", [*others[:10], crash, *others[10:]])
+    result = run()
+    assert result.exit_code == 0, result.stderr
+    assert len(texts_of((folder / "out.jsonl").read_text())) == 20
+    [failed] = map(json.loads, (folder / "out.errors.jsonl").read_text().splitlines())
+    assert failed["custom_id"] == "crash"
+    assert failed["error"]["code"] == "line_crashed_server"
+
+
+def test_an_engine_that_is_not_restarted_ends_the_run(folder: Path, run: Run) -> None:
     crash = request("crash") | {"body": {"prompt": [CRASH]}}
     write_requests(folder / "in.jsonl", [request("a"), crash])
-    result = run()
+    result = run("--restart", "never")
     assert result.exit_code == 1
     assert "the engine failed: RuntimeError: the step failed" in result.stderr
     assert names(folder) == ["in.jsonl", "model", "out.jsonl.llmfw"]

@@ -174,9 +174,9 @@ async def running(
         chat_template=JinjaChatTemplate(LAST_MESSAGE, tokenizer.special_tokens),
         grammar_checker=AnyGrammar(),
     )
-    services = Services(
-        client, parts, Stores(**stores), ServerConfig(served_model_name=SERVED_NAME, **config)
-    )
+    server = ServerConfig(served_model_name=SERVED_NAME, **config)
+    folder = None if server.storage is None else Path(server.storage)
+    services = Services(client, parts, Stores(**stores, folder=folder), server)
     runner: BatchRunner = services.batches._runner
     runner._look_s, runner._lease_s = look_s, lease_s
     runner._means = msgspec.structs.replace(runner._means, retry_s=0.01)
@@ -197,6 +197,7 @@ async def kill(runner: BatchRunner) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    runner._means.marks.close()
 
 
 def fresh_stores(kind: str, folder: Path) -> dict[str, Any]:

@@ -14,17 +14,20 @@ from hypothesis import strategies as st
 from llmfw.api.batches import validation
 from llmfw.api.batches.input_lines import LineSplitter, LongLine, read_lines
 from llmfw.api.batches.validation import validate
+from llmfw.api.server.limits import body_limits
 from llmfw.core.batch_store import BatchError
+from llmfw.core.config import ServerConfig
 
 from .rig import chat_line, chat_lines, jsonl, put_file
 
 Stores = dict[str, Any]
+LIMITS = body_limits(ServerConfig(served_model_name="demo"))
 GOOD = chat_line("good")
 
 
 async def verdict_on(stores: Stores, data: bytes) -> validation.Verdict:
     file_id = await put_file(stores["files"], data)
-    return await validate(stores["files"], file_id, "/v1/chat/completions", "demo")
+    return await validate(stores["files"], file_id, "/v1/chat/completions", "demo", LIMITS)
 
 
 def without(name: str) -> dict[str, Any]:
@@ -125,7 +128,7 @@ async def test_errors_past_the_limit_are_counted(stores: Stores, monkeypatch: py
 
 
 async def test_a_file_that_is_gone_is_said_to_be(stores: Stores) -> None:
-    found = await validate(stores["files"], "file-none", "/v1/chat/completions", "demo")
+    found = await validate(stores["files"], "file-none", "/v1/chat/completions", "demo", LIMITS)
     assert [error.code for error in found.errors] == ["file_not_found"]
 
 
@@ -182,3 +185,20 @@ async def test_reading_gives_the_loop_back(stores: Stores) -> None:
     counting.cancel()
     assert num_lines == 400_000
     assert rounds > 20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"chat_template_kwargs": {%s}}' % b",".join(b'"k%d": 1' % i for i in range(200_000)),
+        b'{"messages": [%s]}' % b",".join([b"{}"] * 200_000),
+        b'{"messages": %s%s}' % (b"[" * 200, b"]" * 200),
+        b'{"messages": "%s"}' % (b"a" * (17 * 2**20)),
+    ],
+    ids=["members", "objects", "depth", "bytes"],
+)
+async def test_a_line_holds_no_more_than_a_body(stores: Stores, body: bytes) -> None:
+    """Decoding such a line held up all others for up to half a minute."""
+    line = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": %s}\n' % body
+    [error] = (await verdict_on(stores, line)).errors
+    assert error.code == "line_too_long"

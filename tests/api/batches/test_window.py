@@ -85,3 +85,43 @@ async def test_while_nothing_runs_a_small_queue_stays() -> None:
         if window.total > window.limit:
             window.leave("job")
     assert window.limit == 8
+
+
+async def test_a_line_that_wants_no_company_waits_for_all_to_land() -> None:
+    window = Window(8)
+    await window.enter("one")
+    alone = asyncio.create_task(window.enter("two", alone=True))
+    after = [asyncio.create_task(window.enter("one")) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert (alone.done(), window.total) == (False, 1)
+    window.leave("one")
+    await asyncio.sleep(0)
+    assert (alone.done(), window.total) == (True, 1)
+    window.leave("two")
+    await asyncio.sleep(0)
+    assert all(task.done() for task in after)
+
+
+async def test_of_lines_that_want_no_company_one_is_in_flight() -> None:
+    window, most = Window(8), 0
+
+    async def work(job: str) -> None:
+        nonlocal most
+        async with window.alone(job):
+            most = max(most, window.total)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work(f"job {i % 3}") for i in range(12)))
+    assert (most, window.total) == (1, 0)
+
+
+async def test_a_line_that_gives_up_being_alone_holds_up_no_other() -> None:
+    window = Window(8)
+    await window.enter("one")
+    alone = asyncio.create_task(window.enter("two", alone=True))
+    other = asyncio.create_task(window.enter("three"))
+    await asyncio.sleep(0)
+    alone.cancel()
+    await asyncio.wait({alone})
+    await asyncio.sleep(0)
+    assert other.done()

@@ -1,0 +1,31 @@
+"""What one line of a batch may hold: as much as the body of a request, so that its decoding holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from llmfw.core.errors import RequestError
+
+from ..server.json_scan import JsonScan
+from ..server.limits import BodyLimits
+from .input_lines import LongLine
+
+PIECE = 2**16
+"""Bytes that are scanned before other work gets a turn."""
+
+
+async def why_too_large(line: bytes | LongLine, limits: BodyLimits) -> str | None:
+    """Return why a line is more than a request's body may be; None: it is not, or it is known to be too long."""
+    if isinstance(line, LongLine):
+        return None
+    if len(line) > limits.body_bytes:
+        return f"this line has {len(line)} bytes; at most {limits.body_bytes} are allowed (--max-body-mb)"
+    scan = JsonScan(limits)
+    try:
+        for start in range(0, len(line), PIECE):
+            if start:
+                await asyncio.sleep(0)
+            scan.feed(line[start : start + PIECE])
+    except RequestError as error:
+        return str(error)
+    return None
