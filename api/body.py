@@ -16,9 +16,15 @@ from llmfw.core.errors import RequestError
 
 from .schemas.common import Body, GenerationRequest, Inert, StreamOptions
 from .schemas.native import GenerateRequest
+from .server.json_scan import CODE
 
 IGNORED_HEADER = "llmfw-ignored-params"
 MAX_IGNORED_NAMES = 50
+MAX_SHOWN_BYTES = 2**18
+"""Largest body that is decoded again to show the value that is wrong."""
+
+MAX_FIELDS = 1000
+"""Members of a body, and of the objects in it that have fields of their own."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
@@ -39,7 +45,8 @@ def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise _wrong_value(_decode(raw), str(error)) from error
+        body = _decode(raw) if len(raw) <= MAX_SHOWN_BYTES else None  # to show a value of it
+        raise _wrong_value(body, str(error)) from error
     except (ValueError, RecursionError) as error:
         raise _not_json(error) from error
 
@@ -157,9 +164,14 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
 def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Return the fields of a JSON object; raise RequestError if it is none."""
     try:
-        return _fields_decoder.decode(raw)
-    except ValueError as error:  # what a Struct skips is not looked at when it is decoded
+        fields = _fields_decoder.decode(raw)
+    except (ValueError, RecursionError) as error:  # what a Struct skips is not looked at when it is decoded
         raise _not_json(error) from error
+    if len(fields) > MAX_FIELDS:
+        raise RequestError(
+            f"an object has {len(fields)} members; at most {MAX_FIELDS} are allowed", code=CODE
+        )
+    return fields
 
 
 def _decode(raw: bytes | msgspec.Raw) -> Any:
@@ -185,7 +197,7 @@ def _wrong_value(body: Any, message: str) -> RequestError:
     if missing := re.search(r"missing required field `(\w+)`", problem):
         path = f"{path}.{missing[1]}"
         return RequestError(f"{path} is missing; it is required", param=path)
-    value = _value_at(body, path)
+    value = "wrong" if body is None else _value_at(body, path)
     expected = problem[:1].lower() + problem[1:]
     return RequestError(f"{path} is {value}: {expected}", param=path or None)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import NoReturn, cast
 
 from msgspec import UNSET
 
-from llmfw.core.errors import RequestError
+from llmfw.core.errors import ContextLengthError, RequestError
 from llmfw.core.tokenizer import LONG_TEXT
 
 from .chat.service import ChatService
@@ -23,8 +22,13 @@ from .schemas.tokenize import (
     TokenizerInfo,
     Tokens,
 )
+from .text.encoder import CHARACTERS_A_TOKEN
 
 MAX_NAMED = 5  # wrong token ids that an error names
+
+
+MAX_DECODED = 2**17
+"""Token ids in all lists of a body to /detokenize, unless the context is longer: decoding a million takes a second."""
 
 
 class TokenizationService:
@@ -60,13 +64,16 @@ class TokenizationService:
         special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
         texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         if texts is None:
-            texts = [self._render(body)]
+            texts = [await self._render(body)]
         if len(texts) > MAX_PROMPTS:
             raise RequestError(
                 f"prompt holds {len(texts)} prompts; at most {MAX_PROMPTS} are allowed", param="prompt"
             )
-        found = [await self._generator.encode(text, add_special_tokens=special) for text in texts]
-        names = [self._tokenizer.token_names(tokens) for tokens in found] if body.return_token_strs else None
+        if len(texts) == 1:
+            found = [await self._generator.encode(texts[0], add_special_tokens=special)]
+        else:
+            found = await self._generator.texts.encode_all(texts, "prompt", add_special_tokens=special)
+        names = await self._names(found) if body.return_token_strs else None
         one = not isinstance(body.prompt, list)
         return Tokenized(
             tokens=[*found[0]] if one else [*found],
@@ -83,24 +90,23 @@ class TokenizationService:
         """
         self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
-        num_lists = sum(isinstance(item, list) for item in body.tokens)
-        if num_lists > MAX_PROMPTS:
-            raise RequestError(
-                f"tokens holds {num_lists} lists; at most {MAX_PROMPTS} are allowed", param="tokens"
-            )
-        if all(isinstance(item, int) for item in body.tokens):
-            text: str | list[str] = await self._decode(cast("Tokens", body.tokens), "tokens", skip)
-        elif all(isinstance(item, list) for item in body.tokens):
-            lists = cast("list[Tokens]", body.tokens)
-            text = [await self._decode(each, f"tokens[{i}]", skip) for i, each in enumerate(lists)]
+        if len(body.tokens) > max(self._most, MAX_PROMPTS):  # looked at first: there may be a million
+            self._refuse_length(len(body.tokens), "tokens")
+        kinds = set(map(type, body.tokens))
+        if kinds <= {int}:
+            one = cast("Tokens", body.tokens)
+            self._check(one, "tokens")
+            text: str | list[str] = (await self._generator.texts.decode_all([one], skip))[0]
+        elif kinds == {list}:
+            text = await self._decode_lists(cast("list[Tokens]", body.tokens), skip)
         else:
             raise RequestError(
                 "tokens mixes kinds; it must be a list of token ids or a list of such lists", param="tokens"
             )
         return Detokenized(prompt=text, text=text)
 
-    def _render(self, body: TokenizeRequest) -> str:
-        return self._chat.render(
+    async def _render(self, body: TokenizeRequest) -> str:
+        return await self._chat.render(
             ChatRequest(
                 messages=body.messages or [],
                 tools=body.tools,
@@ -110,19 +116,54 @@ class TokenizationService:
             )
         )
 
-    async def _decode(self, tokens: Tokens, param: str, skip: bool) -> str:
-        self._check(tokens, param)
-        if len(tokens) <= LONG_TEXT:
-            return self._tokenizer.decode(tokens, skip_special_tokens=skip)
-        return await asyncio.to_thread(self._tokenizer.decode, tokens, skip_special_tokens=skip)
+    async def _names(self, found: Sequence[Tokens]) -> list[list[str]]:
+        """Return the names of all tokens."""
+
+        def names() -> list[list[str]]:
+            return [self._tokenizer.token_names(tokens) for tokens in found]
+
+        size = sum(map(len, found))
+        return names() if size <= LONG_TEXT else await self._generator.threads.run(size, names)
+
+    async def _decode_lists(self, lists: list[Tokens], skip: bool) -> list[str]:
+        if len(lists) > MAX_PROMPTS:
+            raise RequestError(
+                f"tokens holds {len(lists)} lists; at most {MAX_PROMPTS} are allowed", param="tokens"
+            )
+        together, limit = sum(map(len, lists)), max(MAX_DECODED, self._most)
+        if together > limit:
+            raise RequestError(
+                f"tokens has {together} token ids in all of its lists together; at most {limit} are decoded: send several "
+                "requests",
+                param="tokens",
+            )
+        for i, each in enumerate(lists):
+            self._check(each, f"tokens[{i}]")
+        return await self._generator.texts.decode_all(lists, skip)
+
+    @property
+    def _most(self) -> int:
+        """Tokens of a list that are decoded: as many as a text can have that /tokenize does not count first."""
+        return CHARACTERS_A_TOKEN * self._generator.info.max_model_len
+
+    def _refuse_length(self, length: int, param: str) -> NoReturn:
+        limit = self._generator.info.max_model_len
+        raise ContextLengthError(
+            f"this model's maximum context length is {limit} tokens; {param} has {length}, and at most {self._most} "
+            "are decoded",
+            param=param,
+        )
 
     def _check(self, tokens: Sequence[int], param: str) -> None:
         size = self._generator.info.vocab_size
+        if len(tokens) > self._most:
+            self._refuse_length(len(tokens), param)
+        if not tokens or (min(tokens) >= 0 and max(tokens) < size):
+            return
         wrong = [(i, token) for i, token in enumerate(tokens) if not 0 <= token < size]
-        if wrong:
-            shown = ", ".join(f"{param}[{i}] is {token}" for i, token in wrong[:MAX_NAMED])
-            more = f" and {len(wrong) - MAX_NAMED} more are wrong" if len(wrong) > MAX_NAMED else ""
-            raise RequestError(
-                f"{shown}{more}; this model's token ids go from 0 to {size - 1}",
-                param=f"{param}[{wrong[0][0]}]",
-            )
+        shown = ", ".join(f"{param}[{i}] is {token}" for i, token in wrong[:MAX_NAMED])
+        more = f" and {len(wrong) - MAX_NAMED} more are wrong" if len(wrong) > MAX_NAMED else ""
+        raise RequestError(
+            f"{shown}{more}; this model's token ids go from 0 to {size - 1}",
+            param=f"{param}[{wrong[0][0]}]",
+        )

@@ -24,7 +24,7 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         grammar: what the engine holds it to, None: anything.
-        checks: what has to be checked before, each under the field that asked for it.
+        checks: what has to be checked before, each under the field that asked for it; the last one is of `grammar`.
         tools: what the template shows.
         tool_parser: reads the calls; None: there can be none.
         use: what the request says of tools.

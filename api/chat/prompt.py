@@ -14,6 +14,9 @@ from llmfw.core.errors import RequestError
 from ..schemas.chat import ChatRequest
 from .messages import check_messages
 
+MAX_KWARGS = 1000
+"""Entries of chat_template_kwargs: the template library copies and looks at each."""
+
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
@@ -28,6 +31,11 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
     """
     messages = check_messages(body.messages, template.source)
     kwargs = dict(body.chat_template_kwargs or {})
+    if len(kwargs) > MAX_KWARGS:
+        raise RequestError(
+            f"chat_template_kwargs has {len(kwargs)} entries; at most {MAX_KWARGS} are allowed",
+            param="chat_template_kwargs",
+        )
     if wrong := sorted(_RESERVED & kwargs.keys()):
         raise RequestError(
             f"chat_template_kwargs.{wrong[0]} cannot be set by a request",

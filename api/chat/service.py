@@ -5,7 +5,6 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -13,11 +12,10 @@ from typing import Any
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.errors import RequestError
 from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
-from llmfw.core.request import SamplingParams
+from llmfw.core.request import GrammarSpec, SamplingParams
 
 from ..generation import Generation, Generator, MakeText, Output
 from ..logprobs import chat_logprobs
-from ..sampling import to_sampling
 from ..schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
 from ..sse import DONE, comment_on
 from ..structured import structure_of
@@ -27,6 +25,7 @@ from ..usage import usage_of
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
 from .prompt import render_prompt
+from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
 
@@ -37,8 +36,7 @@ REASONING_FIELDS = {
 }
 """What `--reasoning-field` may be → the fields of a message that have the thinking."""
 
-MANY_MESSAGES = 1000
-"""More are rendered in a thread: a body may have a million, which would hold up everyone else for seconds."""
+MAX_MESSAGES = 10_000
 
 
 class ChatService:
@@ -51,6 +49,7 @@ class ChatService:
         json_tool_parser: reads calls that are a bare JSON array, for models whose own no grammar can hold to.
         fingerprint: of model, engine and versions.
         reasoning_field: one of REASONING_FIELDS.
+        max_messages: of a chat; also parts of one message.
     """
 
     def __init__(
@@ -63,6 +62,7 @@ class ChatService:
         json_tool_parser: type[ToolParser] | None = None,
         fingerprint: str,
         reasoning_field: str = "reasoning_content",
+        max_messages: int = MAX_MESSAGES,
     ) -> None:
         self._generator = generator
         self._template = template
@@ -71,6 +71,7 @@ class ChatService:
         self._json_tool_parser = json_tool_parser
         self._fingerprint = fingerprint
         self._reasoning_fields = REASONING_FIELDS[reasoning_field]
+        self._max_messages = max_messages
 
     async def start(self, body: ChatRequest) -> Generation:
         """Return the generation that answers a body.
@@ -81,12 +82,13 @@ class ChatService:
         """
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
-        sampling = to_sampling(body, max_tokens, {"max_tokens": param}, self._generator.sampling_defaults)
+        sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
         form = self._form(body)
         prompt_text = await self._prompt_text(body, form.tools)
-        output = self._output(body, form, prompt_text)
-        for check in form.checks:
-            await self._generator.check_grammar(check.spec, check.param)
+        terms, grammar = terms_of(body), None
+        for check in form.checks:  # the last one is of the form's whole grammar
+            grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
+        output = self._output(body, form, prompt_text, grammar)
         prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
         return self._generator.start(
             "chatcmpl-",
@@ -95,23 +97,26 @@ class ChatService:
             self._make_text(body, sampling, form, prompt_text),
             n=body.n or 1,
             priority=body.priority or 0,
-            terms=terms_of(body),
+            terms=terms,
             output=output,
             max_tokens_param=param,
         )
 
     async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
-        if len(body.messages) <= MANY_MESSAGES:
+        """Return the prompt's text. A chat whose messages alone cannot fit is not rendered."""
+        size = chat_size(body.messages, tools, self._max_messages)
+        self._generator.texts.check_characters(size.num_characters, "messages")
+        if size.cost <= MAX_INLINE:
             return render_prompt(body, self._template, tools)
-        return await asyncio.to_thread(render_prompt, body, self._template, tools)
+        return await self._generator.threads.run(size.cost, render_prompt, body, self._template, tools)
 
-    def render(self, body: ChatRequest) -> str:
+    async def render(self, body: ChatRequest) -> str:
         """Return the text of the prompt that `start` would make of a body.
 
         Raises:
             RequestError: names the field that is wrong.
         """
-        return render_prompt(body, self._template, self._form(body).tools)
+        return await self._prompt_text(body, self._form(body).tools)
 
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
@@ -163,7 +168,9 @@ class ChatService:
         messages = self._reasoning_parser.messages if self._reasoning_parser else None
         return answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser, messages)
 
-    def _output(self, body: ChatRequest, form: AnswerForm, prompt: str) -> Output:
+    def _output(
+        self, body: ChatRequest, form: AnswerForm, prompt: str, grammar: GrammarSpec | None
+    ) -> Output:
         """Return what is asked of the answer beside how its tokens are sampled."""
         thinking = thinking_of(
             self._reasoning_parser,
@@ -173,7 +180,7 @@ class ChatService:
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
-        return Output(logprobs=_num_logprobs(body), grammar=form.grammar, thinking=thinking)
+        return Output(logprobs=_num_logprobs(body), grammar=grammar, thinking=thinking)
 
     def _make_text(
         self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str

@@ -52,10 +52,13 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def strict(self) -> int | None:
         """Index of the first defined tool that may be called and wants its arguments held to its schema."""
+        callable = {
+            _function(tool)["name"] for tool in self.callable
+        }  # comparing tools would compare their schemas
         found = (
             i
             for i, tool in enumerate(self.defined)
-            if tool in self.callable and _function(tool).get("strict")
+            if _function(tool)["name"] in callable and _function(tool).get("strict")
         )
         return next(found, None)
 

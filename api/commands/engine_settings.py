@@ -122,14 +122,14 @@ ENGINE_SETTINGS = (
     setting(
         "--max-queued-requests",
         field="max_queued_requests",
-        help="Where so many requests wait, another one is refused with 503.",
-        unset="any number may",
+        help="Refuse new requests with 503 while this many wait; 0: any number may wait.",
+        unset="16 for each that may run, at least 256",
     ),
     setting(
         "--max-queued-tokens",
         field="max_queued_tokens",
         help="As --max-queued-requests, by the tokens of the prompts that wait.",
-        unset="any number may",
+        unset="8 times the KV storage, at least 1,048,576",
     ),
     setting(
         "--max-tenant-requests",

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from llmfw.core.errors import ConfigError, LLMFWError, LostPartError
 from llmfw.core.plugins import Plugins, load_plugins
 
+from ..access.key_text import hashed, is_short, is_tenant, split_name
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_NAMED_KEY = re.compile(r"([A-Za-z0-9._@-]{1,64})=(.*[^=].*)", re.DOTALL)
 _DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
 _PLUGINS = "llmfw.plugins"
 
@@ -130,10 +132,19 @@ class Text(click.ParamType[str, str]):
 
 
 class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
-    """A key, or NAME=KEY. (A key may end with '=', as base64 does.)"""
+    """A key, or NAME=KEY, where KEY may be sha256:HEX. What comes out is a name and sha256:HEX.
+
+    A key may end with '=', as base64 does.
+
+    Args:
+        named: whether NAME= may stand before it.
+    """
 
     name = "key"
     envvar_list_splitter = "\n"
+
+    def __init__(self, *, named: bool = True) -> None:
+        self.named = named
 
     def convert(
         self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
@@ -142,20 +153,56 @@ class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
             return value
         if not value:
             self.fail("it is empty; leave the option out, or give a value", param, ctx)
-        named = _NAMED_KEY.fullmatch(value)
-        return (named[1], named[2]) if named else ("", value)
+        name, key = split_name(value) if self.named else ("", value)
+        try:
+            kept = hashed(key)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        if is_short(key):
+            _warn(f"an API key has {len(key)} characters, which could be guessed; use 32 random ones")
+        return name, kept
 
 
-def name_keys(
+def check_keys(
     ctx: click.Context, param: click.Parameter, keys: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Callback of a repeatable option of `ApiKey`s: return them; of several, each has a name of its own."""
-    if len(keys) > 1:
-        keys = tuple((name or f"key{i}", key) for i, (name, key) in enumerate(keys, 1))
-    for names in zip(*keys, strict=True):
-        if len(set(names)) < len(names):
-            raise click.BadParameter("two keys are the same, or have the same name", ctx, param)
+    """Callback of a repeatable option of `ApiKey`s: return them; each is there once."""
+    if len({key for _, key in keys}) < len(keys):
+        raise click.BadParameter("two keys are the same; give each tenant a key of its own", ctx, param)
+    if keys:
+        _warn_of_ps(ctx, param)
     return keys
+
+
+def check_key(ctx: click.Context, param: click.Parameter, key: tuple[str, str] | None) -> str | None:
+    """Callback of an option of one `ApiKey`: return it without a name."""
+    if key is None:
+        return None
+    _warn_of_ps(ctx, param)
+    return key[1]
+
+
+def _warn_of_ps(ctx: click.Context, param: click.Parameter) -> None:
+    if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+        option = param.opts[0]
+        _warn(f"other users of this machine can see {option} in its list of processes; use {option}-file")
+
+
+def _warn(message: str) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+class TenantName(click.ParamType[str, str]):
+    """The name of a tenant."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_tenant(value):
+            self.fail(
+                f"{value!r} has other characters than letters, digits and '._@-', or more than 64", param, ctx
+            )
+        return value
 
 
 class FiniteRange(click.FloatRange):

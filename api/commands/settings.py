@@ -12,7 +12,8 @@ from click.core import ParameterSource
 
 from .config_file import read_config
 from .engine_settings import ENGINE_SETTINGS
-from .params import ApiKey, Name, PluginName, Text, leave_out, name_keys
+from .http_settings import HTTP_SETTINGS
+from .params import ApiKey, Name, PluginName, TenantName, Text, check_key, check_keys, leave_out
 from .part_help import show_part
 from .part_options import Assignment, collect
 from .setting import Command, SettingOption, setting
@@ -27,7 +28,7 @@ def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-# In the order of the help: the config file, what clients meet, the engine, logging, plugins.
+# In the order of the help: the config file, what clients meet, limits of HTTP, the engine, logging, plugins.
 _SETTINGS = (
     click.option(
         "--config",
@@ -67,7 +68,7 @@ _SETTINGS = (
         type=ApiKey(),
         metavar="[NAME=]KEY",
         multiple=True,
-        callback=name_keys,
+        callback=check_keys,
         envvar="LLMFW_API_KEY",
         show_envvar=True,
         unset="no key is asked for",
@@ -75,13 +76,38 @@ _SETTINGS = (
         "for.",
     ),
     setting(
+        "--api-key-file",
+        field="api_key_file",
+        type=Text(),
+        metavar="FILE",
+        help="A file of keys, NAME=KEY or NAME=sha256:HEX on each line; it is read again when it changes.",
+        unset="none is read",
+    ),
+    setting(
         "--admin-api-key",
         field="admin_api_key",
-        type=Text(),
+        type=ApiKey(named=False),
+        callback=check_key,
         envvar="LLMFW_ADMIN_API_KEY",
         show_envvar=True,
-        help="Opens /admin, which no other key does then.",
-        unset="any API key does, or, where there is none, clients on this machine",
+        help="Opens /admin and everything that belongs to any tenant.",
+        unset="the only API key opens /admin, or, without keys, clients on this machine do",
+    ),
+    setting(
+        "--admin-api-key-file",
+        field="admin_api_key_file",
+        type=Text(),
+        metavar="FILE",
+        help="A file of admin keys, KEY or sha256:HEX on each line; it is read again when it changes.",
+        unset="none is read",
+    ),
+    setting(
+        "--adopt-unowned",
+        field="adopt_unowned",
+        type=TenantName(),
+        metavar="NAME",
+        help="Tenant that gets the files, batches and responses that were made without a key.",
+        unset="the only tenant; if there are several, the admin key alone reaches them",
     ),
     setting(
         "--served-model-name", field="served_model_name", type=Text(), help="Name for clients.", unset="MODEL"
@@ -159,6 +185,22 @@ _SETTINGS = (
         help="Backend of structured output; auto takes the best installed one, none refuses such requests.",
     ),
     setting(
+        "--grammar-timeout",
+        field="grammar_timeout",
+        metavar="SECONDS",
+        help="CPU time that compiling a client's grammar, schema or regex may take; a longer one is a 400.",
+    ),
+    setting(
+        "--grammar-memory-mb",
+        field="grammar_memory_mb",
+        help="Memory that compiling a client's grammar may take, in MiB; one that needs more is a 400.",
+    ),
+    setting(
+        "--grammar-workers",
+        field="grammar_workers",
+        help="Most processes that compile quick grammars at once; slow ones have one fewer, but at least one.",
+    ),
+    setting(
         "--sampling-defaults",
         field="sampling_defaults",
         help="What a request that does not say is sampled with: the values of the model's generation_config.json, "
@@ -169,6 +211,24 @@ _SETTINGS = (
         cls=SettingOption,
         is_flag=True,
         help="Refuse requests with fields that change nothing. Default: report them in a header.",
+    ),
+    *HTTP_SETTINGS,
+    setting(
+        "--restart",
+        field="restart",
+        help="Whether an engine that dies or hangs is started again; requests that had not begun to answer run again.",
+    ),
+    setting(
+        "--max-restarts-per-hour",
+        field="max_restarts_per_hour",
+        help="Restarts of the engine within an hour, after which the server ends with exit code 70.",
+    ),
+    setting(
+        "--watchdog-timeout",
+        field="watchdog_timeout",
+        metavar="SECONDS",
+        help="An engine that takes longer for one step hangs, and is killed. So is one without any sign of life for 10 "
+        "seconds, or for this time if it is shorter. 0 turns the watchdog off.",
     ),
     *ENGINE_SETTINGS,
     setting(

@@ -15,6 +15,7 @@ from ..admin.service import AdminService
 from ..body import decode_checked, report_ignored
 from ..operation import describe
 from ..schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
+from ..server.limits import SMALL_BODY_BYTES
 from .respond import json_response, read_json, while_connected
 
 MOST_PREFIXES, DEFAULT_PREFIXES = 1000, 50
@@ -37,6 +38,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @put(
         "/admin/policy",
         status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
         opt=describe("Put another scheduling policy in force.", body=PolicyRequest, reply=PolicyInfo),
     )
     async def set_policy(request: Request[Any, Any, Any]) -> ASGIApp:

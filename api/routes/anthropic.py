@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, post
@@ -9,6 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from ..anthropic.errors import ANTHROPIC_HANDLERS
+from ..anthropic.request import to_chat
 from ..anthropic.service import MessageService
 from ..body import decode_checked, report_ignored
 from ..operation import describe
@@ -31,11 +33,18 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
     )
     async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), MessagesRequest)
-        generation, also_ignored = await messages.start(body)
+        chat, also_ignored = to_chat(body)
         headers = report_ignored(ignored + also_ignored, strict)
+
+        async def frames() -> AsyncGenerator[bytes, None]:
+            return messages.stream(await messages.start(chat))
+
+        async def reply() -> Message:
+            return await messages.reply(await messages.start(chat))
+
         if body.stream:
-            return await event_stream(request.receive, messages.stream(generation), headers)
-        return json_response(await while_connected(request.receive, messages.reply(generation)), headers)
+            return await event_stream(request.receive, frames(), headers)
+        return json_response(await while_connected(request.receive, reply()), headers)
 
     @post(
         "/v1/messages/count_tokens",
@@ -45,7 +54,8 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
     )
     async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), CountTokensRequest)
-        count, also_ignored = await messages.count_tokens(body)
-        return json_response(count, report_ignored(ignored + also_ignored, strict))
+        chat, also_ignored = to_chat(body)
+        headers = report_ignored(ignored + also_ignored, strict)
+        return json_response(await while_connected(request.receive, messages.count_tokens(chat)), headers)
 
     return [create_message, count_tokens]

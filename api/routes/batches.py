@@ -13,6 +13,7 @@ from ..body import decode_nested, report_ignored
 from ..cursor_page import read_page_query
 from ..operation import describe
 from ..schemas.batches import Batch, BatchList, CreateBatchRequest
+from ..server.limits import SMALL_BODY_BYTES
 from .respond import json_response, read_json
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20
@@ -28,6 +29,7 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
     @post(
         "/v1/batches",
         status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
         opt=describe("Answer the requests of a file.", body=CreateBatchRequest, reply=Batch),
     )
     async def create_batch(request: Request[Any, Any, Any]) -> ASGIApp:

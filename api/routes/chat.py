@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, post
@@ -30,12 +31,16 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), ChatRequest)
         headers = report_ignored(ignored, strict)
-        generation = await chat.start(body)
-        if body.stream:
+
+        async def frames() -> AsyncGenerator[bytes, None]:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return await event_stream(
-                request.receive, chat.stream(generation, include_usage=include_usage), headers
-            )
-        return json_response(await while_connected(request.receive, chat.reply(generation)), headers)
+            return chat.stream(await chat.start(body), include_usage=include_usage)
+
+        async def reply() -> ChatCompletion:
+            return await chat.reply(await chat.start(body))
+
+        if body.stream:
+            return await event_stream(request.receive, frames(), headers)
+        return json_response(await while_connected(request.receive, reply()), headers)
 
     return [create_chat_completion]

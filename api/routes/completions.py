@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, post
@@ -30,12 +31,16 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), CompletionRequest)
         headers = report_ignored(ignored, strict)
-        running = await completions.start(body)
-        if body.stream:
+
+        async def frames() -> AsyncGenerator[bytes, None]:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return await event_stream(
-                request.receive, completions.stream(running, include_usage=include_usage), headers
-            )
-        return json_response(await while_connected(request.receive, completions.reply(running)), headers)
+            return completions.stream(await completions.start(body), include_usage=include_usage)
+
+        async def reply() -> Completion:
+            return await completions.reply(await completions.start(body))
+
+        if body.stream:
+            return await event_stream(request.receive, frames(), headers)
+        return json_response(await while_connected(request.receive, reply()), headers)
 
     return [create_completion]

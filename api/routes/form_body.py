@@ -10,11 +10,12 @@ from litestar import Request
 from litestar.exceptions import HTTPException, InternalServerException
 
 from ..files.form import MAX_OVERHEAD, MEDIA_TYPE, FileForm, boundary_of
-from .respond import CLIENT_CLOSED_REQUEST
+from ..server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
 
 
 def form_boundary(request: Request[Any, Any, Any]) -> str:
-    """Return the boundary of a request's form; raise HTTPException 415 if it has something else."""
+    """Return the boundary of a request's form; raise HTTPException 415 if it is something else, or encoded."""
+    check_encoding(request)
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if kind != MEDIA_TYPE:

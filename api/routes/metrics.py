@@ -114,11 +114,11 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
 
     @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
     async def metrics() -> ASGIApp:
-        uses, text = ledger.uses(), ""
+        uses, text = ledger.uses(), restarts(client.num_restarts)
         with contextlib.suppress(EngineError, TimeoutError):
             stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
             uses += stats.part_uses
-            text = engine_info(client.info) + engine_figures(stats)
+            text += engine_info(client.info) + engine_figures(stats)
         return ASGIResponse(body=(exposition(uses) + text).encode(), media_type=MEDIA_TYPE)
 
     return [metrics]
@@ -145,6 +145,13 @@ def engine_info(info: EngineInfo) -> str:
     shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
     name = "llmfw_engine_info"
     return f"# HELP {name} What the engine is, in labels.\n# TYPE {name} gauge\n{name}{{{shown}}} 1\n"
+
+
+def restarts(num: int) -> str:
+    """Return how often the engine was started again as text."""
+    name = "llmfw_engine_restarts_total"
+    help = "Times that the engine process was started again after it had died or hung."
+    return f"# HELP {name} {help}\n# TYPE {name} counter\n{name} {num}\n"
 
 
 def engine_figures(stats: EngineStats) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, get, post
@@ -42,10 +43,16 @@ def native_routes(
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_native(await read_json(request))
         headers = report_ignored(ignored, strict)
-        generation = await native.start(body)
+
+        async def frames() -> AsyncGenerator[bytes, None]:
+            return native.stream(await native.start(body))
+
+        async def reply() -> GenerateReply | list[GenerateReply]:
+            return await native.reply(await native.start(body))
+
         if body.stream:
-            return await event_stream(request.receive, native.stream(generation), headers)
-        return json_response(await while_connected(request.receive, native.reply(generation)), headers)
+            return await event_stream(request.receive, frames(), headers)
+        return json_response(await while_connected(request.receive, reply()), headers)
 
     @get("/get_model_info", opt=describe("What the engine is.", reply=ModelInfo))
     async def get_model_info() -> ASGIApp:

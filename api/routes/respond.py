@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
+from ..server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
 from ..sse import EventStreamResponse
 
 ResultT = TypeVar("ResultT")
-
-CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is there to read it
 
 
 async def read_json(request: Request[Any, Any, Any]) -> bytes:
     """Return the body of a request that says it is JSON, or does not say what it is.
 
     Raises:
-        HTTPException: 415 for another content type, 413 for a body that is too large.
+        HTTPException: 415 for another content type, encoding or charset, 413 for a body that is too large.
+        RequestError: the body holds more values than the limits allow.
+        OverloadedError: there is no memory for it now.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise HTTPException(
             f"content-type is {kind!r}; send JSON with 'content-type: application/json'", status_code=415
         )
-    return await request.body()
+    check_encoding(request)
+    reader: BodyReader = request.app.state.bodies
+    try:
+        return await reader.read(request)
+    except InternalServerException as error:
+        raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST) from error
 
 
 def json_response(
@@ -62,21 +68,25 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
 
 
 async def event_stream(
-    receive: Receive, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
+    receive: Receive,
+    starting: Awaitable[AsyncGenerator[bytes, None]],
+    headers: Mapping[str, str] | None = None,
 ) -> EventStreamResponse:
     """Return the response of a stream that has begun: an error before its first frame is a reply like any other.
 
     Args:
         receive: as of `while_connected`.
-        frames: the first one, which may be empty, comes as soon as the request has been accepted.
+        starting: what returns the frames; is cancelled when the client goes. The first frame, which may be empty,
+            comes as soon as the request has been accepted.
     """
 
-    async def first() -> bytes:
-        return await anext(frames, b"")
+    async def first() -> tuple[AsyncGenerator[bytes, None], bytes]:
+        frames = await starting
+        try:
+            return frames, await anext(frames, b"")
+        except BaseException:
+            await frames.aclose()
+            raise
 
-    try:
-        begun = await while_connected(receive, first())
-    except BaseException:
-        await frames.aclose()
-        raise
+    frames, begun = await while_connected(receive, first())
     return EventStreamResponse(frames, headers, begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
 from litestar import Request, delete, get, post
@@ -49,15 +49,22 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_request(await read_json(request))
         headers = report_ignored(ignored, strict)
-        job = await responses.prepare(body)
         if body.background:
+            job = await while_connected(request.receive, responses.prepare(body))
             queued = await responses.run_in_background(job)
             if body.stream:
                 return EventStreamResponse(await responses.follow(queued.id), headers)
             return json_response(queued, headers)
+
+        async def frames() -> AsyncGenerator[bytes, None]:
+            return responses.stream(await responses.prepare(body))
+
+        async def reply() -> Response:
+            return await responses.reply(await responses.prepare(body))
+
         if body.stream:
-            return await event_stream(request.receive, responses.stream(job), headers)
-        return json_response(await while_connected(request.receive, responses.reply(job)), headers)
+            return await event_stream(request.receive, frames(), headers)
+        return json_response(await while_connected(request.receive, reply()), headers)
 
     @post(
         "/v1/responses/input_tokens",
@@ -66,9 +73,9 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
     )
     async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_input(await read_json(request))
-        return json_response(
-            InputTokens(input_tokens=await responses.count_tokens(body)), report_ignored(ignored, strict)
-        )
+        headers = report_ignored(ignored, strict)
+        count = await while_connected(request.receive, responses.count_tokens(body))
+        return json_response(InputTokens(input_tokens=count), headers)
 
     return [create_response, count_input_tokens]
 

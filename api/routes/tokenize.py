@@ -12,7 +12,7 @@ from ..body import decode_checked, report_ignored
 from ..operation import describe
 from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest, TokenizerInfo
 from ..tokenization import TokenizationService
-from .respond import json_response, read_json
+from .respond import json_response, read_json, while_connected
 
 
 def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -29,7 +29,8 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     )
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), TokenizeRequest)
-        return json_response(await service.tokenize(body), report_ignored(ignored, strict))
+        headers = report_ignored(ignored, strict)
+        return json_response(await while_connected(request.receive, service.tokenize(body)), headers)
 
     @post(
         ["/v1/detokenize", "/detokenize"],
@@ -38,7 +39,8 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     )
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
-        return json_response(await service.detokenize(body), report_ignored(ignored, strict))
+        headers = report_ignored(ignored, strict)
+        return json_response(await while_connected(request.receive, service.detokenize(body)), headers)
 
     @get(
         ["/v1/tokenizer_info", "/tokenizer_info"],

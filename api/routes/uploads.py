@@ -14,6 +14,7 @@ from ..files.rules import MAX_PART_BYTES
 from ..files.uploads import UploadService, part_form
 from ..operation import describe
 from ..schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
+from ..server.limits import SMALL_BODY_BYTES
 from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering
 from .respond import json_response, read_json
@@ -29,6 +30,7 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     @post(
         "/v1/uploads",
         status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
         opt=describe("Begin to store a file in parts.", body=UploadRequest, reply=Upload),
     )
     async def create_upload(request: Request[Any, Any, Any]) -> ASGIApp:
@@ -51,6 +53,7 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     @post(
         "/v1/uploads/{upload_id:str}/complete",
         status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
         opt=describe("Make a file of the parts.", body=CompleteRequest, reply=Upload),
     )
     async def complete_upload(request: Request[Any, Any, Any], upload_id: str) -> ASGIApp:

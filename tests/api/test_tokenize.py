@@ -162,3 +162,10 @@ def test_more_lists_of_tokens_than_prompts_are_refused(server: Served) -> None:
     assert len(server.post("/v1/detokenize", {"tokens": [[71]] * 2048}).json()["text"]) == 2048
     error = server.post("/v1/detokenize", {"tokens": [[71]] * 2049}).json()["error"]
     assert (error["param"], "2049" in error["message"]) == ("tokens", True)
+
+
+def test_lists_are_bounded_together(server: Served) -> None:
+    most = 4 * server.engine.info.max_model_len
+    lists = [[71] * most] * (2**17 // most + 1)
+    error = server.post("/v1/detokenize", {"tokens": lists}).json()["error"]
+    assert "at most 131072 are decoded" in error["message"]

@@ -34,7 +34,7 @@ OTHER_NAMES = {
 COUNT = """
 import sys, torch, transformers
 transformers.utils.logging.set_verbosity_error()
-config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
     model = transformers.AutoModelForCausalLM.from_config(config)
 print(sum(parameter.numel() for parameter in model.parameters()))
@@ -45,7 +45,7 @@ import sys, torch, transformers
 from llmfw.core.quantization.quantize import planned_size
 from llmfw.core.quantization.schemes import find_scheme
 transformers.utils.logging.set_verbosity_error()
-config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
     model = transformers.AutoModelForCausalLM.from_config(config)
 print(*planned_size(model, find_scheme(sys.argv[2])))

@@ -1,0 +1,137 @@
+"""Reads JSON bodies within their limits: size, memory of all together, complexity, and a pace for large ones.
+
+Decoding holds the interpreter's lock, in whatever thread it is done. So large bodies wait for each other: after one,
+as much time goes to other work as its decoding takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+from llmfw.core.errors import OverloadedError
+
+from .json_scan import JsonScan
+from .limits import BodyLimits
+from .memory import Memory
+
+SMALL_BYTES = 2**16
+"""Bodies up to this size neither count as buffered nor wait for others."""
+
+MAX_WAIT_S = 10.0
+CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; there is no reader
+_UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
+
+# Measured: seconds that decoding takes on a slow core, at most.
+_S_A_BYTE, _S_A_VALUE, _S_A_NODE = 4e-9, 5e-8, 2e-6
+_S_A_RECEIVED_BYTE = 2e-9
+_MAX_SCAN_S = 0.005  # of a piece; more was spent by others
+
+
+class Pace:
+    """Spreads pieces of work that hold up the event loop, so that others get half of its time."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    async def turn(self, cost_s: float) -> None:
+        """Return when it is a piece of work's turn.
+
+        Args:
+            cost_s: an estimate of what it takes.
+
+        Raises:
+            OverloadedError: so much waits that it would take longer than MAX_WAIT_S.
+        """
+        now = asyncio.get_running_loop().time()
+        start = max(now, self._free_at)
+        if start - now > MAX_WAIT_S:
+            raise OverloadedError("too many large bodies wait to be read", retry_after_s=MAX_WAIT_S)
+        self._free_at = start + 2 * cost_s
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+class BodyReader:
+    """Reads the JSON bodies of an application's requests.
+
+    Args:
+        limits: of each body, and of all together.
+    """
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits = limits
+        self._pace = Pace()
+        self._memory = Memory()
+        self._buffered = 0
+
+    async def read(self, request: Request[Any, Any, Any]) -> bytes:
+        """Return a request's body.
+
+        Raises:
+            HTTPException: 413 if it is larger than the route allows.
+            RequestError: it holds more values than the limits allow.
+            OverloadedError: the bodies that are being received take up all the memory for them.
+        """
+        scan = JsonScan(self._limits)
+        chunks: list[bytes] = []
+        size = counted = 0
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > SMALL_BYTES:
+                    self._buffered += size - counted
+                    counted = size
+                    if self._buffered > self._limits.buffered_bytes:
+                        raise OverloadedError("the bodies of other requests take up the memory for bodies")
+                await self._scan(scan, chunk, size)
+                chunks.append(chunk)
+            if size > SMALL_BYTES:
+                cost = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
+                self._memory.used()
+                await self._pace.turn(cost)
+                await _check_connected(request)
+            return b"".join(chunks)
+        finally:
+            self._buffered -= counted
+
+    async def _scan(self, scan: JsonScan, chunk: bytes, size: int) -> None:
+        """Scan a chunk of a body of which there are so many bytes by now."""
+        if size <= SMALL_BYTES:
+            scan.feed(chunk)
+            return
+        for start in range(0, len(chunk), SMALL_BYTES):
+            piece = chunk[start : start + SMALL_BYTES]
+            started = time.perf_counter()
+            scan.feed(piece)
+            spent = time.perf_counter() - started
+            await self._pace.turn(min(spent, _MAX_SCAN_S) + len(piece) * _S_A_RECEIVED_BYTE)
+
+
+async def _check_connected(request: Request[Any, Any, Any]) -> None:
+    """Raise HTTPException if a client has left while its body waited: decoding it would hold up others for nothing."""
+    going = asyncio.ensure_future(request.receive())  # of a whole body: the next message is the disconnect
+    await asyncio.sleep(0)
+    if going.done():
+        raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
+    going.cancel()
+    await asyncio.gather(going, return_exceptions=True)
+
+
+def check_encoding(request: Request[Any, Any, Any]) -> None:
+    """Raise HTTPException 415, naming it, if a body has a content-encoding or a charset that is not understood."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            shown = value.decode("latin-1")[:100]
+            raise HTTPException(
+                f"content-encoding is {shown!r}; this server reads bodies that are not encoded: send it without",
+                status_code=415,
+                headers={"accept-encoding": "identity"},
+            )
+    charset = request.content_type[1].get("charset", "").strip("\"' ").lower()
+    if charset not in _UTF_8:
+        raise HTTPException(f"charset is {charset[:100]!r}; send JSON in UTF-8", status_code=415)

@@ -1,0 +1,325 @@
+"""uvicorn's HTTP protocol with limits that hold before anything is stored, and with deadlines.
+
+httptools collects a header, a chunk extension or a trailer without any limit, and in quadratic time. So the bytes that
+it has taken without reporting anything are counted here. Deadlines are checked once a second (`ConnectionTable.watch`).
+Knows nothing of routes and bodies' contents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httptools
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ..schemas.errors import ErrorBody, ErrorDetail
+from .connections import ConnectionTable, Occasional
+from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
+
+LINGER_S, LINGER_BYTES = 2.0, 2**20
+"""How long a refused connection stays open, so that a client that is still sending gets to read the reply."""
+
+DRAINED_BYTES_PER_S = 16 * 2**20
+"""Of the rest of a body whose request is answered."""
+
+
+class _Expects(enum.Enum):
+    """What of a request comes next."""
+
+    START = enum.auto()
+    HEAD = enum.auto()
+    BODY = enum.auto()
+
+
+class _RefusedError(Exception):
+    """A request that is ended while it is parsed."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Args:
+        limits: of this connection.
+        table: all connections.
+        notes: which log lines are due.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: ConnectionLimits,
+        table: ConnectionTable,
+        notes: Occasional,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._table = table
+        self._notes = notes
+        self._expects = _Expects.START
+        self._refusal: _RefusedError | None = None
+        self._is_deaf = False  # what the client sends is dropped
+        self._is_leaving = False  # was refused; ends as soon as the client has read why
+        self._num_open = 0  # requests whose reply is not complete
+        self._head_bytes = 0  # of the request that is being received; trailers count, too
+        self._num_headers = 0
+        self._body_bytes = 0
+        self._num_chunks = 0
+        self._silent_bytes = 0  # since the parser last reported anything
+        self._waited_s = 0.0  # for the client's bytes
+        self._unread_s = 0.0  # since the client was first seen not to read what waits to be sent
+        self._unread_bytes = 0  # that waited then
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or refuse it if there are too many."""
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        problem = self._table.add(self, address)
+        if problem is not None:
+            self._refuse(503, "too_many_connections", f"{problem}; try again later")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._is_deaf = True
+        self._table.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, and refuse the request if it goes beyond a limit."""
+        if self._is_deaf:
+            self._silent_bytes += len(data)
+            if self._is_leaving and self._silent_bytes > LINGER_BYTES:
+                self.transport.abort()
+            return
+        if self._expects is _Expects.START:
+            self._waited_s = 0.0
+        self._silent_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._note("upgrade", "the client asks for another protocol; it is answered in HTTP/1.1")
+        except httptools.HttpParserError as error:
+            if self._refusal is None:
+                self._refusal = _RefusedError(400, "invalid_http", f"this is no valid HTTP request: {error}")
+        if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
+            self._refusal = self._head_too_large()
+        if self._refusal is not None:
+            self._refuse(self._refusal.status, self._refusal.code, str(self._refusal))
+        elif not self._num_open or self._expects is _Expects.BODY:
+            self._table.heard(self)
+        else:
+            self._table.busy(self)
+
+    def on_message_begin(self) -> None:
+        """Begin with a request."""
+        super().on_message_begin()
+        self._expects = _Expects.HEAD
+        self._head_bytes = self._num_headers = self._body_bytes = self._num_chunks = self._silent_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the URL."""
+        self._silent_bytes = 0
+        self._head_bytes += len(url)
+        if self._head_bytes > self._limits.url_bytes:
+            limit = self._limits.url_bytes
+            raise self._stop(_RefusedError(414, "url_too_long", f"the URL has more than {limit} bytes"))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. One that comes after the body (a trailer) counts, and is dropped."""
+        self._silent_bytes = 0
+        self._num_headers += 1
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._limits.header_bytes:
+            raise self._stop(self._head_too_large())
+        if self._num_headers > self._limits.headers:
+            most = self._limits.headers
+            raise self._stop(
+                _RefusedError(431, "too_many_headers", f"the request has more than {most} headers")
+            )
+        if self._expects is _Expects.HEAD:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start on the request, or queue it if an earlier one of the connection is being answered."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
+            raise self._stop(_RefusedError(429, "too_many_pipelined", message))
+        super().on_headers_complete()
+        self._expects = _Expects.BODY
+        self._waited_s = 0.0
+        self._num_open += 1
+
+    def on_chunk_header(self) -> None:
+        """Begin with a chunk of a body; refuse floods of tiny ones, which cost more than they bring."""
+        self._silent_bytes = 0
+        self._num_chunks += 1
+        if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
+            message = f"the body comes in {self._num_chunks} chunks of less than {MIN_CHUNK_BYTES} bytes; send larger ones"
+            raise self._stop(_RefusedError(400, "too_many_chunks", message))
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._silent_bytes = 0
+        self._body_bytes += len(body)
+        if self.cycle.response_complete:
+            self._drain(len(body))
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request. Its reply may be complete already."""
+        self._expects = _Expects.START
+        self._waited_s = 0.0
+        self._silent_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request of the connection. Idle time is ours to watch (`check`)."""
+        self._num_open -= 1
+        self._waited_s = 0.0
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            if not self.pipeline:
+                self.flow.resume_reading()
+        else:
+            self.flow.resume_reading()
+            if not self._num_open:
+                self._table.heard(self)
+
+    def check(self, elapsed: float) -> None:
+        """End the connection if its client has been too slow, in sending or in reading."""
+        if self._is_unread(elapsed):
+            self._note("unread", "the client does not read what it asked for")
+            self.transport.abort()
+        elif self._is_leaving:
+            self._waited_s += elapsed
+            if self._waited_s > LINGER_S:
+                self.transport.abort()
+        elif self._is_deaf:
+            return  # it ends after the replies that are still to come
+        elif self._expects is _Expects.BODY:
+            if not self.flow.read_paused:  # else it is the application that is waited for
+                self._waited_s += elapsed
+                self._check_body()
+        elif not self._num_open:
+            self._waited_s += elapsed
+            self._check_head()
+
+    def evict(self) -> None:
+        """End a connection that waits for its client, to make room for another one."""
+        if self._expects is _Expects.START:
+            self.transport.close()
+        else:
+            message = "the connection was closed for another one, since it was slow and all are in use"
+            self._refuse(503, "too_many_connections", message)
+
+    def _drain(self, num_bytes: int) -> None:
+        """Drop a piece of a body that was answered before its end, at a pace that costs little."""
+        self.transport.pause_reading()
+        self.loop.call_later(num_bytes / DRAINED_BYTES_PER_S, self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        if not self.transport.is_closing() and not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def _check_head(self) -> None:
+        limits = self._limits
+        if self._expects is _Expects.HEAD:
+            if self._waited_s > limits.header_timeout_s:
+                message = f"the headers were not complete after {limits.header_timeout_s:g} s"
+                self._refuse(408, "request_timeout", message)
+            return
+        is_new = self.cycle is None
+        if self._waited_s > (limits.header_timeout_s if is_new else limits.idle_timeout_s):
+            self.transport.close()
+
+    def _check_body(self) -> None:
+        if self._waited_s > self._limits.body_timeout_s + self._body_bytes / MIN_BYTES_PER_S:
+            message = f"of the body {self._body_bytes} bytes had come after {self._waited_s:.0f} s"
+            self._refuse(408, "request_timeout", message)
+
+    def _is_unread(self, elapsed: float) -> bool:
+        """Return whether the client has read too little, for too long, of what waits to be sent to it."""
+        size = self.transport.get_write_buffer_size()
+        if not size or (self._num_open and not self.flow.write_paused):
+            self._unread_s = 0.0
+            return False
+        if not self._unread_s:
+            self._unread_bytes = size
+        self._unread_s += elapsed
+        sent = max(0, self._unread_bytes - size)
+        return self._unread_s > self._limits.send_timeout_s + sent / MIN_BYTES_PER_S
+
+    def _head_too_large(self) -> _RefusedError:
+        limit = self._limits.header_bytes
+        return _RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
+
+    def _stop(self, refusal: _RefusedError) -> _RefusedError:
+        """Keep a refusal that is raised out of the parser, which raises an error of its own in its place."""
+        self._refusal = refusal
+        return refusal
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer a request that never reaches the application, or not whole, and end the connection.
+
+        While earlier requests of the connection are being answered, it ends after their replies instead.
+        """
+        self._note(code, message)
+        self._is_deaf = True
+        if self._expects is not _Expects.BODY:
+            if self._num_open:
+                self.cycle.keep_alive = False
+                return
+        elif self._num_open > 1 or self.cycle.response_started:
+            self.transport.abort()
+            return
+        else:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(_reply(status, code, message))
+        self._is_leaving, self._waited_s = True, 0.0
+        if self._table.leave(self) and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+
+    def _note(self, kind: str, problem: str) -> None:
+        """Write to the log why a connection is ended, unless there was such a line a moment ago."""
+        left_out = self._notes.due(kind, self.loop.time())
+        if left_out is not None:
+            more = f" ({left_out} more like it)" if left_out else ""
+            address = f"{self.client[0]}:{self.client[1]}" if self.client else "a client"
+            self.logger.warning("%s: %s%s", address, problem, more)
+
+
+def protocol_factory(limits: ConnectionLimits, table: ConnectionTable) -> Callable[..., LimitedProtocol]:
+    """Return what makes the connections of a server."""
+    return partial(LimitedProtocol, limits=limits, table=table, notes=Occasional())
+
+
+def _reply(status: int, code: str, message: str) -> bytes:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    body = msgspec.json.encode(ErrorBody(ErrorDetail(message=message, type=kind, code=code)))
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+    return STATUS_LINE[status] + head + body

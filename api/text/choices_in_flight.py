@@ -1,0 +1,142 @@
+"""Sends the choices of one client request to the engine, as many at a time as its share allows.
+
+Knows requests and their events, and nothing of the text that they become.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llmfw.core.client.client import EngineClient
+from llmfw.core.errors import DeadlineError, OverloadedError
+from llmfw.core.request import Request, TokenEvent
+
+from .engine_places import EnginePlaces
+
+if TYPE_CHECKING:
+    from ..generation import Choice
+
+MAX_UNANSWERED_TOKENS = 8192
+"""Prompt tokens of choices that have had no event yet; a prompt that several choices share counts once."""
+MAX_RETRY_S = 1.0
+
+Item = tuple["Choice", "TokenEvent | Exception | None"]
+"""A choice and its next event; an error; or None, after its last event."""
+
+
+class ChoicesInFlight:
+    """Gives the events of all choices, in the order in which they come.
+
+    Args:
+        choices: at least one. They are sent in their order.
+        places: bounds how many are in the engine at once; None: all are.
+
+    Attributes:
+        first: indexes of the choices that are sent before anything is waited for.
+    """
+
+    def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
+        self._client = client
+        self._places = places
+        self._waiting = deque(choices)
+        self._queue: asyncio.Queue[Item] = asyncio.Queue()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._unanswered: dict[int, Sequence[int]] = {}
+        self._started = time.monotonic()
+        self._send_some()
+        self.first = frozenset(self._tasks)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a choice is in the engine or waits to be sent."""
+        return bool(self._tasks or self._waiting)
+
+    async def next(self) -> Item:
+        """Wait for the next event of a choice that has not ended."""
+        while True:
+            choice, item = await self._queue.get()
+            if choice.index not in self._tasks:
+                continue  # it came after the choice had ended
+            if item is None or isinstance(item, Exception):
+                self.end(choice)
+            elif self._unanswered and item.wait is None:
+                self._unanswered.pop(choice.index, None)
+                self._send_some()
+            return choice, item
+
+    def end(self, choice: Choice) -> None:
+        """Note that a choice needs no more events: abort it if it still runs, and send others in its place."""
+        task = self._tasks.pop(choice.index, None)
+        if task is None:
+            return
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        self._unanswered.pop(choice.index, None)
+        self._send_some()
+
+    async def close(self) -> None:
+        """Abort what still runs."""
+        tasks = [*self._tasks.values(), *self._ending]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _send_some(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0].request.prompt):
+            choice = self._waiting.popleft()
+            self._unanswered[choice.index] = choice.request.prompt
+            self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
+
+    def _has_room(self, prompt: Sequence[int]) -> bool:
+        if not self._tasks or self._places is None:
+            return True
+        if len(self._tasks) >= self._places.share:
+            return False
+        prompts = {id(each): len(each) for each in (*self._unanswered.values(), prompt)}
+        return sum(prompts.values()) <= MAX_UNANSWERED_TOKENS
+
+    async def _pump(self, choice: Choice) -> None:
+        try:
+            while not await self._sent(choice):
+                pass
+        except Exception as error:  # noqa: BLE001 - given to the reader
+            self._queue.put_nowait((choice, error))
+        else:
+            self._queue.put_nowait((choice, None))
+
+    async def _sent(self, choice: Choice) -> bool:
+        """Run a choice to its end; return False, after a moment, if the engine has no room for it now.
+
+        Only the first choices may be refused: once they run, the client has been answered.
+        """
+        request = self._timed(choice.request)
+        try:
+            async with contextlib.aclosing(self._client.generate(request)) as events:
+                async for event in events:
+                    self._queue.put_nowait((choice, event))
+        except OverloadedError as error:
+            if choice.index in self.first:
+                raise
+            await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_S))
+            return False
+        return True
+
+    def _timed(self, request: Request) -> Request:
+        """Return a request whose timeout counts from when the first choice was sent."""
+        if request.timeout_s is None:
+            return request
+        left_s = request.timeout_s - (time.monotonic() - self._started)
+        if left_s <= 0:
+            raise DeadlineError(
+                f"the request's timeout of {request.timeout_s:g} s has passed before all of its choices had begun"
+            )
+        return msgspec.structs.replace(request, timeout_s=left_s)

@@ -1,0 +1,162 @@
+"""Text → token ids and back within the model's context, beside the event loop.
+
+A text that cannot fit is refused after the part of it that would: encoding takes a hundred times a text's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import TypeVar
+
+from llmfw.core.errors import ContextLengthError, RequestError
+from llmfw.core.tokenizer import LONG_TEXT, Tokenizer
+
+from .threads import TextThreads
+
+MAX_TOKENS = 2**20
+"""Tokens of all prompts of a request together, if the context is not even longer."""
+
+CHARACTERS_A_TOKEN = 4
+"""A text with more than this for each token of the context is counted in slices first."""
+
+SLICE = 2**15  # characters
+GROUP = 2**16  # characters of texts that are encoded together, without a turn for others
+
+SizedT = TypeVar("SizedT", bound=Sized)
+
+
+class PromptEncoder:
+    """Encodes and decodes for requests.
+
+    Args:
+        tokenizer: the model's.
+        context: returns the model's context length in tokens.
+        threads: where long texts are worked on.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context: Callable[[], int], threads: TextThreads) -> None:
+        self._tokenizer = tokenizer
+        self._context = context
+        self._threads = threads
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of all prompts of a request together."""
+        return max(MAX_TOKENS, self._context())
+
+    async def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str | None = None
+    ) -> list[int]:
+        """Return a text's tokens; a few more than the context holds are possible.
+
+        Args:
+            param: the client's name for it, for errors.
+
+        Raises:
+            ContextLengthError: it cannot fit into the context.
+        """
+        await self._check(text, param)
+        if len(text) <= LONG_TEXT:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await self._threads.run(len(text), self._encode, text, add_special_tokens)
+
+    async def encode_all(
+        self, texts: Sequence[str], param: str, *, add_special_tokens: bool = True
+    ) -> list[list[int]]:
+        """Return the tokens of each of a request's texts.
+
+        Args:
+            param: the client's name for the list.
+
+        Raises:
+            ContextLengthError: one of them cannot fit into the context.
+            RequestError: all together have more than `max_tokens` tokens.
+        """
+        found: list[list[int]] = []
+        count = 0
+        for i, text in enumerate(texts):
+            await self._check(text, f"{param}[{i}]")
+        for group in _groups(texts):
+            size = sum(map(len, group))
+            if size <= LONG_TEXT and len(group) == len(texts):
+                encoded = self._tokenizer.encode_all(group, add_special_tokens=add_special_tokens)
+            else:
+                encoded = await self._threads.run(size, self._encode_all, group, add_special_tokens)
+            found += encoded
+            count += sum(map(len, encoded))
+            self.check_together(count, param)
+        return found
+
+    async def decode_all(self, lists: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+        """Return the text of each list of tokens."""
+        if sum(map(len, lists)) <= LONG_TEXT:
+            return self._tokenizer.decode_all(lists, skip_special_tokens=skip_special_tokens)
+        found: list[str] = []
+        for group in _groups(lists):
+            size = sum(map(len, group))
+            found += await self._threads.run(size, self._decode_all, group, skip_special_tokens)
+        return found
+
+    def check_together(self, count: int, param: str) -> None:
+        """Raise RequestError if all prompts of a request have too many tokens together."""
+        if count > self.max_tokens:
+            raise RequestError(
+                f"{param} has more than {self.max_tokens} tokens in all of its prompts together; "
+                "send several requests",
+                param=param,
+            )
+
+    def check_characters(self, count: int, param: str | None = None) -> None:
+        """Raise ContextLengthError if no text of so many characters fits into the context."""
+        least, limit = count // self._tokenizer.longest_token, self._context()
+        if least > limit:
+            raise ContextLengthError(
+                f"this model's maximum context length is {limit} tokens; the prompt's {count} characters are "
+                f"{least} tokens at least",
+                param=param,
+            )
+
+    async def _check(self, text: str, param: str | None) -> None:
+        """Raise ContextLengthError if a text does not fit, by its length, or by its tokens, counted in slices."""
+        self.check_characters(len(text), param)
+        limit = self._context()
+        if len(text) <= max(CHARACTERS_A_TOKEN * limit, LONG_TEXT):
+            return
+        count = 0
+        # Slices cut words in two, which makes a token more or fewer of each.
+        tolerance = limit // 16 + 16 * (len(text) // SLICE + 1)
+        for start in range(0, len(text), SLICE):
+            piece = text[start : start + SLICE]
+            count += await self._threads.run(SLICE, self._count, piece)
+            if count > limit + tolerance:
+                raise ContextLengthError(
+                    f"this model's maximum context length is {limit} tokens; the first {start + len(piece)} of the "
+                    f"prompt's {len(text)} characters are about {count} tokens",
+                    param=param,
+                )
+
+    def _count(self, piece: str) -> int:
+        return len(self._tokenizer.encode(piece, add_special_tokens=False))
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def _encode_all(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        return self._tokenizer.encode_all(texts, add_special_tokens=add_special_tokens)
+
+    def _decode_all(self, lists: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+        return self._tokenizer.decode_all(lists, skip_special_tokens=skip_special_tokens)
+
+
+def _groups(texts: Sequence[SizedT]) -> Iterator[list[SizedT]]:
+    """Yield texts or token lists in lists of about GROUP characters or tokens."""
+    group: list[SizedT] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text)
+        if size >= GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

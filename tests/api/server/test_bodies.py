@@ -1,0 +1,132 @@
+"""JSON bodies: what is counted, what is refused, and how large ones wait for each other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+
+import httpx
+import msgspec
+import pytest
+
+from llmfw.api.server.bodies import Pace
+from llmfw.api.server.json_scan import JsonScan
+from llmfw.api.server.limits import BodyLimits
+from llmfw.core.errors import OverloadedError, RequestError
+
+from ...doubles.serving import Served
+
+LIMITS = BodyLimits(body_bytes=10**6, buffered_bytes=10**6, depth=20, values=10**6, nodes=10**6)
+CHAT = "/v1/chat/completions"
+
+
+def random_value(rng: random.Random, depth: int):
+    kind = rng.randrange(6 if depth else 4)
+    if kind == 4:
+        return [random_value(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == 5:
+        return {rng.choice('a"\\{é'): random_value(rng, depth - 1) for _ in range(rng.randrange(4))}
+    return rng.choice((1.5, None, 'a"[\\', '\\"{}', "[[,:", "\\\\", ""))
+
+
+def depth_of(value) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+def nodes_of(value) -> int:
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(nodes_of, value.values()))
+    return 1 + sum(map(nodes_of, value)) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_counts_are_those_of_the_decoded_value(seed):
+    rng = random.Random(seed)
+    value = random_value(rng, 7)
+    raw = json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
+    scan = JsonScan(LIMITS)
+    limited = JsonScan(msgspec.structs.replace(LIMITS, depth=3))
+    too_deep = False
+    while raw:
+        cut = rng.randint(1, 5)
+        scan.feed(raw[:cut])
+        try:
+            if not too_deep:
+                limited.feed(raw[:cut])
+        except RequestError:
+            too_deep = True
+        raw = raw[cut:]
+    assert scan.num_nodes == nodes_of(value)
+    assert too_deep == (depth_of(value) > 3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"x":' + b"[" * 1000 + b"]" * 1000 + b"}",
+        b'{"x":' + b'{"a":' * 100_000,
+        b'{"x":[' + b"[]," * 200_000 + b"1]}",
+        b'{"x":[' + b"1," * 1_100_000 + b"1]}",
+        b"{" + b'"a":1,' * 150_000 + b'"x":1}',
+        b'{"messages":[{}],' + b",".join(b'"k%d":1' % i for i in range(2000)) + b"}",
+    ],
+)
+def test_complex_bodies_are_refused_before_they_are_decoded(server: Served, body):
+    reply = httpx.post(server.url + CHAT, content=body, headers={"content-type": "application/json"})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] == "json_too_complex"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "nonsense"])
+def test_an_encoded_body_is_a_415_that_names_it(server: Served, encoding):
+    for path in (CHAT, "/v1/files", "/v1/tokenize", "/v1/messages"):
+        content_type = "multipart/form-data; boundary=b" if path == "/v1/files" else "application/json"
+        headers = {"content-encoding": encoding, "content-type": content_type}
+        reply = httpx.post(server.url + path, content=b"{}", headers=headers)
+        assert reply.status_code == 415
+        assert repr(encoding) in reply.json()["error"]["message"]
+
+
+def test_a_charset_other_than_utf_8_is_a_415(server: Served):
+    for charset, status in (("utf-16", 415), ("latin-1", 415), ("UTF-8", 200), ('"utf-8"', 200)):
+        headers = {"content-type": f"application/json; charset={charset}"}
+        body = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+        assert httpx.post(server.url + CHAT, content=body, headers=headers).status_code == status
+
+
+def test_identity_is_no_encoding(server: Served):
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert server.post(CHAT, body, headers={"content-encoding": "identity"}).status_code == 200
+
+
+async def test_large_bodies_leave_half_of_the_time_to_others():
+    pace = Pace()
+    started = time.perf_counter()
+    await asyncio.gather(*(pace.turn(0.02) for _ in range(4)))
+    assert time.perf_counter() - started >= 0.119
+
+
+async def test_a_body_that_would_wait_too_long_is_refused():
+    pace = Pace()
+    await pace.turn(100)
+    with pytest.raises(OverloadedError):
+        await pace.turn(0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/batches"),
+        ("POST", "/v1/uploads"),
+        ("POST", "/v1/uploads/upload_0/complete"),
+        ("PUT", "/admin/policy"),
+    ],
+)
+def test_routes_without_texts_take_small_bodies_alone(server: Served, method, path):
+    body = b'{"metadata": {"a": "' + b"a" * 2**20 + b'"}}'
+    reply = httpx.request(method, server.url + path, content=body)
+    assert reply.status_code == 413
+    assert "1048576" in reply.json()["error"]["message"] or "1 MiB" in reply.json()["error"]["message"]

@@ -1,0 +1,170 @@
+"""Limits on connections and heads, spoken to over bare sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from ...doubles.echo_engine import WAIT, EchoEngine
+from ...doubles.serving import Served, byte_tokenizer, serving, wait_until
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+LIMITS = {
+    "max_connections": 8,
+    "max_connections_per_address": 8,
+    "max_header_bytes": 4096,
+    "max_headers": 20,
+    "max_url_bytes": 1000,
+    "header_timeout": 1.0,
+    "body_timeout": 1.0,
+    "send_timeout": 1.0,
+    "idle_timeout": 2.0,
+}
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
+    with serving(EchoEngine(), tokenizer, **LIMITS) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def connected(served: Served) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", urlsplit(served.url).port or 0), timeout=8) as sock:
+        yield sock
+
+
+def reply_of(sock: socket.socket) -> bytes:
+    """Return all that comes until the server closes the connection."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(65536):
+            received += data
+    return bytes(received)
+
+
+def refused(served: Served, *pieces: bytes) -> tuple[int, str]:
+    """Send pieces on a connection of their own; return the status and code that the server refuses them with."""
+    with connected(served) as sock:
+        for piece in pieces:
+            sock.sendall(piece)
+            time.sleep(0.01)
+        head, _, body = reply_of(sock).partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    return int(head.split()[1]), json.loads(body)["error"]["code"]
+
+
+def is_alive(served: Served) -> bool:
+    return httpx.get(f"{served.url}/health").is_success
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([GET + b"A: " + b"a" * 5000, b"a" * 5000], (431, "headers_too_large")),
+        ([GET + b"A: ", *[b"a" * 700] * 8], (431, "headers_too_large")),
+        ([GET, *[b"A: " + b"a" * 700 + b"\r\n"] * 8], (431, "headers_too_large")),
+        ([GET + b"A: b\r\n" * 30], (431, "too_many_headers")),
+        ([b"GET /" + b"a" * 2000 + b" HTTP/1.1\r\n\r\n"], (414, "url_too_long")),
+        ([b"GET /?q=", *[b"a" * 300] * 8], (414, "url_too_long")),
+        ([b"\r\n" * 4000], (431, "headers_too_large")),
+        ([b"\x16\x03\x01\x02"], (400, "invalid_http")),
+    ],
+)
+def test_heads_beyond_a_limit_are_refused(strict, pieces, expected):
+    assert refused(strict, *pieces) == expected
+    assert is_alive(strict)
+
+
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([CHUNKED + b"1;", b"x" * 5000], (431, "headers_too_large")),
+        ([CHUNKED + b"1\r\n{\r\n" * 5000], (400, "too_many_chunks")),
+        ([CHUNKED + b"2\r\n{}\r\n0\r\n" + b"A: b\r\n" * 30], (431, "too_many_headers")),
+        ([CHUNKED + b"2\r\n{}\r\n0\r\nA: ", *[b"a" * 900] * 8], (431, "headers_too_large")),
+    ],
+)
+def test_chunked_bodies_beyond_a_limit_are_refused(strict, pieces, expected):
+    assert refused(strict, *pieces) == expected
+
+
+def test_trailers_do_not_become_headers(strict):
+    request = (
+        CHUNKED.replace(b"application/json", b"text/plain") + b"1\r\n{\r\n0\r\nContent-Type: a/b\r\n\r\n"
+    )
+    with connected(strict) as sock:
+        sock.sendall(request)
+        assert b"'text/plain'" in sock.recv(4096)
+
+
+def test_slow_heads_and_bodies_are_timed_out(strict):
+    assert refused(strict, GET) == (408, "request_timeout")
+    assert refused(strict, POST + b"Content-Length: 9\r\n\r\n{") == (408, "request_timeout")
+
+
+def test_idle_connections_are_closed(strict):
+    with connected(strict) as fresh, connected(strict) as used:
+        used.sendall(GET + b"\r\n")
+        while b"{" not in used.recv(4096):
+            pass
+        started = time.monotonic()
+        assert reply_of(fresh) == b""
+        assert reply_of(used) == b""
+        assert time.monotonic() - started > 1.5
+
+
+def test_new_connections_displace_quiet_ones(strict):
+    with contextlib.ExitStack() as stack:
+        quiet = [stack.enter_context(connected(strict)) for _ in range(8)]
+        for sock in quiet[1:]:
+            sock.sendall(GET)
+        assert is_alive(strict)
+        assert reply_of(quiet[0]) == b""
+
+
+def test_requests_in_progress_are_not_displaced(strict):
+    body = json.dumps({"prompt": [WAIT], "max_tokens": 1}).encode()
+    request = POST.replace(b"chat/", b"") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    before = len(strict.engine.requests)
+    with contextlib.ExitStack() as stack:
+        busy = [stack.enter_context(connected(strict)) for _ in range(8)]
+        for sock in busy:
+            sock.sendall(request)
+        wait_until(lambda: len(strict.engine.requests) == before + 8)
+        assert refused(strict) == (503, "too_many_connections")
+    wait_until(lambda: is_alive(strict))
+
+
+def test_pipelined_requests_are_answered_in_order(strict):
+    with connected(strict) as sock:
+        sock.sendall(b"".join(b"GET /health?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % i for i in range(10)))
+        received = b""
+        while received.count(b'{"status":"ok"}') < 10:
+            received += sock.recv(65536)
+
+
+def test_pipelined_floods_end_after_what_was_taken(strict):
+    with connected(strict) as sock:
+        sock.sendall((GET + b"\r\n") * 200)
+        received = reply_of(sock)
+    assert 1 < received.count(b"HTTP/1.1 200") <= 18
+    assert received.count(b"connection: close") == 1
+
+
+def test_upgrades_are_answered_in_http_1_1(strict):
+    with connected(strict) as sock:
+        sock.sendall(GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200")

@@ -1,0 +1,149 @@
+"""Thousands of choices of one request leave the engine room for others, and all are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
+from llmfw.api.text.engine_places import EnginePlaces
+from llmfw.core.errors import DeadlineError, OverloadedError
+from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent
+
+
+class CountingClient:
+    """Answers each request with one token and its end; counts how many run at once.
+
+    Args:
+        refusals: errors for the next requests; None accepts one.
+    """
+
+    def __init__(self, refusals: Sequence[Exception | None] = (), delay_s: float = 0.0) -> None:
+        self.num_running = self.most = 0
+        self.sent: list[Request] = []
+        self._refusals = list(refusals)
+        self._delay_s = delay_s
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        self.sent.append(request)
+        if self._refusals and (error := self._refusals.pop(0)) is not None:
+            raise error
+        self.num_running += 1
+        self.most = max(self.most, self.num_running)
+        try:
+            await asyncio.sleep(self._delay_s)
+            yield TokenEvent(request.id, [1])
+            await asyncio.sleep(self._delay_s)
+            yield TokenEvent(request.id, [2], FinishReason.STOP)
+        finally:
+            self.num_running -= 1
+
+
+def choices(num: int, prompts: Sequence[list[int]] = ([1],), timeout_s: float | None = None) -> list[Any]:
+    def request(i: int) -> Request:
+        prompt = prompts[i % len(prompts)]
+        return Request(id=str(i), prompt=prompt, sampling=SamplingParams(), timeout_s=timeout_s)
+
+    return [SimpleNamespace(index=i, request=request(i)) for i in range(num)]
+
+
+async def ended(flight: ChoicesInFlight) -> set[int]:
+    """Run to the end; return the indexes of the choices that had all of their events."""
+    found = set()
+    while flight.is_open:
+        choice, item = await flight.next()
+        if isinstance(item, Exception):
+            raise item
+        if item is not None and item.finish_reason is not None:
+            found.add(choice.index)
+    return found
+
+
+async def test_a_quarter_of_the_places_stays_free() -> None:
+    client = CountingClient()
+    flight = ChoicesInFlight(client, choices(100), EnginePlaces(16))  # type: ignore[arg-type]
+    assert await ended(flight) == set(range(100))
+    assert client.most == 12
+
+
+async def test_several_requests_share_the_places() -> None:
+    places = EnginePlaces(16)
+    with places.joined(), places.joined(), places.joined():
+        client = CountingClient()
+        assert len(await ended(ChoicesInFlight(client, choices(20), places))) == 20  # type: ignore[arg-type]
+        assert client.most == 4
+
+
+async def test_even_more_requests_than_places_go_on() -> None:
+    places = EnginePlaces(2)
+    with places.joined(), places.joined(), places.joined():
+        assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), places))) == 3  # type: ignore[arg-type]
+
+
+async def test_long_prompts_are_sent_a_few_at_a_time() -> None:
+    prompts = [[i] * (MAX_UNANSWERED_TOKENS // 2) for i in range(6)]
+    client = CountingClient(delay_s=0.01)
+    flight = ChoicesInFlight(client, choices(6, prompts), EnginePlaces(100))  # type: ignore[arg-type]
+    assert len(flight.first) == 2
+    assert len(await ended(flight)) == 6
+
+
+async def test_a_shared_prompt_counts_once() -> None:
+    flight = ChoicesInFlight(
+        CountingClient(),  # type: ignore[arg-type]
+        choices(10, [[1] * MAX_UNANSWERED_TOKENS]),
+        EnginePlaces(100),
+    )
+    assert len(flight.first) == 10
+    await flight.close()
+
+
+async def test_what_is_refused_at_first_is_refused() -> None:
+    flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), EnginePlaces(4))  # type: ignore[arg-type]
+    with pytest.raises(OverloadedError):
+        await ended(flight)
+    await flight.close()
+
+
+async def test_what_is_refused_later_is_sent_again() -> None:
+    refusals = [
+        None,
+        OverloadedError("full", retry_after_s=0.001),
+        OverloadedError("full", retry_after_s=0.001),
+    ]
+    client = CountingClient(refusals)
+    assert len(await ended(ChoicesInFlight(client, choices(3), EnginePlaces(1)))) == 3  # type: ignore[arg-type]
+    assert len(client.sent) == 5
+
+
+async def test_a_timeout_counts_from_the_first_choice() -> None:
+    client = CountingClient(delay_s=0.02)
+    flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), EnginePlaces(1))  # type: ignore[arg-type]
+    with pytest.raises(DeadlineError, match=r"timeout of 0\.1 s"):
+        await ended(flight)
+    assert (client.sent[1].timeout_s or 1.0) < 0.09
+    await flight.close()
+
+
+async def test_closing_aborts_what_runs_and_sends_nothing_more() -> None:
+    client = CountingClient(delay_s=10)
+    flight = ChoicesInFlight(client, choices(50), EnginePlaces(8))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert client.num_running == 6
+    await flight.close()
+    await asyncio.sleep(0)
+    assert client.num_running == 0
+    assert len(client.sent) == 6
+
+
+async def test_what_has_ended_gives_its_place_to_the_next() -> None:
+    client = CountingClient(delay_s=0.01)
+    flight = ChoicesInFlight(client, choices(3), EnginePlaces(1))  # type: ignore[arg-type]
+    choice, _ = await flight.next()
+    flight.end(choice)
+    assert (await flight.next())[0].index == 1
+    await flight.close()
