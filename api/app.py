@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import ImproperlyConfiguredException
@@ -17,9 +18,13 @@ from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
 from llmfw.core.isolation.calls import PartLedger
 
+from .access.access_log import AccessLog
+from .access.authentication import AdminOnly, ApiKey
+from .access.key_text import hashed
+from .access.keyring import Keyring
 from .admin.access import AdminPaths, FromThisMachine
 from .errors import EXCEPTION_HANDLERS
-from .middleware import ApiKey, RequestId
+from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
 from .routes.admin import admin_routes
 from .routes.anthropic import anthropic_routes
@@ -28,8 +33,7 @@ from .routes.chat import chat_routes
 from .routes.completions import completion_routes
 from .routes.embeddings import embedding_routes
 from .routes.files import file_routes
-from .routes.health import PATH as HEALTH_PATH
-from .routes.health import health_routes
+from .routes.health import OPEN_PATHS, health_routes
 from .routes.metrics import metrics_routes
 from .routes.models import model_routes
 from .routes.native import native_routes
@@ -37,9 +41,10 @@ from .routes.openapi import openapi_routes
 from .routes.responses import response_routes
 from .routes.tokenize import tokenize_routes
 from .routes.uploads import upload_routes
+from .server.bodies import BodyReader
+from .server.hosts import known_hosts
+from .server.limits import body_limits
 from .services import ModelParts, Services, Stores
-
-MAX_BODY_BYTES = 64 * 2**20
 
 
 def create_app(
@@ -48,6 +53,7 @@ def create_app(
     stores: Stores,
     config: ServerConfig,
     *,
+    keys: Keyring | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
     ledger: PartLedger | None = None,
 ) -> ASGIApp:
@@ -56,18 +62,24 @@ def create_app(
     Args:
         client: started.
         stores: are closed with the application.
+        keys: of the clients; None: those of the config.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
             state.
         ledger: of the parts and stores; None: nobody watches their calls.
 
     Raises:
+        ConfigError: an API key, or a file of them, is wrong.
         PartError: a plugin's route cannot be imported, or its path is taken.
     """
-    services = Services(client, parts, stores, config)
+    keys = keys or Keyring(config)
+    config = _without_keys(config)
+    services = Services(client, parts, stores, config, keys)
     ledger = ledger or PartLedger()
-    own = [*_routes(services, client, config), *metrics_routes(client, ledger)]
+    own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
+    limits = body_limits(config)
     state = {
+        "bodies": BodyReader(limits),
         "client": client,
         "generator": services.live.generator,
         "chat": services.live.chat,
@@ -81,7 +93,7 @@ def create_app(
         on_shutdown=[services.close],
         exception_handlers=EXCEPTION_HANDLERS,
         state=State(state),
-        request_max_body_size=MAX_BODY_BYTES,
+        request_max_body_size=limits.body_bytes,
         openapi_config=None,
         logging_config=None,
     )
@@ -91,10 +103,12 @@ def create_app(
         except ImproperlyConfiguredException as error:
             entry = route_entry(plugin, path)
             raise PartError(f"{entry} does not go with the others: {error.detail}") from error
-    return _guarded(app, config)
+    return _guarded(app, config, keys)
 
 
-def _routes(services: Services, client: EngineClient, config: ServerConfig) -> list[ControllerRouterHandler]:
+def _routes(
+    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring
+) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
     live, strict = services.live, config.strict_params
     return [
@@ -111,17 +125,26 @@ def _routes(services: Services, client: EngineClient, config: ServerConfig) -> l
         *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
-        *openapi_routes(needs_key=bool(config.api_key)),
+        *openapi_routes(needs_key=keys.has_keys),
     ]
 
 
-def _guarded(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+def _without_keys(config: ServerConfig) -> ServerConfig:
+    """Return a server's settings with digests in place of its keys: plugins' routes are given the settings."""
+    return msgspec.structs.replace(
+        config,
+        api_key=tuple((name, hashed(key)) for name, key in config.api_key),
+        admin_api_key=hashed(config.admin_api_key) if config.admin_api_key else None,
+    )
+
+
+def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
     """Put around an application what holds for every request."""
-    guarded = ApiKey(app, config.api_key, {HEALTH_PATH}) if config.api_key else app
-    return RequestId(AdminPaths(guarded, _for_admins(app, config)))
+    guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
+    known = known_hosts(guarded, config, has_keys=keys.has_keys)
+    return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))))
 
 
-def _for_admins(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
     """Put around an application what holds for an administrator's requests: there is always something."""
-    keys = (("", config.admin_api_key),) if config.admin_api_key else config.api_key
-    return ApiKey(app, keys, ()) if keys else FromThisMachine(app)
+    return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)

@@ -64,7 +64,7 @@ class PluginGroup(LazyGroup):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error meant for the user becomes one line, and exit code 1."""
+        """Run the command; an error meant for the user becomes one line, and exit code 1 or the error's own."""
         try:
             return super().invoke(ctx)
         except LLMFWError as error:
@@ -72,7 +72,7 @@ class PluginGroup(LazyGroup):
                 import traceback
 
                 traceback.print_exc()
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise _Shown(error) from error
 
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
@@ -80,6 +80,14 @@ class PluginGroup(LazyGroup):
             from .commands.params import plugins_of  # brings what finds plugins
 
             plugins_of(ctx).add_commands(self)
+
+
+class _Shown(click.ClickException):
+    """An error on one line, with its own exit code if it has one."""
+
+    def __init__(self, error: LLMFWError) -> None:
+        super().__init__(" ".join(str(error).split()))
+        self.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
 
 
 def build_cli() -> click.Group:

@@ -16,7 +16,7 @@ from llmfw.core.request import EmbedRequest
 
 from .generation import Generator
 from .schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
-from .terms import tenant_of
+from .terms import key_name, tenant_of
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
@@ -50,6 +50,7 @@ class EmbeddingService:
             prompts=list(prompts),
             dimensions=body.dimensions,
             tenant=tenant_of(body.user),
+            tenant_is_key=bool(key_name.get()),
             timeout_s=body.timeout,
         )
         vectors = await self._generator.client.embed(request)
@@ -78,7 +79,7 @@ class EmbeddingService:
         """Return the name of each input, as errors call it, and its token ids."""
         if isinstance(given, str):
             self._check_text("input", given)
-            return ["input"], [await self._generator.tokenizer.encode_aside(given)]
+            return ["input"], [await self._generator.texts.encode(given, param="input")]
         if not given:
             raise RequestError("input is an empty list; at least one input is needed", param="input")
         if len({type(item) for item in given}) > 1:
@@ -97,7 +98,7 @@ class EmbeddingService:
             texts = cast("list[str]", given)
             for name, text in zip(names, texts, strict=True):
                 self._check_text(name, text)
-            return names, await self._generator.tokenizer.encode_all_aside(texts)
+            return names, await self._generator.texts.encode_all(texts, "input")
         return names, cast("list[list[int]]", given)
 
     def _check_text(self, name: str, text: str) -> None:

@@ -13,9 +13,11 @@ from litestar.types import ExceptionHandlersMap
 
 from llmfw.core.errors import (
     ConflictError,
+    CrashingRequestError,
     DeadlineError,
     EngineDeadError,
     EngineError,
+    EngineRestartingError,
     LLMFWError,
     ModelNotFoundError,
     NotFoundError,
@@ -75,7 +77,10 @@ def body_of(error: Exception) -> ErrorBody:
             code=error.code,
         )
     elif isinstance(error, EngineDeadError):
-        detail = ErrorDetail(message=str(error), type="server_error", code="engine_dead")
+        code = "engine_restarting" if isinstance(error, EngineRestartingError) else "engine_dead"
+        detail = ErrorDetail(message=str(error), type="server_error", code=code)
+    elif isinstance(error, CrashingRequestError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="request_crashed_engine")
     elif isinstance(error, StorageError):
         code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
         detail = ErrorDetail(message=str(error), type="server_error", code=code)
@@ -144,7 +149,7 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
         return RETRY_SOON
     if isinstance(error, ConflictError):
         return RETRY_SOON if error.passing else NO_RETRY
-    if isinstance(error, OverloadedError):
+    if isinstance(error, OverloadedError | EngineRestartingError):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     return NO_RETRY if status >= 500 or isinstance(error, DeadlineError) else {}
 
@@ -167,7 +172,7 @@ def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
         allowed = (error.headers or {}).get("allow", "")
         error.detail = f"{request.method} is not allowed on {request.url.path}; allowed: {allowed}"
     elif isinstance(error, HTTPException) and error.status_code == 413:
-        limit = request.app.request_max_body_size
+        limit = request.route_handler.resolve_request_max_body_size()
         error.detail = f"the request's body is larger than {limit} bytes"
     return error_response(error)
 

@@ -6,7 +6,6 @@ choices, each with its own request and its own text. Knows nothing of HTTP and o
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 import uuid
@@ -36,8 +35,16 @@ from llmfw.core.request import (
 from llmfw.core.tokenizer import Tokenizer
 
 from .grammar_check import GrammarChecker
+from .sampling import MAX_BIASES, to_sampling
 from .terms import Terms
+from .text.choices_in_flight import ChoicesInFlight
+from .text.encoder import PromptEncoder
+from .text.engine_places import EnginePlaces
+from .text.threads import TextThreads
 from .text_stream import Delta, TextStream
+
+MAX_SETTINGS_BYTES = 2**24
+"""Of all choices of a request."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Given a prompt's tokens, returns a fresh text for one choice."""
@@ -60,15 +67,27 @@ class Choice:
         request: as the engine gets it.
         text: what came of it so far; has a finish reason at the end.
         wait: while nothing came and the engine tells how long it may take.
+        has_restarted: the last event made what came before it void.
     """
 
-    __slots__ = ("index", "request", "text", "wait")
+    __slots__ = ("_make_text", "has_restarted", "index", "request", "text", "wait")
 
-    def __init__(self, index: int, request: Request, text: TextStream) -> None:
+    def __init__(self, index: int, request: Request, make_text: MakeText) -> None:
         self.index = index
         self.request = request
-        self.text = text
         self.wait: Wait | None = None
+        self.has_restarted = False
+        self._make_text = make_text
+        self.text = make_text(request.prompt)
+
+    def feed(self, event: TokenEvent) -> Sequence[Delta]:
+        """Take an event of the engine; return what it adds to the text."""
+        if event.finish_reason is FinishReason.ABORT:
+            raise EngineError("the request was aborted")
+        self.wait, self.has_restarted = event.wait, event.restarted
+        if event.restarted:
+            self.text = self._make_text(self.request.prompt)
+        return () if event.restarted or event.wait is not None else self.text.feed(event)
 
 
 class Generation:
@@ -79,11 +98,14 @@ class Generation:
         created: seconds since the epoch.
     """
 
-    def __init__(self, id: str, client: EngineClient, choices: Sequence[Choice]) -> None:
+    def __init__(
+        self, id: str, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None = None
+    ) -> None:
         self.id = id
         self.created = int(time.time())
         self.choices = choices
         self._client = client
+        self._places = places
 
     def rename(self, id: str) -> None:
         """Give it and its requests another id. Nothing has been sent yet."""
@@ -91,80 +113,64 @@ class Generation:
         for choice in self.choices:
             choice.request = msgspec.structs.replace(choice.request, id=f"{id}-{choice.index}")
 
-    def events(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
+    def events(self, *, may_restart: bool = False) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield what each event adds to its choice, maybe nothing.
 
         Closing the iterator before its end aborts what still runs. Of choices that are told of their waiting nothing is
         yielded before the engine has accepted all.
 
+        Args:
+            may_restart: the reader drops what it has of a choice that `has_restarted`, as its engine was replaced.
+
         Raises:
             LLMFWError: as `EngineClient.generate`; what runs of the other choices is aborted.
         """
+        if may_restart:
+            for choice in self.choices:
+                choice.request = msgspec.structs.replace(choice.request, may_restart=True)
         return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
         """Run to the end; return all deltas by choice index."""
         deltas: dict[int, list[Delta]] = {choice.index: [] for choice in self.choices}
-        async with contextlib.aclosing(self.events()) as events:
+        async with contextlib.aclosing(self.events(may_restart=True)) as events:
             async for choice, new in events:
+                if choice.has_restarted:
+                    deltas[choice.index].clear()
                 deltas[choice.index] += new
         return deltas
 
     async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
-                yield choice, _feed(choice, event)
+                yield choice, choice.feed(event)
                 if choice.text.finish_reason is not None:
                     return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Run all choices at once, and yield their events as they come.
+        """Run the choices side by side, and yield their events as they come.
 
         A choice's text takes an event only when that event's turn comes: the reader looks at both together.
         """
-        queue: asyncio.Queue[tuple[Choice, TokenEvent | Exception | None]] = asyncio.Queue()
-
-        async def pump(choice: Choice) -> None:
+        with self._places.joined() if self._places else contextlib.nullcontext():
+            flight = ChoicesInFlight(self._client, self.choices, self._places)
+            unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
+            held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
             try:
-                async with contextlib.aclosing(self._client.generate(choice.request)) as events:
-                    async for event in events:
-                        queue.put_nowait((choice, event))
-            except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
-                queue.put_nowait((choice, error))
-            else:
-                queue.put_nowait((choice, None))
-
-        running = {choice.index: asyncio.create_task(pump(choice)) for choice in self.choices}
-        tasks = list(running.values())
-        unheard = {choice.index for choice in self.choices if choice.request.tell_wait}
-        held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
-        try:
-            while running:
-                choice, item = await queue.get() if unheard or not held else held.popleft()
-                if choice.index not in running:
-                    continue  # came after the text had ended
-                if isinstance(item, Exception):
-                    raise item
-                if unheard:
-                    unheard.discard(choice.index)
-                    held.append((choice, item))
-                    continue
-                deltas = None if item is None else _feed(choice, item)
-                if deltas is None or choice.text.finish_reason is not None:
-                    running.pop(choice.index).cancel()
-                if deltas is not None:
-                    yield choice, deltas
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _feed(choice: Choice, event: TokenEvent) -> Sequence[Delta]:
-    if event.finish_reason is FinishReason.ABORT:
-        raise EngineError("the request was aborted")
-    choice.wait = event.wait
-    return () if event.wait is not None else choice.text.feed(event)
+                while held or flight.is_open:
+                    choice, item = await flight.next() if unheard or not held else held.popleft()
+                    if isinstance(item, Exception):
+                        raise item
+                    if unheard:
+                        unheard.discard(choice.index)
+                        held.append((choice, item))
+                    elif item is not None and choice.text.finish_reason is None:
+                        deltas = choice.feed(item)
+                        if choice.text.finish_reason is not None:
+                            flight.end(choice)
+                        yield choice, deltas
+            finally:
+                await flight.close()
 
 
 class Generator:
@@ -176,6 +182,12 @@ class Generator:
         served_name: what clients call the model.
         grammar_checker: None: there is no structured output.
         sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
+        places: bounds how many choices of one client request are in the engine at once; None: no bound.
+        max_biases: entries of logit_bias.
+
+    Attributes:
+        texts: encodes prompts beside the event loop.
+        threads: for it, and for templates.
     """
 
     def __init__(
@@ -185,12 +197,18 @@ class Generator:
         served_name: str,
         grammar_checker: GrammarChecker | None = None,
         sampling_defaults: Mapping[str, float] | None = None,
+        places: EnginePlaces | None = None,
+        max_biases: int = MAX_BIASES,
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.served_name = served_name
         self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
+        self._places = places
+        self._max_biases = max_biases
+        self.threads = TextThreads()
+        self.texts = PromptEncoder(tokenizer, lambda: self.info.max_model_len, self.threads)
 
     @property
     def info(self) -> EngineInfo:
@@ -213,25 +231,33 @@ class Generator:
         if self.client.failure is not None:
             raise EngineDeadError(self.client.failure)
 
+    def sampling(
+        self, body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
+    ) -> SamplingParams:
+        """Return a body's sampling parameters (`to_sampling`)."""
+        return to_sampling(body, max_tokens, renamed, self.sampling_defaults, self._max_biases)
+
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return a prompt's tokens. The event loop is not held up by a long one.
 
         Raises:
-            ContextLengthError: the text is so long that it cannot fit: then it is not even encoded, which would take
-                a hundred times its memory.
+            ContextLengthError: the text cannot fit into the context.
         """
-        least, limit = self.tokenizer.fewest_tokens(text), self.info.max_model_len
-        if least > limit:
-            raise ContextLengthError(
-                f"this model's maximum context length is {limit} tokens; the prompt's {len(text)} characters are "
-                f"{least} tokens at least"
-            )
-        return await self.tokenizer.encode_aside(text, add_special_tokens=add_special_tokens)
+        return await self.texts.encode(text, add_special_tokens=add_special_tokens)
 
-    async def check_grammar(self, spec: GrammarSpec, param: str) -> None:
-        """Raise RequestError, naming the client's parameter, if a grammar cannot be held to (`GrammarChecker.check`)."""
+    async def check_grammar(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
+        """Return what the engine is to compile for a grammar (`GrammarChecker.check`).
+
+        Raises:
+            RequestError: the grammar cannot be held to; names the client's parameter.
+        """
         checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
-        await checker.check(spec, param)
+        return await checker.check(spec, param, tenant)
+
+    async def close(self) -> None:
+        """End the processes that compile grammars."""
+        if self._grammar_checker is not None:
+            await self._grammar_checker.close()
 
     def plain_text(self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool) -> MakeText:
         """Return what makes texts that go on with their prompts, without thinking and calls."""
@@ -277,6 +303,7 @@ class Generator:
         eos = () if ignore_eos else self.tokenizer.eos_token_ids
         self._check_token_ids("stop_token_ids", sampling.stop_token_ids)
         self._check_token_ids("logit_bias", tuple(sampling.logit_bias))
+        self._check_together(prompts, n, (sampling, output))
         choices: list[Choice] = []
         for prompt in prompts:
             fitted = self._fit(sampling, prompt, max_tokens_param)
@@ -293,12 +320,24 @@ class Generator:
                     grammar=output.grammar,
                     thinking=output.thinking,
                     tenant=terms.tenant,
+                    tenant_is_key=terms.tenant_is_key,
                     cache_salt=terms.cache_salt,
                     timeout_s=terms.timeout_s,
                     tell_wait=terms.tell_wait,
                 )
-                choices.append(Choice(index, request, make_text(prompt)))
-        return Generation(id, self.client, choices)
+                choices.append(Choice(index, request, make_text))
+        return Generation(id, self.client, choices, self._places)
+
+    def _check_together(self, prompts: Sequence[list[int]], n: int, settings: object) -> None:
+        """Raise RequestError if all choices together are too much to send: each is sent with its prompt and settings."""
+        self.texts.check_together(n * sum(map(len, prompts)), "n" if n > 1 else "prompt")
+        num_choices = n * len(prompts)
+        if num_choices > 1 and num_choices * len(msgspec.msgpack.encode(settings)) > MAX_SETTINGS_BYTES:
+            raise RequestError(
+                f"the settings of {num_choices} choices (logit_bias, stop, the grammar) are more than "
+                f"{MAX_SETTINGS_BYTES} bytes together; send several requests",
+                param="n",
+            )
 
     def _fit(self, sampling: SamplingParams, prompt: Sequence[int], max_tokens_param: str) -> SamplingParams:
         """Return the parameters with max_tokens set; raise RequestError if prompt and output do not fit."""

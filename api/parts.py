@@ -14,13 +14,15 @@ from llmfw.core.batch_store import BatchStore
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.client.client import EngineClient
 from llmfw.core.config import EngineConfig, OptionValue, ServerConfig
-from llmfw.core.errors import ConfigError, UnknownPartError
+from llmfw.core.errors import ConfigError, ModelError, UnknownPartError
 from llmfw.core.file_store import FileStore
+from llmfw.core.grammars.messages import Limits
 from llmfw.core.isolation.guard import guarded
 from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.parts.grammar_choice import choose_grammar_backend
 from llmfw.core.parts.part_options import with_keywords
 from llmfw.core.registry import Registry, refuse_options
+from llmfw.core.request import EngineInfo
 from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenization.tokenizer_files import load_tokenizer
 from llmfw.core.tokenizer import Tokenizer
@@ -112,7 +114,18 @@ async def start_engine(
         await starting
     finally:
         starting.cancel()
+    _check_end_tokens(parts.tokenizer, client.info)
     return with_grammar_checker(parts, config, registry, client.info.vocab_size)
+
+
+def _check_end_tokens(tokenizer: Tokenizer, info: EngineInfo) -> None:
+    """Raise ModelError if an end token is none of the model's: each request would be refused."""
+    wrong = [token for token in tokenizer.eos_token_ids if token >= info.vocab_size]
+    if wrong and info.task == "generate":
+        raise ModelError(
+            f"model {info.model!r}: eos_token_id is {wrong[0]}, and its tokens go from 0 to {info.vocab_size - 1}; correct "
+            "generation_config.json, config.json or the tokenizer"
+        )
 
 
 def with_grammar_checker(
@@ -128,7 +141,12 @@ def with_grammar_checker(
     """
     entry = choose_grammar_backend(config.grammar, registry)
     calls = registry.ledger.of(entry) if entry is not None else None
-    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options)
+    limits = Limits(
+        deadline_s=config.grammar_timeout,
+        memory_mb=config.grammar_memory_mb,
+        workers=config.grammar_workers,
+    )
+    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options, limits)
     return msgspec.structs.replace(parts, grammar_checker=checker)
 
 
@@ -182,7 +200,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
         raise
     logger.info("%s", _where(names, folder))
     files, batches, responses = stores
-    return Stores(files=files, batches=batches, responses=responses)
+    return Stores(files=files, batches=batches, responses=responses, folder=folder)
 
 
 def _where(names: Sequence[str], folder: Path | None) -> str:

@@ -35,6 +35,7 @@ def to_sampling(
     max_tokens: int | None,
     renamed: dict[str, str] | None = None,
     defaults: Mapping[str, float] | None = None,
+    max_biases: int = MAX_BIASES,
 ) -> SamplingParams:
     """Return the sampling parameters of a body; what the client left open keeps its default.
 
@@ -43,6 +44,7 @@ def to_sampling(
         max_tokens: its field has several names.
         renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
         defaults: by SamplingParams' names, what the client left open is instead of SamplingParams' own default.
+        max_biases: entries of logit_bias.
 
     Raises:
         RequestError: a value out of range.
@@ -50,7 +52,7 @@ def to_sampling(
     renamed = renamed or {}
     values: dict[str, Any] = {name: getattr(body, renamed.get(name, name)) for name in _SAME_NAME}
     values["max_tokens"] = max_tokens
-    values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None))
+    values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None), max_biases)
     stop = getattr(body, "stop", None)
     values["stop"] = _stops(stop)
     values["stop_token_ids"] = tuple(getattr(body, "stop_token_ids", None) or ())
@@ -74,12 +76,12 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
     return stops
 
 
-def _logit_bias(given: dict[str, float] | None) -> dict[int, float]:
+def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
     """Return the biases by token id. On the wire the keys are strings."""
     found: dict[int, float] = {}
-    if given and len(given) > MAX_BIASES:
+    if given and len(given) > most:
         raise RequestError(
-            f"logit_bias has {len(given)} entries; at most {MAX_BIASES} are allowed", param="logit_bias"
+            f"logit_bias has {len(given)} entries; at most {most} are allowed", param="logit_bias"
         )
     for key, bias in (given or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) < 10):

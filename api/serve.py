@@ -15,12 +15,16 @@ from collections.abc import Iterator
 import msgspec
 
 from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.restarts import RestartPolicy
+from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.log import setup_logging
 from llmfw.core.parts.part_options import option_text
 from llmfw.core.parts.preparation import begin_to_prepare
 from llmfw.core.plugins import Plugins
 
+from .access.keyring import Keyring
 from .event_loop import run_to_end
 from .listen import bind
 
@@ -33,18 +37,23 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
     """Serve until SIGINT or SIGTERM; returns after a clean end.
 
     Raises:
-        ConfigError: the port, the model or a part cannot be had; with the reason.
+        ConfigError: the port, the model, a part or an API key cannot be had; with the reason.
         EngineError: the engine could not be started.
+        EngineLostError: it died too often to be started again.
     """
     setup_logging(server_config.log_level)
     logger.info("%s", _arguments_line(engine_config, server_config))
+    keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
     with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
-        client = ProcessEngineClient(engine_config)
+        limits = WatchdogLimits.of(server_config.watchdog_timeout)
+        client = SupervisedEngineClient(
+            lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
+        )
         begin_to_prepare(engine_config, plugins.registry)
         with _keeping_signals() as seen, client.launched():
             from .serving import Serving  # brings Litestar
 
-            serving = Serving(client, engine_config, server_config, plugins)
+            serving = Serving(client, engine_config, server_config, plugins, keys)
             run_to_end(serving.run(sock, lambda: bool(seen)))
 
 

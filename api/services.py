@@ -6,6 +6,7 @@ Knows neither routes nor processes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,8 @@ from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.response_store import ResponseStore
 from llmfw.core.tokenizer import Tokenizer
 
+from .access.keyring import Keyring
+from .access.ownership import Ownership, warn_of_unowned
 from .admin.service import AdminService
 from .anthropic.service import MessageService
 from .batches.deferring import DeferringClient
@@ -26,6 +29,7 @@ from .chat.service import ChatService
 from .completions.service import CompletionService
 from .embeddings import EmbeddingService
 from .files.expiry import FileExpiry
+from .files.room import DiskRoom
 from .files.service import FileService
 from .files.uploads import UploadService
 from .fingerprint import system_fingerprint
@@ -34,6 +38,8 @@ from .grammar_check import GrammarChecker
 from .native.service import NativeService
 from .responses.memory import ResponseMemory
 from .responses.service import ResponseService
+from .server.limits import body_limits
+from .text.engine_places import EnginePlaces
 from .tokenization import TokenizationService
 
 SECONDS_A_DAY = 24 * 3600
@@ -60,11 +66,16 @@ class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """Where what is to be kept is kept."""
+    """Where what is to be kept is kept.
+
+    Attributes:
+        folder: that the user named for it, if any.
+    """
 
     files: FileStore
     batches: BatchStore
     responses: ResponseStore
+    folder: Path | None = None
 
     async def close(self) -> None:
         """Close all of them."""
@@ -84,7 +95,13 @@ class Answering:
         self, client: EngineClient, parts: ModelParts, config: ServerConfig, memory: ResponseMemory
     ) -> None:
         self.generator = Generator(
-            client, parts.tokenizer, config.served_model_name, parts.grammar_checker, parts.sampling_defaults
+            client,
+            parts.tokenizer,
+            config.served_model_name,
+            parts.grammar_checker,
+            parts.sampling_defaults,
+            places=EnginePlaces(client.info.max_running_requests),
+            max_biases=config.max_logit_bias,
         )
         parsers = (parts.reasoning_parser, parts.tool_parser)
         fingerprint = system_fingerprint(
@@ -101,10 +118,13 @@ class Answering:
             json_tool_parser=parts.json_tool_parser,
             fingerprint=fingerprint,
             reasoning_field=config.reasoning_field,
+            max_messages=config.max_messages,
         )
         self.completions = CompletionService(self.generator, fingerprint)
         self.embeddings = EmbeddingService(self.generator)
-        self.responses = ResponseService(self.chat, memory, config.served_model_name)
+        self.responses = ResponseService(
+            self.chat, memory, config.served_model_name, client.info.max_running_requests
+        )
 
 
 class Services:
@@ -113,21 +133,34 @@ class Services:
     Args:
         client: started.
         stores: are closed with the services.
+        keys: of the clients; None: there are none.
 
     Attributes:
         live: what answers clients that wait.
     """
 
-    def __init__(self, client: EngineClient, parts: ModelParts, stores: Stores, config: ServerConfig) -> None:
-        self._memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY)
+    def __init__(
+        self,
+        client: EngineClient,
+        parts: ModelParts,
+        stores: Stores,
+        config: ServerConfig,
+        keys: Keyring | None = None,
+    ) -> None:
+        self._ownership = Ownership(keys, config.adopt_unowned)
+        self._keys = keys
+        self._memory = ResponseMemory(
+            stores.responses, config.response_ttl_days * SECONDS_A_DAY, self._ownership
+        )
         self._stores = stores
         self.live = Answering(client, parts, config, self._memory)
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
         self.admin = AdminService(client, self.live.generator, self.live.chat)
-        self.files = FileService(stores.files, stores.batches)
-        self.uploads = UploadService(stores.files)
+        room = DiskRoom(config.storage, config.min_free_disk_mb)
+        self.files = FileService(stores.files, stores.batches, self._ownership, room)
+        self.uploads = UploadService(stores.files, self._ownership, room)
         self._file_expiry = FileExpiry(self.files)
         deferred = Answering(DeferringClient(client), parts, config, self._memory)
         self.batches = open_batches(
@@ -136,11 +169,18 @@ class Services:
             stores.files,
             stores.batches,
             strict=config.strict_params,
+            limits=body_limits(config),
             deleting=self.files.deleting,
+            ownership=self._ownership,
+            folder=stores.folder,
         )
 
     async def start(self) -> None:
         """Settle what an earlier server left."""
+        if self._keys is not None:
+            self._keys.start()
+        if self._ownership.leaves_unowned():
+            await warn_of_unowned(self._stores.files, self._stores.batches)
         await self._memory.start()
         self._file_expiry.start()
         await self.batches.start()
@@ -149,6 +189,9 @@ class Services:
         """Stop what runs by itself, and close the stores."""
         await self.batches.close()
         await self.live.responses.close()
+        await self.live.generator.close()
         await self._memory.close()
         await self._file_expiry.close()
+        if self._keys is not None:
+            await self._keys.close()
         await self._stores.close()

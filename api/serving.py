@@ -16,20 +16,24 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
-from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.imports import garbage
 from llmfw.core.log import TIME_FORMAT, TIME_PREFIX
 from llmfw.core.plugins import Plugins
 
+from .access.keyring import Keyring
 from .app import create_app
 from .listen import url_of
 from .parts import open_stores, start_engine
 from .plugin_routes import usable_routes
+from .server.connections import ConnectionTable, watching
+from .server.limits import connection_limits
+from .server.protocol import LimitedProtocol, protocol_factory
+from .server.start import prepare_process
 
 logger = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed as they use it again
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
 
@@ -66,8 +70,12 @@ class Startable:
 class Server(uvicorn.Server):
     """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period."""
 
-    def __init__(self, app: Startable, config: uvicorn.Config, client: ProcessEngineClient, url: str) -> None:
-        super().__init__(config)
+    def __init__(
+        self, app: Startable, server_config: ServerConfig, client: SupervisedEngineClient, url: str
+    ) -> None:
+        limits = connection_limits(server_config)
+        self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
+        super().__init__(_uvicorn_config(app, protocol_factory(limits, self._connections)))
         self._app = app
         self._client = client
         self._url = url
@@ -98,6 +106,11 @@ class Server(uvicorn.Server):
         finally:
             ending.cancel()
 
+    async def main_loop(self) -> None:
+        """Serve until told to stop."""
+        with watching(self._connections):
+            await super().main_loop()
+
     def hurry(self) -> None:
         """Do not wait for running requests any longer."""
         self._hurried.set()
@@ -113,15 +126,22 @@ class Serving:
 
     Args:
         client: whose process may have been started already.
+        keys: of the clients.
     """
 
     def __init__(
-        self, client: ProcessEngineClient, engine: EngineConfig, server: ServerConfig, plugins: Plugins
+        self,
+        client: SupervisedEngineClient,
+        engine: EngineConfig,
+        server: ServerConfig,
+        plugins: Plugins,
+        keys: Keyring,
     ) -> None:
         self._client = client
         self._engine_config = engine
         self._config = server
         self._plugins = plugins
+        self._keys = keys
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
 
@@ -130,6 +150,9 @@ class Serving:
 
         Args:
             is_stopped: whether there was one before this could see it.
+
+        Raises:
+            EngineLostError: the engine died too often to be started again.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -143,12 +166,28 @@ class Serving:
             except asyncio.CancelledError:
                 logger.info("Stopped while starting")
                 return
-            await self._server.serve([sock])
+            await self._serve(self._server, sock)
         finally:
             await self._client.close()
 
+    async def _serve(self, server: Server, sock: socket.socket) -> None:
+        """Serve until a signal, or until the engine is given up: then raise why."""
+        losing = asyncio.create_task(self._client.wait_lost())
+        serving = asyncio.create_task(server.serve([sock]))
+        try:
+            await asyncio.wait({losing, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if losing.done():
+                self._stop()
+            await serving
+        finally:
+            losing.cancel()
+            serving.cancel()
+        if losing.done():
+            raise losing.result()
+
     def _stop(self) -> None:
         """Handle SIGINT or SIGTERM; a second one does not wait for running requests."""
+        self._client.stop_restarting()
         if self._server is not None:
             if self._server.should_exit:
                 self._server.hurry()
@@ -156,7 +195,7 @@ class Serving:
         elif self._starting is not None:
             self._starting.cancel()
 
-    async def _start(self, client: ProcessEngineClient, url: str) -> Server:
+    async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
         """Open the stores, start the engine, and put the application together."""
         registry = self._plugins.registry
         stores = await open_stores(self._config, registry)
@@ -164,42 +203,40 @@ class Serving:
             parts = await start_engine(client, self._engine_config, self._config, registry)
             routes = usable_routes(self._plugins.routes)
             app = create_app(
-                client, parts, stores, self._config, plugin_routes=routes, ledger=registry.ledger
+                client,
+                parts,
+                stores,
+                self._config,
+                keys=self._keys,
+                plugin_routes=routes,
+                ledger=registry.ledger,
             )
         except BaseException:
             await stores.close()
             raise
+        prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging()
         startable = Startable(app)
-        return Server(startable, _uvicorn_config(startable), client, url)
+        return Server(startable, self._config, client, url)
 
 
 def _setup_uvicorn_logging() -> None:
-    """Give uvicorn's lines the form of the others, with its own way of showing levels and requests."""
-    formats = {
-        "uvicorn": uvicorn.logging.DefaultFormatter(
-            f"{TIME_PREFIX} %(levelprefix)s %(message)s", TIME_FORMAT, use_colors=False
-        ),
-        "uvicorn.access": uvicorn.logging.AccessFormatter(
-            f'{TIME_PREFIX} %(levelprefix)s %(client_addr)s - "%(request_line)s" %(status_code)s',
-            TIME_FORMAT,
-            use_colors=False,
-        ),
-    }
-    for name, formatter in formats.items():
+    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels."""
+    form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
+    for name in ("uvicorn", "llmfw.access"):
         handler = logging.StreamHandler()
-        handler.setFormatter(formatter)
+        handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False
 
 
-def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=protocol,  # type: ignore[arg-type]
+        ws="none",  # another protocol would take over connections, without our limits
         log_config=None,
-        access_log=logging.getLogger().isEnabledFor(logging.INFO),
-        timeout_keep_alive=KEEP_ALIVE_S,
+        access_log=False,  # `access.access_log` has a line without secrets
         timeout_graceful_shutdown=int(GRACE_S) + 3,
         server_header=False,
     )

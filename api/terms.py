@@ -23,6 +23,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """How a request is served beside others. The fields are those of `Request`."""
 
     tenant: str = ""
+    tenant_is_key: bool = False
     cache_salt: str = ""
     timeout_s: float | None = None
     tell_wait: bool = False
@@ -33,6 +34,7 @@ def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
     users = (body.user, body.safety_identifier) if isinstance(body, GenerationRequest) else ()
     return Terms(
         tenant=tenant_of(*users),
+        tenant_is_key=bool(key_name.get()),
         cache_salt=body.cache_salt or "",
         timeout_s=body.timeout,
         tell_wait=bool(body.stream),

@@ -105,12 +105,15 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """What an output has to be, as text for a grammar backend.
 
     Attributes:
-        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.grammar`).
+        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.grammar`); a grammar backend may have kinds
+            of its own for what `GrammarBackend.prepare` returns.
         source: the schema or tag as JSON text, the regular expression, or the grammar.
+        num_bytes: memory that the compiled grammar took when it was tried; 0: not measured.
     """
 
     kind: str
     source: str
+    num_bytes: int = 0
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,9 +152,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         deferrable: it runs in what requests that are not leave, and gives its place to them at any time.
         stream_interval: tokens in one event, but for its first and its last; None: the engine's own.
         tenant: the API key or user that it belongs to, for policies and limits that count by it.
+        tenant_is_key: the tenant is an API key, not what the client says of its user. Keys share the engine evenly.
         cache_salt: it shares cached prefixes with requests of the same salt only.
         timeout_s: seconds after which it ends, wherever it is, by a DeadlineError; None: never.
         tell_wait: events tell while it waits how many are before it.
+        may_restart: its reader accepts that the output starts anew (`TokenEvent.restarted`). The engine ignores it.
     """
 
     id: str
@@ -166,9 +171,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     deferrable: bool = False
     stream_interval: int | None = None
     tenant: str = ""
+    tenant_is_key: bool = False
     cache_salt: str = ""
     timeout_s: float | None = None
     tell_wait: bool = False
+    may_restart: bool = False
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -179,7 +186,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
         prompts: token ids of each, at least one.
         dimensions: of the vectors, cut to so many; None: all.
         deferrable: it runs in what requests that are not leave.
-        tenant, timeout_s: as of `Request`.
+        tenant, tenant_is_key, timeout_s: as of `Request`.
     """
 
     id: str
@@ -187,6 +194,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
     dimensions: int | None = None
     deferrable: bool = False
     tenant: str = ""
+    tenant_is_key: bool = False
     timeout_s: float | None = None
 
 
@@ -259,6 +267,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
         vectors: of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
         wait: the request waits; such an event has no tokens and ends nothing.
         retry_after_s: with an error that passes: after so many seconds the same request may succeed.
+        restarted: the request runs again from its start, as the engine died: all events before this one are void.
+            Sent by the client, to requests with `may_restart`.
     """
 
     id: str
@@ -273,6 +283,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
     vectors: bytes = b""
     wait: Wait | None = None
     retry_after_s: float = 0.0
+    restarted: bool = False
 
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:

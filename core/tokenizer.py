@@ -62,6 +62,19 @@ class Tokenizer:
         # Only the call for batches lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
+    def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
+        """As `encode` for each of many texts, on this thread alone. Other threads run meanwhile."""
+        # One call for all texts would take all cores.
+        return [
+            list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
+            for text in texts
+        ]
+
+    @property
+    def longest_token(self) -> int:
+        """Number of characters of the vocabulary's longest token."""
+        return self._longest
+
     def fewest_tokens(self, text: str) -> int:
         """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
         vocabulary's longest one."""
@@ -90,6 +103,13 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
+        """As `decode` for each of many lists, on this thread alone. Other threads run meanwhile."""
+        return [
+            str(self._backend.decode_batch([each], skip_special_tokens=skip_special_tokens)[0])
+            for each in lists
+        ]
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one token, a part of a character's where it is one; a special token's name."""

@@ -114,7 +114,7 @@ class PinnedTokens:
             chat_template_kwargs=body.chat_template_kwargs,
             add_generation_prompt=False,
         )
-        return await self._generator.encode(self._chat.render(chat), add_special_tokens=False)
+        return await self._generator.encode(await self._chat.render(chat), add_special_tokens=False)
 
     def _check(self, tokens: list[int], param: str) -> None:
         info = self._generator.info

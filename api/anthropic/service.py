@@ -10,12 +10,13 @@ from llmfw.core.errors import RequestError
 from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation, Generator
-from ..schemas.anthropic import CountTokensRequest, Message, MessagesRequest, TokenCount, ToolUseBlock
+from ..schemas.anthropic import Message, TokenCount, ToolUseBlock
+from ..schemas.chat import ChatRequest
 from ..sse import comment_on
 from .errors import anthropic_error
 from .events import MessageEvents, encode_event
 from .reply import blocks_of, message_id, message_usage, stop_of
-from .request import renamed, to_chat
+from .request import renamed
 
 
 class MessageService:
@@ -30,16 +31,15 @@ class MessageService:
         self._chat = chat
         self._generator = generator
 
-    async def start(self, body: MessagesRequest) -> tuple[Generation, list[str]]:
-        """Return the generation that answers a body, and the paths of what changes nothing in it.
+    async def start(self, chat: ChatRequest) -> Generation:
+        """Return the generation that answers a body, as `to_chat` returns it.
 
         Raises:
             RequestError: names the field that is wrong.
             EngineDeadError: nothing can be generated any more.
         """
-        chat, ignored = to_chat(body)
         try:
-            return await self._chat.start(chat), ignored
+            return await self._chat.start(chat)
         except RequestError as error:
             raise renamed(error) from error
 
@@ -84,13 +84,12 @@ class MessageService:
             log_unexpected(error, "a stream")
             yield encode_event(anthropic_error(error))
 
-    async def count_tokens(self, body: CountTokensRequest) -> tuple[TokenCount, list[str]]:
-        """Return how many tokens the prompt of a body has, and the paths of what changes nothing in it.
+    async def count_tokens(self, chat: ChatRequest) -> TokenCount:
+        """Return how many tokens the prompt of a body has, as `to_chat` returns it.
 
         Raises:
             RequestError: names the field that is wrong.
         """
-        self._generator.check(body.model)
-        chat, ignored = to_chat(body)
-        prompt = await self._generator.encode(self._chat.render(chat), add_special_tokens=False)
-        return TokenCount(len(prompt)), ignored
+        self._generator.check(chat.model)
+        prompt = await self._generator.encode(await self._chat.render(chat), add_special_tokens=False)
+        return TokenCount(len(prompt))

@@ -34,9 +34,11 @@ async def encode_prompts(field: PromptField, generator: Generator) -> list[Promp
     Raises:
         RequestError: there are none, too many, or of several kinds.
     """
+    found = _each(field)
+    encoded = await _encode_all(found, generator)
     return [
-        Prompt(await generator.encode(each), each) if isinstance(each, str) else Prompt(each, None)
-        for each in _each(field)
+        Prompt(tokens, each if isinstance(each, str) else None)
+        for each, tokens in zip(found, encoded, strict=True)
     ]
 
 
@@ -51,12 +53,25 @@ async def encode_fill_in(
     tokenizer = generator.tokenizer
     layout = find_layout(tokenizer)
     suffix_ids = await generator.encode(suffix, add_special_tokens=False)
-    prompts = []
-    for each in _each(field):
-        text = each if isinstance(each, str) else None
-        prefix = await generator.encode(each, add_special_tokens=False) if isinstance(each, str) else each
-        prompts.append(Prompt(lay_out(layout, tokenizer, prefix, suffix_ids), text))
+    found = _each(field)
+    prefixes = await _encode_all(found, generator, add_special_tokens=False)
+    generator.texts.check_together(len(found) * len(suffix_ids), "suffix")
+    prompts = [
+        Prompt(lay_out(layout, tokenizer, prefix, suffix_ids), each if isinstance(each, str) else None)
+        for each, prefix in zip(found, prefixes, strict=True)
+    ]
     return prompts, end_ids(layout, tokenizer)
+
+
+async def _encode_all(
+    prompts: list[str] | list[list[int]], generator: Generator, *, add_special_tokens: bool = True
+) -> list[list[int]]:
+    if isinstance(prompts[0], str):
+        texts = prompts
+        if len(texts) == 1:
+            return [await generator.encode(texts[0], add_special_tokens=add_special_tokens)]
+        return await generator.texts.encode_all(texts, "prompt", add_special_tokens=add_special_tokens)
+    return prompts
 
 
 def _each(field: PromptField) -> list[str] | list[list[int]]:

@@ -6,7 +6,7 @@ Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 
 import msgspec
 from msgspec import UNSET
@@ -15,7 +15,6 @@ from llmfw.core.errors import RequestError
 from llmfw.core.request import SamplingParams
 
 from ..generation import Generator, Output
-from ..sampling import to_sampling
 from ..schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from ..sse import DONE, comment_on
 from ..structured import structure_of
@@ -49,10 +48,10 @@ class CompletionService:
         self._generator.check(body.model)
         n, best_of = _numbers_of_choices(body)
         num_top = _num_top(body)
-        sampling, scores_only = _sampling(body, self._generator.sampling_defaults)
-        structure = structure_of(body)
+        sampling, scores_only = _sampling(body, self._generator)
+        structure, terms, grammar = structure_of(body), terms_of(body), None
         if structure is not None:
-            await self._generator.check_grammar(structure.spec, structure.param)
+            grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
         tokenizer = self._generator.tokenizer
         if body.suffix:
             prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
@@ -64,7 +63,7 @@ class CompletionService:
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,
             prompt_logprobs=num_top if body.echo else None,
-            grammar=structure.spec if structure else None,
+            grammar=grammar,
         )
         make_text = self._generator.plain_text(
             sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None
@@ -77,7 +76,7 @@ class CompletionService:
             make_text,
             n=best_of,
             priority=body.priority or 0,
-            terms=terms_of(body),
+            terms=terms,
             output=output,
         )
         return CompletionGeneration(
@@ -193,10 +192,10 @@ def _num_top(body: CompletionRequest) -> int | None:
     return None if body.logprobs is False else body.logprobs
 
 
-def _sampling(body: CompletionRequest, defaults: Mapping[str, float]) -> tuple[SamplingParams, bool]:
+def _sampling(body: CompletionRequest, generator: Generator) -> tuple[SamplingParams, bool]:
     """Return the sampling parameters, and whether only the prompt is wanted: the engine cannot but generate a token."""
     if body.echo and body.suffix:
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
     scores_only = body.max_tokens == 0 and bool(body.echo)
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    return to_sampling(body, 1 if scores_only else max_tokens, defaults=defaults), scores_only
+    return generator.sampling(body, 1 if scores_only else max_tokens), scores_only

@@ -18,10 +18,12 @@ from llmfw.core.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.file_store import FileRecord, FileStore
 from llmfw.core.ids import sortable_id
 
+from ..access.ownership import Ownership
 from ..cursor_page import PageQuery, page_of
 from ..schemas.files import DeletedFile, FileList, FileObject
 from .form import FileForm
 from .in_use import SETTLING, inputs_in_use
+from .room import DiskRoom
 from .rules import (
     ANCHOR,
     MAX_FILE_BYTES,
@@ -76,12 +78,13 @@ def object_of(record: FileRecord) -> FileObject:
     )
 
 
-def new_record(filename: str, purpose: str, size: int, seconds: int | None) -> FileRecord:
+def new_record(filename: str, purpose: str, size: int, seconds: int | None, tenant: str) -> FileRecord:
     """Return what is known of a client's file that is whole now.
 
     Args:
         size: in bytes.
         seconds: its lifetime, if the client gave it one.
+        tenant: that it belongs to.
     """
     now = int(time.time())
     lifetime = lifetime_of(purpose, seconds)
@@ -92,6 +95,7 @@ def new_record(filename: str, purpose: str, size: int, seconds: int | None) -> F
         bytes=size,
         created_at=now,
         expires_at=None if lifetime is None else now + lifetime,
+        tenant=tenant,
     )
 
 
@@ -105,16 +109,22 @@ class FileService:
 
     Args:
         batches: the jobs, whose input must stay until they end.
+        ownership: says which files a request may reach; others are not there for it.
+        room: of the disk; None: all of it may be used.
 
     Attributes:
         deleting: held while a file is looked at and removed. Who finds a file and then makes something that needs it
             holds it, too.
     """
 
-    def __init__(self, store: FileStore, batches: BatchStore) -> None:
+    def __init__(
+        self, store: FileStore, batches: BatchStore, ownership: Ownership, room: DiskRoom | None = None
+    ) -> None:
         self.deleting = asyncio.Lock()
         self._store = store
         self._batches = batches
+        self._ownership = ownership
+        self._room = room
 
     async def upload(self, form: FileForm) -> FileObject:
         """Store a form's file as it arrives.
@@ -123,7 +133,9 @@ class FileService:
             RequestError: the form is not what it should be; nothing was stored.
             StorageError: the file cannot be stored; nothing was.
         """
-        record = await self._store.put(form.content(), lambda size: _record_of(form, size))
+        tenant = self._ownership.tenant
+        content = self._room.guarded(form.content()) if self._room else form.content()
+        record = await self._store.put(content, lambda size: _record_of(form, size, tenant))
         log_stored(record)
         return object_of(record)
 
@@ -132,6 +144,7 @@ class FileService:
         found = await self._store.list(
             space=FILES,
             purpose=check_listed_purpose(purpose),
+            tenants=self._ownership.visible(),
             after=query.after,
             limit=query.fetch,
             newest_first=query.newest_first,
@@ -143,12 +156,13 @@ class FileService:
         return object_of(await self.find(file_id))
 
     async def find(self, file_id: str) -> FileRecord:
-        """Return what is known of a client's file; raise NotFoundError if it is not there, or is none of theirs."""
+        """Return what is known of a file; raise NotFoundError if it is not there for the current request."""
         try:
             record = await self._store.get(file_id)
         except KeyError:
             raise _not_found(file_id) from None
-        if record.space != FILES:  # parts of uploads have ids that clients know, too
+        # Parts of uploads have ids that clients know, too.
+        if record.space != FILES or not self._ownership.may_see(record.tenant):
             raise _not_found(file_id)
         return record
 
@@ -174,8 +188,10 @@ class FileService:
             if job is not None:
                 settling = job.status in SETTLING
                 advice = "try again in a moment" if settling else "cancel it, or wait until it has ended"
+                seen = self._ownership.may_see(job.tenant)
+                batch = f"batch {job.id!r}" if seen else "another tenant's batch"
                 raise ConflictError(
-                    f"file {file_id!r} is the input of batch {job.id!r}, which is {job.status}; {advice}",
+                    f"file {file_id!r} is the input of {batch}, which is {job.status}; {advice}",
                     param="file_id",
                     code="file_in_use",
                     passing=settling,
@@ -210,7 +226,7 @@ class FileService:
             logger.info("Removed %s: %d bytes, purpose %s", record.id, record.bytes, record.purpose)
 
 
-def _record_of(form: FileForm, size: int) -> FileRecord:
+def _record_of(form: FileForm, size: int, tenant: str) -> FileRecord:
     """Return the record of a form's file, once the form is whole."""
     if "purpose" not in form.values:
         raise RequestError("purpose is missing; it is required", param="purpose")
@@ -220,7 +236,7 @@ def _record_of(form: FileForm, size: int) -> FileRecord:
     if given == [_ANCHOR_FIELD]:
         raise RequestError(f"{_SECONDS_FIELD} is missing beside {_ANCHOR_FIELD}", param=_SECONDS_FIELD)
     seconds = int(form.values[_SECONDS_FIELD]) if given else None
-    return new_record(form.filename, form.values["purpose"], size, seconds)
+    return new_record(form.filename, form.values["purpose"], size, seconds, tenant)
 
 
 def _not_found(file_id: str) -> NotFoundError:

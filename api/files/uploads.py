@@ -19,8 +19,10 @@ from llmfw.core.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.file_store import FileRecord, FileStore
 from llmfw.core.ids import sortable_id
 
+from ..access.ownership import Ownership
 from ..schemas.files import CompleteRequest, FileObject, Upload, UploadPart, UploadRequest
 from .form import FileForm
+from .room import DiskRoom
 from .rules import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
 from .service import log_stored, new_record, object_of
 
@@ -41,6 +43,7 @@ class UploadState(msgspec.Struct, kw_only=True):
     Attributes:
         status: "pending", "completed" or "cancelled".
         seconds: lifetime of the file, if the client gave it one.
+        tenant: that it belongs to, with its parts and its file.
         file: it, from shortly before it is stored: who completes again after a crash writes the same one.
     """
 
@@ -52,6 +55,7 @@ class UploadState(msgspec.Struct, kw_only=True):
     expires_at: int
     seconds: int | None = None
     status: str = "pending"
+    tenant: str = ""
     file: FileRecord | None = None
 
 
@@ -71,10 +75,16 @@ def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
 
 
 class UploadService:
-    """Files that come in parts."""
+    """Files that come in parts.
 
-    def __init__(self, store: FileStore) -> None:
+    Args:
+        ownership: says which uploads a request may reach; others are not there for it.
+    """
+
+    def __init__(self, store: FileStore, ownership: Ownership, room: DiskRoom | None = None) -> None:
         self._store = store
+        self._ownership = ownership
+        self._room = room
         self._changing: set[str] = set()
 
     async def create(self, body: UploadRequest) -> Upload:
@@ -88,6 +98,7 @@ class UploadService:
             created_at=now,
             expires_at=now + LIFETIME_S,
             seconds=_seconds_of(body),
+            tenant=self._ownership.tenant,
         )
         await self._keep(state)
         return _object_of(state)
@@ -99,7 +110,8 @@ class UploadService:
             RequestError: there is no such upload, it takes no parts any more, or the form is wrong.
         """
         state = _open(await self._find(upload_id))
-        part = await self._store.put(form.content(), lambda size: _part_of(state, size))
+        content = self._room.guarded(form.content()) if self._room else form.content()
+        part = await self._store.put(content, lambda size: _part_of(state, size))
         try:
             _open(await self._find(upload_id))  # it may have ended meanwhile
         except RequestError:
@@ -114,10 +126,13 @@ class UploadService:
             RequestError: the parts are not the file that was announced; nothing has changed.
             ConflictError: the upload is being completed or cancelled.
         """
+        await self._find(upload_id)
         with self._change(upload_id):
             state = _open(await self._find(upload_id))
             parts = await self._parts(state, body.part_ids)
-            state.file = state.file or new_record(state.filename, state.purpose, state.bytes, state.seconds)
+            state.file = state.file or new_record(
+                state.filename, state.purpose, state.bytes, state.seconds, state.tenant
+            )
             await self._keep(state)
             state.file = await self._join(parts, state.file, body.md5)
             log_stored(state.file)
@@ -128,6 +143,7 @@ class UploadService:
 
     async def cancel(self, upload_id: str) -> Upload:
         """Give an upload up; raise RequestError if it has ended."""
+        await self._find(upload_id)
         with self._change(upload_id):
             state = _open(await self._find(upload_id))
             if state.file is not None and await self._is_there(state.file.id):
@@ -143,7 +159,7 @@ class UploadService:
 
     @contextlib.contextmanager
     def _change(self, upload_id: str) -> Iterator[None]:
-        """Let nobody else complete or cancel an upload."""
+        """Let nobody else complete or cancel an upload, which the current request may see."""
         if upload_id in self._changing:
             raise ConflictError(
                 f"upload {upload_id!r} is being completed or cancelled by another request",
@@ -160,7 +176,7 @@ class UploadService:
     async def _find(self, upload_id: str) -> UploadState:
         try:
             record = await self._store.get(upload_id)
-            if record.space == UPLOADS:
+            if record.space == UPLOADS and self._ownership.may_see(record.tenant):
                 return _decode_state(b"".join([piece async for piece in self._store.read(upload_id)]))
         except KeyError:
             pass
@@ -181,6 +197,7 @@ class UploadService:
                 created_at=state.created_at,
                 expires_at=state.expires_at,
                 space=UPLOADS,
+                tenant=state.tenant,
             )
 
         await self._store.put(chunks(), describe)
@@ -266,6 +283,7 @@ def _part_of(state: UploadState, size: int) -> FileRecord:
         created_at=int(time.time()),
         expires_at=state.expires_at + GRACE_S,
         space=state.id,
+        tenant=state.tenant,
     )
 
 

@@ -13,7 +13,6 @@ from llmfw.core.parsers import ContentDelta
 
 from ..completions.prompts import MAX_PROMPTS
 from ..generation import Choice, Generation, Generator, Output
-from ..sampling import to_sampling
 from ..schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
 from ..sse import DONE, comment_on, frame
 from ..structured import structure_of
@@ -59,16 +58,16 @@ class NativeService:
         self._generator.check(None)
         given = body.sampling_params or NativeSampling()
         max_tokens = DEFAULT_MAX_NEW_TOKENS if given.max_new_tokens is None else given.max_new_tokens
-        sampling = to_sampling(given, max_tokens, _RENAMED, self._generator.sampling_defaults)
+        sampling = self._generator.sampling(given, max_tokens, _RENAMED)
         prompts, is_list = await self._prompts(body)
         tokenizer, skip = self._generator.tokenizer, given.skip_special_tokens is not False
-        structure = structure_of(given, "sampling_params.")
+        structure, terms, grammar = structure_of(given, "sampling_params."), terms_of(body), None
         if structure is not None:
-            await self._generator.check_grammar(structure.spec, structure.param)
+            grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
         output = Output(
             logprobs=num_top(body),
             prompt_logprobs=num_prompt_top(body),
-            grammar=structure.spec if structure else None,
+            grammar=grammar,
         )
         make_text = self._generator.plain_text(
             sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None
@@ -80,7 +79,7 @@ class NativeService:
             sampling,
             make_text,
             priority=body.priority or 0,
-            terms=terms_of(body),
+            terms=terms,
             output=output,
             max_tokens_param="max_new_tokens",
         )
@@ -131,10 +130,9 @@ class NativeService:
                 f"{param} holds {len(given)} items; a list of prompts has 1 to {MAX_PROMPTS}, all of one kind",
                 param=param,
             )
-        return [
-            await self._generator.encode(each) if isinstance(each, str) else cast("list[int]", each)
-            for each in given
-        ], True
+        if kinds == {str}:
+            return await self._generator.texts.encode_all(cast("list[str]", given), param), True
+        return cast("list[list[int]]", given), True
 
 
 def _text_of(deltas: Sequence[Delta]) -> str:

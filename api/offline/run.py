@@ -17,17 +17,22 @@ from pathlib import Path
 from llmfw.core.batch_store import ENDED, BatchRecord
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.restarts import RestartPolicy
+from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.config import EngineConfig, ServerConfig
 from llmfw.core.errors import ConfigError, EngineDeadError
 from llmfw.core.file_store import FileRecord, FileStore
 from llmfw.core.parts.preparation import begin_to_prepare
 from llmfw.core.plugins import Plugins
 
+from ..access.ownership import Ownership
 from ..batches.deferring import DeferringClient
 from ..batches.service import BatchService, open_batches
 from ..parts import open_stores, start_engine
 from ..responses.memory import ResponseMemory
 from ..schemas.batches import CreateBatchRequest
+from ..server.limits import body_limits
 from ..services import SECONDS_A_DAY, Answering, Stores
 from ..whole_file import whole_file
 from .folder import Subject
@@ -78,7 +83,7 @@ class FileRun:
 
         Raises:
             ConfigError: the model or a part cannot be had.
-            EngineError: the engine could not be started, or has died.
+            EngineError: the engine could not be started, or died too often to be started again.
             OutputError: a file cannot be written.
         """
         stores = await open_stores(config, plugins.registry)
@@ -182,16 +187,30 @@ async def _answering(
     """Give an engine and what runs batches on it."""
     on_state(f"loading {config.served_model_name}", None)
     begin_to_prepare(engine, plugins.registry)
-    client = ProcessEngineClient(engine)
+    limits = WatchdogLimits.of(config.watchdog_timeout)
+    client = SupervisedEngineClient(
+        lambda: ProcessEngineClient(engine, watchdog=limits), RestartPolicy.of(config)
+    )
     try:
         parts = await start_engine(client, engine, config, plugins.registry)
-        memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY)
+        ownership = Ownership()  # a run is nobody else's
+        memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
         answering = Answering(DeferringClient(client), parts, config, memory)
-        batches = open_batches(client, answering, stores.files, stores.batches, strict=config.strict_params)
+        batches = open_batches(
+            client,
+            answering,
+            stores.files,
+            stores.batches,
+            strict=config.strict_params,
+            limits=body_limits(config),
+            ownership=ownership,
+            folder=stores.folder,
+        )
         await batches.start()
         try:
             yield client, batches
         finally:
             await batches.close()
+            await answering.generator.close()
     finally:
         await client.close()

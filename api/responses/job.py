@@ -34,12 +34,16 @@ class Job:
     Attributes:
         response: the object as it is now.
         input: this turn's own items.
+        tenant: that the response belongs to.
         created_at: as exactly as it is known, to keep responses in order.
     """
 
-    def __init__(self, response: Response, input: Sequence[Item], generation: Generation) -> None:
+    def __init__(
+        self, response: Response, input: Sequence[Item], generation: Generation, tenant: str
+    ) -> None:
         self.response = response
         self.input = input
+        self.tenant = tenant
         self.created_at = time.time()
         self._generation = generation
         self._output = Output(response.id)
@@ -49,14 +53,24 @@ class Job:
         """As of its generation's choice."""
         return self._generation.choices[0].wait
 
-    async def steps(self) -> AsyncGenerator[list[Event], None]:
+    @property
+    def has_restarted(self) -> bool:
+        """Whether the last step made the events before it void: the output begins anew."""
+        return self._generation.choices[0].has_restarted
+
+    async def steps(self, *, may_restart: bool = False) -> AsyncGenerator[list[Event], None]:
         """Run to the end; yield the events of each step of the engine, maybe none. Closing it early aborts.
+
+        Args:
+            may_restart: the reader looks at `has_restarted`.
 
         Raises:
             LLMFWError: as `Generation.events`.
         """
-        async with contextlib.aclosing(self._generation.events()) as steps:
+        async with contextlib.aclosing(self._generation.events(may_restart=may_restart)) as steps:
             async for _, deltas in steps:
+                if self.has_restarted:
+                    self._output = Output(self.response.id)
                 yield [event for delta in deltas for event in self._output.add(delta)]
         if self._generation.choices[0].text.finish_reason == "length":
             yield list(self._output.finish("incomplete"))

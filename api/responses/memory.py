@@ -16,6 +16,7 @@ from llmfw.core.errors import EngineError, NotFoundError, RequestError
 from llmfw.core.isolation.calls import as_the_server_starts
 from llmfw.core.response_store import ResponseRecord, ResponseStore
 
+from ..access.ownership import Ownership
 from ..schemas.responses import ItemList, Response
 from .ids import response_of
 from .items import REFERENCE, Item, kind_of
@@ -36,10 +37,12 @@ class ResponseMemory:
 
     Args:
         ttl_s: a conversation is removed so many seconds after its last response.
+        ownership: says which responses a request may reach; others are not there for it.
     """
 
-    def __init__(self, store: ResponseStore, ttl_s: float) -> None:
+    def __init__(self, store: ResponseStore, ttl_s: float, ownership: Ownership) -> None:
         self._store = store
+        self._ownership = ownership
         self._ttl_s = ttl_s
         self._purging: asyncio.Task[None] | None = None
 
@@ -75,18 +78,19 @@ class ResponseMemory:
                 previous=response.previous_response_id,
                 response=msgspec.json.encode(response),
                 input=msgspec.json.encode(job.input),
+                tenant=job.tenant,
             )
             await self._store.put(record)
 
     async def find(self, response_id: str) -> ResponseRecord:
-        """Return a response; raise NotFoundError if it is not there."""
+        """Return a response; raise NotFoundError if it is not there for the current request."""
         try:
-            return await self._store.get(response_id)
+            return await self._visible(response_id)
         except KeyError:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
 
     async def delete(self, response_id: str) -> None:
-        """Remove a response; raise NotFoundError if it is not there."""
+        """Remove a response that `find` has returned; raise NotFoundError if it is not there."""
         try:
             await self._store.delete(response_id)
         except KeyError:
@@ -101,6 +105,7 @@ class ResponseMemory:
         if previous_id is None:
             return []
         try:
+            await self._visible(previous_id)  # so that nothing is said of one that belongs to others
             records = await self._store.conversation(previous_id)
         except KeyError as error:
             raise _not_found(previous_id, str(error.args[0])) from error
@@ -120,8 +125,9 @@ class ResponseMemory:
         """
         if isinstance(given, str):
             return given
+        stored: dict[str, dict[str, Item]] = {}  # response → its items by id: each response is decoded once
         return [
-            await self._referred(item.get("id"), i) if kind_of(item) == REFERENCE else item
+            await self._referred(item.get("id"), i, stored) if kind_of(item) == REFERENCE else item
             for i, item in enumerate(given)
         ]
 
@@ -149,20 +155,32 @@ class ResponseMemory:
         first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
         return ItemList(data=data, first_id=first, last_id=last, has_more=start + limit < len(items))
 
-    async def _referred(self, item_id: object, i: int) -> Item:
-        response_id = response_of(item_id) if isinstance(item_id, str) else None
-        try:
-            record = await self._store.get(response_id or "")
-        except KeyError:
-            items: list[Item] = []
-        else:
-            items = [*_decode_items(record.input), *_output(record)]
-        for item in items:
-            if item["id"] == item_id:
-                return item
+    async def _visible(self, response_id: str) -> ResponseRecord:
+        """Return a response; KeyError(id) if it is not there for the current request."""
+        record = await self._store.get(response_id)
+        if not self._ownership.may_see(record.tenant):
+            raise KeyError(response_id)
+        return record
+
+    async def _referred(self, item_id: object, i: int, stored: dict[str, dict[str, Item]]) -> Item:
+        response_id = response_of(item_id) or "" if isinstance(item_id, str) else ""
+        if response_id not in stored:
+            stored[response_id] = await self._items_of(response_id)
+        found = stored[response_id].get(str(item_id))
+        if found is not None:
+            return found
         raise RequestError(
             f"input[{i}].id is {item_id!r:.100}; no item of this id is stored here", param=f"input[{i}].id"
         )
+
+    async def _items_of(self, response_id: str) -> dict[str, Item]:
+        """Return the items of a response by their ids, none if it is not there for the current request."""
+        try:
+            record = await self._visible(response_id)
+        except KeyError:
+            return {}
+        await asyncio.sleep(0)  # a store in memory never waits, and decoding a large record takes a while
+        return {item["id"]: item for item in (*_decode_items(record.input), *_output(record))}
 
     async def _purge(self) -> None:
         while True:

@@ -13,13 +13,20 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import DeadlineError, EngineError, OverloadedError, RequestError
+from llmfw.core.errors import (
+    DeadlineError,
+    EngineError,
+    EngineRestartingError,
+    OverloadedError,
+    RequestError,
+)
 
 from ..chat.service import ChatService
 from ..errors import log_unexpected
 from ..generation import Generation
 from ..schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
 from ..sse import comment_on
+from ..terms import key_name
 from .background import Background
 from .event_log import EventLog, EventLogs, Frames
 from .ids import item_id, new_response_id
@@ -40,13 +47,14 @@ class ResponseService:
         chat: generates.
         memory: started.
         model: its served name.
+        num_places: sequences that the engine runs at once.
     """
 
-    def __init__(self, chat: ChatService, memory: ResponseMemory, model: str) -> None:
+    def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, num_places: int) -> None:
         self._chat = chat
         self._memory = memory
         self._model = model
-        self._background = Background()
+        self._background = Background(num_places)
         self._logs = EventLogs()
 
     async def close(self) -> None:
@@ -66,12 +74,12 @@ class ResponseService:
         response_id = new_response_id()
         own, generation = await self._generation(body, response_id)
         response = _response(body, response_id, self._model, generation)
-        return Job(response, own, generation)
+        return Job(response, own, generation, key_name.get())
 
     async def reply(self, job: Job) -> Response:
         """Run a job to its end and return the response."""
         try:
-            async with contextlib.aclosing(job.steps()) as steps:
+            async with contextlib.aclosing(job.steps(may_restart=True)) as steps:
                 async for _ in steps:
                     pass
         except RequestError as error:
@@ -104,11 +112,17 @@ class ResponseService:
         yield frames.lifecycle(job.response.status)
 
     async def run_in_background(self, job: Job) -> Response:
-        """Begin a job that nobody waits for, and return the response as it is now: queued."""
+        """Begin a job without a client that waits, and return the response as it is now: queued.
+
+        Raises:
+            OverloadedError: too many are open.
+        """
+        num_bytes = len(msgspec.json.encode(job.response)) + len(msgspec.json.encode(job.input))
+        self._background.check(job.tenant, num_bytes)
         job.response.status = "queued"
         await self._memory.keep(job)
         queued = msgspec.structs.replace(job.response)
-        self._background.start(job, self._work(job, self._logs.open(job.response)))
+        self._background.start(job, num_bytes, self._work(job, self._logs.open(job.response)))
         return queued
 
     async def follow(self, response_id: str, after: int = -1) -> AsyncGenerator[bytes, None]:
@@ -200,7 +214,7 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            async with contextlib.aclosing(_patient_steps(job)) as steps:
+            async with self._background.turn(job), contextlib.aclosing(_patient_steps(job)) as steps:
                 async for step in steps:
                     if job.wait is not None:
                         continue
@@ -208,6 +222,8 @@ class ResponseService:
                         job.response.status = "in_progress"
                         await self._memory.keep(job)
                         log.show("in_progress")
+                    if job.has_restarted:
+                        log.show("in_progress")  # with no output: followers drop what they have
                     log.add(step)
             await self._memory.keep(job)
         except Exception as error:  # noqa: BLE001 - nobody waits: the response says it
@@ -239,14 +255,14 @@ class ResponseService:
 
 
 async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
-    """Yield the steps of a job. While the engine takes no more requests it waits: no client waits for it."""
+    """Yield the steps of a job. While the engine takes no more requests, or restarts, it waits: no client waits for it."""
     while True:
         try:
-            async with contextlib.aclosing(job.steps()) as steps:
+            async with contextlib.aclosing(job.steps(may_restart=True)) as steps:
                 async for step in steps:
                     yield step
             return
-        except OverloadedError as error:
+        except (OverloadedError, EngineRestartingError) as error:
             await asyncio.sleep(error.retry_after_s)
 
 

@@ -1,38 +1,18 @@
 """Which prompts are embedded next: bookkeeping without tensors.
 
-Prompts wait in the order of their arrival. A batch holds the one that has waited longest, always, and of those right
-behind it the ones nearest to it in length: little padding is computed, and a prompt waits for no more batches than
-there are prompts before it. Deferrable prompts wait apart: they are computed where no other waits, and beside others
-only as a share.
+Requests take turns. A batch holds the first prompt of the request whose turn it is, and of the prompts that follow in
+turn those nearest to it in length: little padding is computed, and a request waits for no more batches than there are
+other requests. Deferrable prompts wait apart: they are computed where no other waits, and beside others only as a share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from ..request import EmbedRequest
 from ..scheduling.deferral import Limits
+from .embed_lane import EmbedLane, Waiting
 
 SLACK = 8  # tokens by which lengths may differ in any case: small batches cost more than so little padding
 MAX_PADDING = 1.25  # longest by shortest of a batch, beyond the slack
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One prompt of a request.
-
-    Attributes:
-        index: among the request's prompts.
-    """
-
-    request: EmbedRequest
-    index: int
-
-    @property
-    def prompt(self) -> list[int]:
-        """Token ids."""
-        return self.request.prompts[self.index]
 
 
 class EmbedQueue:
@@ -41,7 +21,7 @@ class EmbedQueue:
     Args:
         batch_tokens: most tokens of a batch, padding included. A longer prompt is a batch of its own.
         batch_size: most prompts of a batch.
-        window_tokens: so many of the tokens that wait longest are looked at.
+        window_tokens: tokens of the next prompts in turn that a batch is chosen from.
         share: of a batch's prompts and tokens, what deferrable requests may take beside others; 0: nothing.
     """
 
@@ -49,8 +29,8 @@ class EmbedQueue:
         self._whole = Limits(batch_size, batch_tokens)
         self._share = Limits.share_of(self._whole, share)
         self._window_tokens = window_tokens
-        self._live: dict[tuple[str, int], Waiting] = {}
-        self._deferrable: dict[tuple[str, int], Waiting] = {}
+        self._live = EmbedLane()
+        self._deferrable = EmbedLane()
 
     def __len__(self) -> int:
         return len(self._live) + len(self._deferrable)
@@ -62,18 +42,14 @@ class EmbedQueue:
 
     def add(self, request: EmbedRequest) -> None:
         """Let all prompts of a request wait."""
-        waiting = self._lane(request)
-        for index in range(len(request.prompts)):
-            waiting[request.id, index] = Waiting(request, index)
+        self._lane(request).add(request)
 
     def remove(self, request: EmbedRequest) -> None:
         """Forget what waits of a request."""
-        waiting = self._lane(request)
-        for index in range(len(request.prompts)):
-            waiting.pop((request.id, index), None)
+        self._lane(request).remove(request)
 
     def take(self, alone: Limits | None = None) -> list[Waiting]:
-        """Remove and return the next batch, the prompt that has waited longest first; empty if nothing waits.
+        """Remove and return the next batch, the prompt whose turn it is first; empty if nothing waits.
 
         Args:
             alone: of a batch of deferrable ones; None: as of others.
@@ -83,11 +59,9 @@ class EmbedQueue:
         batch = self._take(self._live, [], self._whole)
         return batch + self._take(self._deferrable, batch, self._share)
 
-    def _take(
-        self, waiting: dict[tuple[str, int], Waiting], beside: list[Waiting], limits: Limits
-    ) -> list[Waiting]:
+    def _take(self, waiting: EmbedLane, beside: list[Waiting], limits: Limits) -> list[Waiting]:
         """Remove and return those that are computed beside others, within limits of their own."""
-        window = list(_up_to(self._window_tokens, waiting.values())) if limits.places else []
+        window = waiting.window(self._window_tokens) if limits.places else []
         if not window:
             return []
         lengths = [len(each.prompt) for each in beside]
@@ -99,11 +73,10 @@ class EmbedQueue:
             if not is_first and not (_fit(lengths, self._whole) and _fit(lengths[len(beside) :], limits)):
                 break
             batch.append(each)
-        for each in batch:
-            del waiting[each.request.id, each.index]
+        waiting.take(batch)
         return batch
 
-    def _lane(self, request: EmbedRequest) -> dict[tuple[str, int], Waiting]:
+    def _lane(self, request: EmbedRequest) -> EmbedLane:
         return self._deferrable if request.deferrable else self._live
 
 
@@ -112,12 +85,3 @@ def _fit(lengths: list[int], limits: Limits) -> bool:
     count, longest = len(lengths), max(lengths)
     within = count <= limits.places and count * (longest + limits.tokens_per_place) <= limits.tokens
     return within and longest <= MAX_PADDING * min(lengths) + SLACK
-
-
-def _up_to(num_tokens: int, waiting: Iterable[Waiting]) -> Iterable[Waiting]:
-    """Yield the first ones, until they hold so many tokens; at least one."""
-    for each in waiting:
-        yield each
-        num_tokens -= len(each.prompt)
-        if num_tokens <= 0:
-            return

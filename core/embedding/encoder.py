@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import AutoModel
 from transformers.utils import logging as transformers_logging
 
 from ..config import EngineConfig
 from ..engine.devices import gigabytes
 from ..errors import ConfigError, ModelError
-from ..modeling.load_failure import LOAD_ERRORS, why_not
+from ..modeling.checked_load import load_checked, read_config
+from ..modeling.load_failure import why_not
 from ..modeling.models import choose_context_length, choose_dtype
 from ..modeling.pack import pack_linears
 from .pooling import Pooling, load_pooling
+from .served_weights import served_differences
 
 logger = logging.getLogger(__name__)
 
@@ -90,21 +92,25 @@ class Encoder:
 def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    hf_config = read_config(config.model)
+    if getattr(hf_config, "is_encoder_decoder", False):
+        raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
+    dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
+    module: PreTrainedModel
+    if config.load_format == "dummy":
+        module = _random_module(config.model, hf_config, dtype).to(device)
+    else:
+        module, differences = load_checked(AutoModel, config.model, hf_config, device, dtype=dtype)
+        served_differences(module, differences).refuse_any(config.model)
+    return module.eval().requires_grad_(False)
+
+
+def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
+    torch.manual_seed(0)
     try:
-        hf_config = AutoConfig.from_pretrained(config.model)
-        if getattr(hf_config, "is_encoder_decoder", False):
-            raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
-        dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
-        module: PreTrainedModel
-        if config.load_format == "dummy":
-            torch.manual_seed(0)
-            module = AutoModel.from_config(hf_config, dtype=dtype)
-        else:
-            module = AutoModel.from_pretrained(config.model, config=hf_config, dtype=dtype)
-    except (*LOAD_ERRORS, KeyError) as error:
-        reason = why_not(config.model, error)
-        raise ModelError(f"model {config.model!r} cannot be loaded as an encoder: {reason}") from error
-    return module.to(device).eval().requires_grad_(False)
+        return AutoModel.from_config(hf_config, dtype=dtype)
+    except Exception as error:
+        raise ModelError(f"model {model!r} cannot be built: {why_not(model, hf_config, error)}") from error
 
 
 def _check_guess(model: str, module: PreTrainedModel) -> None:

@@ -7,13 +7,20 @@ retracted does not: it was let in.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, deque
 
+from ..config import EngineConfig
 from ..errors import OverloadedError, TenantLimitError
+
+logger = logging.getLogger(__name__)
 
 WINDOW_S = 60.0  # admissions longer ago tell nothing of the rate
 MOST_RETRY_S = 60.0
+LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # requests that may wait unless the user says otherwise
+LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same of tokens, by those that the KV storage holds
+MOST_OVER = 2  # keys that have less than their share may make the queue so many times as long
 
 
 class AdmissionRate:
@@ -57,7 +64,8 @@ class QueueGate:
     """The requests that wait for the first time, and those of each tenant.
 
     Args:
-        max_requests, max_tokens: that may wait; None: any number. An empty queue takes any prompt.
+        max_requests, max_tokens: that may wait; None: any number. An empty queue takes any prompt. In a full queue an
+            API key still has its share: the bound divided by the keys that wait. So the queue may get twice as long.
         max_tenant_requests: of one tenant, waiting and running; those that name no tenant are one.
 
     Attributes:
@@ -76,8 +84,27 @@ class QueueGate:
         self._max_tenant_requests = max_tenant_requests
         self._waiting: dict[str, int] = {}  # request → tokens of its prompt
         self._num_tokens = 0
+        self._keys: dict[str, str] = {}  # request that waits → API key
+        self._num_by_key: Counter[str] = Counter()  # of those that wait
+        self._tokens_by_key: Counter[str] = Counter()
         self._tenants: dict[str, str] = {}  # request → tenant, of all that have not ended
         self._num_of: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, config: EngineConfig, places: int, pool_tokens: int = 0) -> QueueGate:
+        """Return the gate that settings stand for, and log its bounds.
+
+        Args:
+            places: most requests that run.
+            pool_tokens: that the KV storage holds.
+        """
+        requests, tokens = config.max_queued_requests, config.max_queued_tokens
+        if requests is None:
+            requests = max(LEAST_QUEUED, QUEUED_PER_PLACE * places)
+        if tokens is None:
+            tokens = max(LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN * pool_tokens)
+        logger.info("max_queued_requests=%d, max_queued_tokens=%d (0: any number)", requests, tokens)
+        return cls(requests or None, tokens or None, config.max_tenant_requests)
 
     @property
     def num_waiting(self) -> int:
@@ -88,8 +115,11 @@ class QueueGate:
         """Return whether a request waits."""
         return request_id in self._waiting
 
-    def check(self, num_tokens: int, tenant: str, now: float) -> None:
+    def check(self, num_tokens: int, tenant: str, now: float, *, is_key: bool = False) -> None:
         """Raise the error with which a request of so many tokens is refused, if it is.
+
+        Args:
+            is_key: the tenant is an API key.
 
         Raises:
             TenantLimitError: its tenant has as many requests as one may have.
@@ -103,6 +133,8 @@ class QueueGate:
                 retry_after_s=self._retry_after(1, now),
             )
         waiting = len(self._waiting)
+        if is_key and self._is_within_share(num_tokens, tenant):
+            return
         if self._max_requests is not None and waiting >= self._max_requests:
             raise OverloadedError(
                 f"the queue is full: {waiting} requests wait, and at most {self._max_requests} may",
@@ -116,8 +148,12 @@ class QueueGate:
                 retry_after_s=self._retry_after(excess * waiting / max(1, self._num_tokens), now),
             )
 
-    def enter(self, request_id: str, num_tokens: int, tenant: str) -> None:
+    def enter(self, request_id: str, num_tokens: int, tenant: str, *, is_key: bool = False) -> None:
         """Let a request wait, which `check` has let pass."""
+        if is_key:
+            self._keys[request_id] = tenant
+            self._num_by_key[tenant] += 1
+            self._tokens_by_key[tenant] += num_tokens
         self._waiting[request_id] = num_tokens
         self._num_tokens += num_tokens
         self._tenants[request_id] = tenant
@@ -126,8 +162,15 @@ class QueueGate:
     def admit(self, request_id: str) -> bool:
         """Note that a request runs; return whether it has waited until now."""
         num_tokens = self._waiting.pop(request_id, None)
-        self._num_tokens -= num_tokens or 0
-        return num_tokens is not None
+        if num_tokens is None:
+            return False
+        self._num_tokens -= num_tokens
+        if (key := self._keys.pop(request_id, None)) is not None:
+            self._num_by_key[key] -= 1
+            self._tokens_by_key[key] -= num_tokens
+            if not self._num_by_key[key]:
+                del self._num_by_key[key], self._tokens_by_key[key]
+        return True
 
     def leave(self, request_id: str, now: float) -> None:
         """Forget a request, which has ended."""
@@ -138,6 +181,20 @@ class QueueGate:
             self._num_of[tenant] -= 1
             if not self._num_of[tenant]:
                 del self._num_of[tenant]
+
+    def _is_within_share(self, num_tokens: int, key: str) -> bool:
+        """Return whether a key has less than its share of the queue, which then takes its request though it is full."""
+        own = self._num_by_key[key]
+        num_keys = len(self._num_by_key.keys() | {key})
+        requests, tokens = self._max_requests, self._max_tokens
+        if requests is not None and (
+            own >= max(1, requests // num_keys) or len(self._waiting) >= MOST_OVER * requests
+        ):
+            return False
+        if tokens is None or not own:
+            return True
+        has_room = self._num_tokens + num_tokens <= MOST_OVER * tokens
+        return has_room and self._tokens_by_key[key] + num_tokens <= tokens // num_keys
 
     def _retry_after(self, num_requests: float, now: float) -> float:
         """Return after how many seconds so many will have been let in, as far as can be told: at least one."""

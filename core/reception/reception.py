@@ -43,13 +43,13 @@ class Reception:
     def check(self, request: Request) -> None:
         """Raise OverloadedError or TenantLimitError if a request is refused."""
         if not request.deferrable:
-            self._gate.check(len(request.prompt), request.tenant, self._clock())
+            self._gate.check(len(request.prompt), request.tenant, self._clock(), is_key=request.tenant_is_key)
 
     def enter(self, request: Request) -> None:
         """Take note of a request that was accepted."""
         now = self._clock()
         if not request.deferrable:
-            self._gate.enter(request.id, len(request.prompt), request.tenant)
+            self._gate.enter(request.id, len(request.prompt), request.tenant, is_key=request.tenant_is_key)
         if request.timeout_s is not None:
             self._deadlines.add(request.id, request.timeout_s, now)
         if request.tell_wait:

@@ -11,6 +11,7 @@ from .deferral import Lane, Limits
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .tenants import Tenants
+from .turns import above_share, take_turns
 
 
 class PolicyDesk:
@@ -45,12 +46,13 @@ class PolicyDesk:
         self._clock = clock
 
     def order(self, lane: Lane, budget: int = 0) -> Order:
-        """Return in which order those of a lane that wait are admitted.
+        """Return in which order those of a lane that wait are admitted: the policy's, with turns between keys.
 
         Args:
             budget: prompt tokens that the step may still compute.
         """
-        return self.policy.order(lane.queue.view(self._tenants, self._clock()), self._figures(lane, budget))
+        waiting = lane.queue.view(self._tenants, self._clock())
+        return take_turns(self.policy.order(waiting, self._figures(lane, budget)), waiting, self._tenants)
 
     def retraction_order(self, lane: Lane) -> list[SequenceState]:
         """Return those of a lane that run, first to be retracted first."""
@@ -69,6 +71,15 @@ class PolicyDesk:
         place = int(self._table.place[seq.index])
         for i in self.policy.give_way(waiting, place, self._view(running), self._figures(lane)).tolist():
             yield running[i]
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether requests of several API keys wait or run, which then have shares of the places."""
+        return self._tenants.num_open_keys > 1
+
+    def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
+        """As `turns.above_share`, for one of a lane that waits."""
+        return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
 
     def _figures(self, lane: Lane, budget: int = 0) -> Figures:
         num_running = self._live.num_running + self._deferrable.num_running

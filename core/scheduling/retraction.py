@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -92,22 +93,36 @@ class Retraction:
         return True
 
     def preempt(self, lane: Lane) -> None:
-        """Retract running sequences for the first of those that wait, if it does not fit and the policy has them go."""
-        if not (self._desk.policy.preempts and lane is self._live and lane.num_waiting and lane.num_running):
+        """Retract running sequences for the first of those that wait, if it does not fit.
+
+        The policy says which ones, or the shares of several API keys do.
+        """
+        policy = self._desk.policy
+        if not (lane is self._live and lane.num_waiting and lane.num_running):
+            return
+        if not (policy.preempts or (self._desk.has_shares and lane.num_running >= self._places)):
             return
         first = self._desk.first(lane)
         if first.num_in_flight or self._would_fit(lane, first, []):
             return
+        if policy.preempts and self._make_go(lane, first, self._desk.give_way(lane, first)):
+            return
+        if self._desk.has_shares:
+            self._make_go(lane, first, self._desk.above_share(lane, first))
+
+    def _make_go(self, lane: Lane, first: SequenceState, candidates: Iterable[SequenceState]) -> bool:
+        """Retract as many running sequences as it takes for one to fit; none, and return False, if all are too few."""
         victims: list[SequenceState] = []
-        for victim in self._desk.give_way(lane, first):
+        for victim in candidates:
             if not victim.awaits_end:
                 victims.append(victim)
                 if self._would_fit(lane, first, victims):
                     break
         else:
-            return
+            return False
         for victim in victims:
             self._retract(lane, victim, f"{first.id} goes first")
+        return True
 
     def _would_fit(self, lane: Lane, seq: SequenceState, without: list[SequenceState]) -> bool:
         """Return whether a waiting sequence would have place and room if some running ones were not there."""

@@ -148,7 +148,9 @@ class Scheduler:
         seq = SequenceState(request, self._num_arrived, constraint, self._table)
         self._num_arrived += 1
         self._sequences[request.id] = seq
-        seq.tenant = self.tenants.join(request.tenant, deferrable=request.deferrable)
+        seq.tenant = self.tenants.join(
+            request.tenant, deferrable=request.deferrable, is_key=request.tenant_is_key
+        )
         now = self._table.came_at[seq.index] = self._clock()
         if request.timeout_s is not None:
             self._table.deadline[seq.index] = now + request.timeout_s

@@ -25,6 +25,8 @@ class Tenants:
 
     Attributes:
         served: the counter of each tenant, by number.
+        is_key: whether each is an API key, by number.
+        num_open_keys: API keys with live requests that wait or run.
     """
 
     def __init__(self) -> None:
@@ -32,9 +34,11 @@ class Tenants:
         self._numbers: dict[tuple[str, bool], int] = {}
         self._open = np.zeros(16, dtype=np.int64)  # requests that wait or run
         self._is_deferrable = np.zeros(16, dtype=np.bool_)
+        self.is_key = np.zeros(16, dtype=np.bool_)
+        self.num_open_keys = 0
         self._names: list[tuple[str, bool]] = []
 
-    def join(self, name: str, *, deferrable: bool = False) -> int:
+    def join(self, name: str, *, deferrable: bool = False, is_key: bool = False) -> int:
         """Take note that a request came; return its tenant's number: one for live ones, and another for deferrable ones."""
         number = self._numbers.get((name, deferrable))
         if number is None:
@@ -46,12 +50,16 @@ class Tenants:
             busy = (self._open[:num] > 0) & (self._is_deferrable[:num] == deferrable)
             least = self.served[: len(self._names)][busy].min() if busy.any() else 0.0
             self.served[number] = max(self.served[number], least)
+            self.is_key[number] = is_key
+            self.num_open_keys += is_key and not deferrable
         self._open[number] += 1
         return number
 
     def leave(self, number: int) -> None:
         """Take note that a request ended."""
         self._open[number] -= 1
+        if not self._open[number]:
+            self.num_open_keys -= bool(self.is_key[number] and not self._is_deferrable[number])
 
     def num_open(self, name: str) -> int:
         """Return how many live requests of a tenant wait or run."""
@@ -75,6 +83,7 @@ class Tenants:
                 return number
         if len(self._names) == len(self.served):
             self.served = np.concatenate([self.served, np.zeros_like(self.served)])
+            self.is_key = np.concatenate([self.is_key, np.zeros_like(self.is_key)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
             self._is_deferrable = np.concatenate([self._is_deferrable, np.zeros_like(self._is_deferrable)])
         self._names.append(("", False))

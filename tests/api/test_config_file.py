@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.batch.run import run_command
 from llmfw.api.commands.part_options import say_where_from
@@ -79,7 +80,7 @@ def test_values_of_every_type_come_from_the_file(write):
     )
     found = configs("--config", file)
     expected = {
-        "api_key": (("ann", "k"), ("bob", "l")),
+        "api_key": (("ann", hashed("k")), ("bob", hashed("l"))),
         "strict_params": True,
         "batch_share": 1.0,
         "prefill_stretch": 0.5,
@@ -122,7 +123,7 @@ def test_flags_and_lists_come_from_the_environment(monkeypatch):
     found = configs()
     assert found["strict_params"] is True
     assert found["disabled_plugins"] == ("bench", "simulator")
-    assert found["api_key"] == (("ann", "k"), ("bob", "l"))
+    assert found["api_key"] == (("ann", hashed("k")), ("bob", hashed("l")))
 
 
 def test_the_file_may_be_named_by_the_environment(write, monkeypatch):

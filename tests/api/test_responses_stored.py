@@ -119,13 +119,13 @@ def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -
 def odd(tmp_path: Path) -> Iterator[Served]:
     """A server whose tokenizer makes "w" the token that waits for ever and "c" the one that crashes."""
     tokenizer = byte_tokenizer(tmp_path)
-    encode = tokenizer.encode_aside
+    encode = tokenizer.encode
     odd = {tokenizer.encode(text)[0]: token for text, token in (("w", WAIT), ("c", CRASH))}
 
-    async def encode_odd(text: str, **options: Any) -> list[int]:
-        return [odd.get(token, token) for token in await encode(text, **options)]
+    def encode_odd(text: str, **options: Any) -> list[int]:
+        return [odd.get(token, token) for token in encode(text, **options)]
 
-    tokenizer.encode_aside = encode_odd  # type: ignore[method-assign]
+    tokenizer.encode = encode_odd  # type: ignore[method-assign]
     with serving(EchoEngine(), tokenizer) as served:
         yield served
 

@@ -166,7 +166,7 @@ def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None
     assert api <= 0.06
 
 
-def test_a_killed_engine_ends_streams_and_health_says_so_while_the_server_stays(process: Process) -> None:
+def test_a_killed_engine_ends_its_streams_and_is_replaced(process: Process) -> None:
     with sdk_of(process) as sdk:
         endless: Any = {"ignore_eos": True}
         stream = sdk.completions.create(
@@ -176,7 +176,13 @@ def test_a_killed_engine_ends_streams_and_health_says_so_while_the_server_stays(
         os.kill(process.engine_pid(), signal.SIGKILL)
         with pytest.raises(openai.APIError, match="killed by SIGKILL"):
             list(stream)
-    assert httpx.get(process.url + "/health").status_code == 503
+        reply = httpx.get(process.url + "/health")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_restarting")
+        assert reply.headers["retry-after"] == "5"
+        assert sdk.completions.create(model="tiny", prompt="x", max_tokens=3).usage.completion_tokens == 3
+    for path in ("/health", "/health_generate"):
+        assert httpx.get(process.url + path).json() == {"status": "ok"}
+    assert "llmfw_engine_restarts_total 1" in httpx.get(process.url + "/metrics").text
     assert process.end(signal.SIGTERM) == 0
     assert "Traceback" not in process.log
 
@@ -242,6 +248,16 @@ def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
     [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
     assert str(port) in line
     assert "in use" in line
+
+
+def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann=secret words\n")
+    done = run(str(model), "--load-format", "dummy", "--port", "0", "--api-key-file", str(keys))
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
+    assert f"line 1 of '{keys}'" in line
+    assert "secret" not in line
 
 
 def test_a_model_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_client_that_goes_or_reads_slowly_holds_up_nobody(url):
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port)) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.sendall(f"GET {address.path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        slow.sendall(f"GET {address.path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         assert slow.recv(100).startswith(b"HTTP/1.1 200")
         assert httpx.get(url).content == CONTENT
     assert httpx.get(url).content == CONTENT

@@ -14,6 +14,7 @@ import msgspec
 import openai
 import pytest
 
+from llmfw.api.access.ownership import Ownership
 from llmfw.api.files.expiry import FileExpiry
 from llmfw.api.files.service import FileService, new_record
 from llmfw.core.batch_store import BatchRecord
@@ -39,7 +40,7 @@ def batches():
 
 @pytest.fixture
 def files(store, batches):
-    return FileService(store, batches)
+    return FileService(store, batches, Ownership())
 
 
 def job(file_id: str, status: str) -> BatchRecord:
@@ -55,7 +56,7 @@ def job(file_id: str, status: str) -> BatchRecord:
 
 
 async def stored(store: MemoryFiles, expires_at: int | None = None, space: str = "files") -> str:
-    record = new_record("a", "user_data", 1, None)
+    record = new_record("a", "user_data", 1, None, "")
 
     async def content():
         yield b"x"

@@ -40,7 +40,13 @@ def connect(server: Served) -> socket.socket:
 def head(length: int | None, *extra: str) -> bytes:
     """Return the head of an upload's request."""
     size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-    lines = ["POST /v1/files HTTP/1.1", "host: x", f"content-type: {HEADERS['content-type']}", size, *extra]
+    lines = [
+        "POST /v1/files HTTP/1.1",
+        "host: localhost",
+        f"content-type: {HEADERS['content-type']}",
+        size,
+        *extra,
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 

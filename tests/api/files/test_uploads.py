@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from openai.types import Upload
 from openai.types.uploads import UploadPart
 
+from llmfw.api.access.ownership import Ownership
 from llmfw.api.files.form import FileForm
 from llmfw.api.files.service import FileService
 from llmfw.api.files.uploads import UploadService, part_form
@@ -38,7 +39,7 @@ def store():
 
 @pytest.fixture
 def uploads(store):
-    return UploadService(store)
+    return UploadService(store, Ownership())
 
 
 def data(content: bytes) -> FileForm:
@@ -146,7 +147,7 @@ def test_a_part_has_a_limit_of_its_own(sdk, monkeypatch):
 def test_the_file_is_its_parts_in_the_order_that_is_named(contents, random):
     async def run() -> None:
         store = MemoryFiles(None)
-        uploads = UploadService(store)
+        uploads = UploadService(store, Ownership())
         upload_id, part_ids = await begin(uploads, *contents)
         order = list(range(len(contents)))
         random.shuffle(order)
@@ -224,8 +225,8 @@ async def test_a_part_that_arrives_too_late_leaves_nothing(uploads, store):
 
 
 async def test_an_upload_outlives_the_server_that_began_it(store):
-    upload_id, part_ids = await begin(UploadService(store), b"ab", b"cd")
-    upload = await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+    upload_id, part_ids = await begin(UploadService(store, Ownership()), b"ab", b"cd")
+    upload = await UploadService(store, Ownership()).complete(upload_id, CompleteRequest(part_ids=part_ids))
     assert await content_of(store, upload.file.id) == b"abcd"
 
 
@@ -233,7 +234,7 @@ async def crash_while_completing(
     store: MemoryFiles, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> tuple[str, list[str]]:
     """Return an upload whose completion ended after so many writes to the store."""
-    upload_id, part_ids = await begin(UploadService(store), b"ab", b"cd")
+    upload_id, part_ids = await begin(UploadService(store, Ownership()), b"ab", b"cd")
     put, done = store.put, []
 
     async def crashing(chunks, describe):
@@ -245,14 +246,14 @@ async def crash_while_completing(
     with monkeypatch.context() as patch:
         patch.setattr(store, "put", crashing)
         with pytest.raises(StorageError):
-            await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+            await UploadService(store, Ownership()).complete(upload_id, CompleteRequest(part_ids=part_ids))
     return upload_id, part_ids
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
 async def test_after_a_crash_it_is_completed_once(store, monkeypatch, writes):
     upload_id, part_ids = await crash_while_completing(store, monkeypatch, writes)
-    upload = await UploadService(store).complete(upload_id, CompleteRequest(part_ids=part_ids))
+    upload = await UploadService(store, Ownership()).complete(upload_id, CompleteRequest(part_ids=part_ids))
     assert [file.id for file in await store.list(limit=9)] == [upload.file.id]
     assert await content_of(store, upload.file.id) == b"abcd"
     assert await left(store, upload_id) == 0
@@ -261,7 +262,7 @@ async def test_after_a_crash_it_is_completed_once(store, monkeypatch, writes):
 @pytest.mark.parametrize("writes", [0, 1])
 async def test_after_a_crash_it_can_be_cancelled(store, monkeypatch, writes):
     upload_id, _ = await crash_while_completing(store, monkeypatch, writes)
-    assert (await UploadService(store).cancel(upload_id)).status == "cancelled"
+    assert (await UploadService(store, Ownership()).cancel(upload_id)).status == "cancelled"
     assert await store.list(limit=9) == []
     assert await left(store, upload_id) == 0
 
@@ -270,7 +271,7 @@ async def test_a_file_that_was_stored_before_a_crash_stays(store, monkeypatch):
     upload_id, _ = await crash_while_completing(store, monkeypatch, 2)
     [file] = await store.list(limit=9)
     with pytest.raises(RequestError, match=f"is completed; its file is '{file.id}'"):
-        await UploadService(store).cancel(upload_id)
+        await UploadService(store, Ownership()).cancel(upload_id)
     assert await store.list(limit=9) == [file]
     assert await left(store, upload_id) == 0
 
@@ -282,7 +283,7 @@ async def test_an_upload_and_its_parts_expire(uploads, store, monkeypatch):
     with pytest.raises(RequestError, match="is expired") as raised:
         await uploads.complete(upload_id, CompleteRequest(part_ids=part_ids))
     assert raised.value.code == "upload_expired"
-    assert await FileService(store, MemoryBatches(None)).remove_expired(now + 7202) == 2
+    assert await FileService(store, MemoryBatches(None), Ownership()).remove_expired(now + 7202) == 2
     with pytest.raises(NotFoundError, match="uploads expire after an hour"):
         await uploads.cancel(upload_id)
 

@@ -21,20 +21,33 @@ def queue_of(lengths: list[list[int]]) -> EmbedQueue:
 
 
 @given(LENGTHS)
-def test_every_prompt_is_taken_once_and_none_is_overtaken_by_more_than_a_window(lengths):
+def test_every_prompt_is_taken_once(lengths):
     queue = queue_of(lengths)
-    left = [(str(i), j) for i, sizes in enumerate(lengths) for j in range(len(sizes))]
+    taken = []
     while batch := queue.take():
-        taken = [(waiting.request.id, waiting.index) for waiting in batch]
-        assert taken[0] == left[0]
-        reach, tokens = 0, 0
-        while reach < len(left) and tokens < 200:
-            tokens += lengths[int(left[reach][0])][left[reach][1]]
-            reach += 1
-        assert set(taken) <= set(left[:reach])
-        left = [each for each in left if each not in taken]
-    assert left == []
+        taken += [(waiting.request.id, waiting.index) for waiting in batch]
+    assert sorted(taken) == [(str(i), j) for i, sizes in enumerate(lengths) for j in range(len(sizes))]
     assert len(queue) == 0
+
+
+@given(LENGTHS, st.integers(1, 3))
+def test_each_request_begins_within_a_round(lengths, num_tenants):
+    """A request waits for as many batches as there are requests, for each tenant, however many prompts these have."""
+    queue = EmbedQueue(BUDGET, batch_size=6, window_tokens=200)
+    for i, sizes in enumerate(lengths):
+        prompts = [[7] * size for size in sizes]
+        queue.add(EmbedRequest(id=str(i), prompts=prompts, tenant=str(i % num_tenants)))
+    begun = {waiting.request.id for _ in range(len(lengths) * num_tenants) for waiting in queue.take()}
+    assert begun == {str(i) for i in range(len(lengths))}
+
+
+def test_tenants_take_turns():
+    """One tenant's fifty requests delay another's by one batch."""
+    queue = EmbedQueue(BUDGET, batch_size=1, window_tokens=200)
+    for i in range(50):
+        queue.add(EmbedRequest(id=str(i), prompts=[[7] * 9], tenant="ann"))
+    queue.add(EmbedRequest(id="last", prompts=[[7] * 9], tenant="bob"))
+    assert [queue.take()[0].request.id for _ in range(3)] == ["0", "last", "1"]
 
 
 @given(LENGTHS)

@@ -1,0 +1,47 @@
+"""Keeps some of the disk free of what clients upload, for databases, results of batches and the log."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+
+from llmfw.core.errors import StorageFullError
+
+LOOK_BYTES = 16 * 2**20
+"""Between two looks at the disk while a file arrives."""
+MAX_SHARE = 20
+"""The reserve is at most a twentieth of the disk."""
+
+
+class DiskRoom:
+    """The disk that uploaded files are written to.
+
+    Args:
+        folder: on that disk; None: the folder for temporary files.
+        reserve_mb: MiB that stay free.
+    """
+
+    def __init__(self, folder: str | None, reserve_mb: int) -> None:
+        self._folder = folder or tempfile.gettempdir()
+        self._reserve = reserve_mb * 2**20
+
+    def check(self) -> None:
+        """Raise StorageFullError if the reserve is all that is left."""
+        disk = shutil.disk_usage(self._folder)
+        reserve = min(self._reserve, disk.total // MAX_SHARE)
+        if disk.free < reserve:
+            raise StorageFullError(
+                f"the server's disk has {disk.free >> 20} MiB left, and {reserve >> 20} MiB are kept free; delete files "
+                "that you do not need, or ask the operator for more room (--min-free-disk-mb)"
+            )
+
+    async def guarded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield a file's bytes as they arrive; raise StorageFullError as soon as only the reserve is left."""
+        unchecked = LOOK_BYTES
+        async for chunk in chunks:
+            unchecked += len(chunk)
+            if unchecked >= LOOK_BYTES:
+                self.check()
+                unchecked = 0
+            yield chunk

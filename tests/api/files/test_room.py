@@ -1,0 +1,51 @@
+"""Uploads leave some of the disk free."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import pytest
+
+from llmfw.api.files import room as module
+from llmfw.api.files.room import DiskRoom
+from llmfw.core.errors import StorageFullError
+
+MIB = 2**20
+
+
+def disk_with(monkeypatch: pytest.MonkeyPatch, free: list[int], total: int = 100_000) -> None:
+    """Let the disk have this many MiB free at each look."""
+    looks = iter(free)
+    usage = lambda _: SimpleNamespace(total=total * MIB, free=next(looks) * MIB)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+
+
+async def pieces(num: int) -> AsyncIterator[bytes]:
+    for _ in range(num):
+        yield b"a" * MIB
+
+
+def test_a_full_disk_takes_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_with(monkeypatch, [99])
+    with pytest.raises(StorageFullError, match="99 MiB left, and 100 MiB are kept free"):
+        DiskRoom(None, 100).check()
+
+
+async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_with(monkeypatch, [200, 150, 50])
+    taken = []
+
+    async def upload() -> None:
+        async for piece in DiskRoom(None, 100).guarded(pieces(100)):
+            taken.append(len(piece))
+
+    with pytest.raises(StorageFullError):
+        await upload()
+    assert sum(taken) <= 2 * module.LOOK_BYTES
+
+
+def test_a_small_disk_has_a_small_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_with(monkeypatch, [10], total=100)
+    DiskRoom(None, 1024).check()
