@@ -11,8 +11,8 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test examples soak lint types docs surface site size bench peers bench-peers simulate-bench gpu \
-	gpu-wheels python
+.PHONY: help serve test attack examples soak lint types docs surface site model-table size bench peers bench-peers \
+	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -23,11 +23,20 @@ serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS
 test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/core -x"
 	$(BIN)/pytest $(ARGS)
 
+attack: $(VENV)/installed-dev  ## attack a served model, and measure a second client meanwhile; needs an idle machine
+	$(BIN)/pytest tests/attack $(ARGS)
+
 examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside llmfw, and run their tests
 	@for folder in docs/examples/*/; do \
 		echo "$$folder"; (cd "$$folder" && \
 		LLMFW_STRICT_PLUGINS=1 "$(abspath $(EXAMPLES))/bin/python" -P -m pytest -q $(ARGS)) || exit; \
 	done
+
+chaos: $(VENV)/installed-dev  ## kill and stop the processes of a loaded server 40 times; takes about a quarter of an hour
+	LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
+
+saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchdog must not raise an alarm
+	LLMFW_SATURATION_S=3600 LLMFW_SATURATION_WATCHDOG_S=300 $(BIN)/pytest tests/crash/test_false_alarms.py -s
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest tests/core/scheduling/test_everything.py
@@ -48,6 +57,9 @@ surface: $(VENV)/installed-dev  ## record what is public now (docs/compatibility
 site: $(VENV)/installed-docs  ## the documentation as a site, in build/site; a warning is an error
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site \
 		--doctree-dir build/doctrees docs build/site
+
+model-table: $(VENV)/installed-dev  ## try every model type of transformers, write docs/models.md; takes half an hour
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.models.table --page docs/models.md $(ARGS)
 
 size: $(VENV)/installed-dev  ## the largest files and functions
 	$(BIN)/python tests/size.py

@@ -108,7 +108,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "DeadlineError",
         "PartFailedError",
         "EngineError",
+        "CrashingRequestError",
         "EngineDeadError",
+        "EngineRestartingError",
+        "EngineLostError",
     ),
     "llmfw.core.testing": (
         "BatchStoreTests",

@@ -20,25 +20,26 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
 MAX_ROOM = {
-    "": 3300,
+    "": 3500,
     "parts": 300,
-    "client": 900,
+    "client": 1700,
     "engine": 3500,
-    "modeling": 1100,
+    "modeling": 2200,
     "sampling": 600,
     "logits": 600,
     "cache": 1500,
     "kv": 450,
-    "scheduling": 3000,
+    "scheduling": 3150,
     "speculation": 400,
     "reception": 600,
     "isolation": 600,
-    "embedding": 800,
+    "embedding": 900,
     "device": 700,
     "tokenization": 300,
     "quantization": 450,
     "imports": 350,
     "settings": 100,
+    "grammars": 1100,
 }
 """Lines in each room of core, half of them docstrings and signatures; past this, look for the missing room."""
 LIGHT_COMMANDS = (

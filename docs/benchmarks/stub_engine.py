@@ -58,6 +58,9 @@ class StubEngine:
     def call_when_ready(self, wake: Any) -> None:
         """Take note of nothing: this engine has no work that another thread could bring."""
 
+    def call_before_steps(self, report: Any) -> None:
+        """Take note of nothing: the time of this engine's steps is not watched."""
+
     def add(self, request: Request) -> None:
         """Accept a request."""
         self._running[request.id] = (0, request.sampling.max_tokens or 1, request.stream_interval or 1)

@@ -28,6 +28,7 @@ LATER = 261  # in a prompt: it begins a while after it was accepted, by another 
 FAIL = 262  # in a prompt: in its place the request ends by an error
 FULL = 263  # in a prompt: the request is not accepted now
 SOON = 264  # in a prompt: it begins a while after it was accepted, by the time alone
+HANG = 265  # in a prompt: the step does not end
 VOCAB_SIZE = 1000
 
 
@@ -73,6 +74,7 @@ class EchoEngine:
         self._running: dict[str, tuple[Request, int]] = {}
         self._soon: list[tuple[float, Request]] = []
         self._wake: Callable[[], None] = lambda: None
+        self._report_step: Callable[[int], None] = lambda num_tokens: None
 
     @property
     def has_work(self) -> bool:
@@ -91,6 +93,9 @@ class EchoEngine:
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
+
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        self._report_step = report
 
     def add(self, request: Request) -> None:
         if REFUSE in request.prompt:
@@ -112,6 +117,7 @@ class EchoEngine:
             self.aborted.append(request_id)
 
     def step(self) -> list[TokenEvent]:
+        self._report_step(len(self._running))
         time.sleep(self._delay or 0.0005)
         while self.sleep_s == 0:
             self._begin(self._soon.pop(0)[1])
@@ -142,6 +148,8 @@ class EchoEngine:
             return [TokenEvent(request.id, [], wait=Wait(0))] if tells else []
         if CRASH in request.prompt:
             raise RuntimeError("the step failed")
+        if HANG in request.prompt:
+            time.sleep(3600)
         end = done == len(request.prompt)
         reason = FinishReason.STOP if end else None
         if not end and done + 1 == request.sampling.max_tokens:

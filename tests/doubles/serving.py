@@ -19,6 +19,9 @@ import uvicorn
 
 from llmfw.api.app import create_app
 from llmfw.api.listen import bind, url_of
+from llmfw.api.server.connections import ConnectionTable
+from llmfw.api.server.limits import connection_limits
+from llmfw.api.server.protocol import protocol_factory
 from llmfw.api.services import ModelParts, Stores
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.config import ServerConfig
@@ -76,7 +79,10 @@ class Served:
 class AnyGrammar:
     """A grammar checker that finds nothing wrong, as the echo engine holds its outputs to nothing."""
 
-    async def check(self, spec: GrammarSpec, param: str) -> None:
+    async def check(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
+        return spec
+
+    async def close(self) -> None:
         return
 
 
@@ -133,15 +139,20 @@ def serving(
         options["api_key"] = (("", options["api_key"]),)
     plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
     ledger = options.pop("ledger", None)
+    config = ServerConfig(served_model_name=name, **options)
     app = create_app(
         client,
         ModelParts(tokenizer=tokenizer, **parts),
         Stores(**(memory_stores() | stores)),
-        ServerConfig(served_model_name=name, **options),
+        config,
         plugin_routes=plugin_routes,
         ledger=ledger,
     )
-    server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_config=None, access_log=False))
+    limits = connection_limits(config)
+    table = ConnectionTable(limits.connections, limits.connections_per_address)
+    protocol: Any = protocol_factory(limits, table)
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", log_config=None, access_log=False))
+    watching = asyncio.run_coroutine_threadsafe(table.watch(), loop)
     sock = bind("127.0.0.1", 0)
     running = asyncio.run_coroutine_threadsafe(server.serve([sock]), loop)
     url = url_of(sock)
@@ -152,6 +163,7 @@ def serving(
     finally:
         server.should_exit = True
         running.result(10)
+        watching.cancel()
         asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
