@@ -14,6 +14,9 @@ from llmfw.core.sampling.select import Limits, RunningSums, sample_selected
 EDGE = 2e-5
 """Draws that are so near to the next token's may give either: sums in float32 and in whole numbers differ by less."""
 
+TIE = 5e-7
+"""Probabilities that differ by less of them may be equal in float32."""
+
 
 def draw_numbers(size: int, vocab_size: int, generator: torch.Generator) -> RowNumbers:
     """Return numbers of rows that ask for anything."""
@@ -48,8 +51,10 @@ def allowed(logits: torch.Tensor, numbers: RowNumbers) -> set[int]:
     probs = probs[order]
     probs[probs < probs[int(top_k) - 1]] = 0  # of equally likely ones all stay
     probs /= probs.sum()
-    below = (np.cumsum(probs) - probs)[np.searchsorted(-probs, -probs)]  # of all that are more likely
-    kept = np.where((below < top_p + EDGE) & (probs >= min_p * probs[0] * (1 - EDGE)), probs, 0)
+    before = np.cumsum(probs) - probs
+    below = before[np.searchsorted(-probs, -probs)]  # of all that are more likely
+    least_below = before[np.searchsorted(-probs, -probs * (1 + TIE))]
+    kept = np.where((least_below < top_p + EDGE) & (probs >= min_p * probs[0] * (1 - EDGE)), probs, 0)
     surely = np.where((below < top_p - EDGE) & (probs >= min_p * probs[0] * (1 + EDGE)), probs, 0)
     first = max(1e-12, draw - EDGE) * surely.sum()
     last = (draw + EDGE) * kept.sum()
