@@ -59,4 +59,5 @@ def _architectures(model: str) -> list[str]:
         found: Any = AutoConfig.from_pretrained(model, trust_remote_code=False).architectures
     except Exception:  # noqa: BLE001 - a hostile config may raise anything; loading the model says what is wrong with it
         return []
-    return [found] if isinstance(found, str) else list(found or [])
+    names = found if isinstance(found, list) else [found]
+    return [name for name in names if isinstance(name, str)]

@@ -112,6 +112,8 @@ def load_checked(
         ModelError: it cannot be loaded.
     """
     try:
+        stored = read_tensors(path)
+        _refuse_empty_layers(path, hf_config, len(stored))
         # Without ignore_mismatched_sizes, transformers raises an error that names neither tensors nor shapes.
         module, info = auto_class.from_pretrained(
             path,
@@ -121,9 +123,11 @@ def load_checked(
             trust_remote_code=False,
             **options,
         )
-        differences = _differences(module, info, read_tensors(path), quantization_of(hf_config) is not None)
+        differences = _differences(module, info, stored, quantization_of(hf_config) is not None)
         damaged = _not_finite(module)
         module = module.to(device)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"model {path!r} cannot be loaded: {_reason(path, hf_config, error)}") from error
     if damaged:
@@ -131,6 +135,20 @@ def load_checked(
             f"model {path!r} cannot be served: its weights hold NaN or infinity: {_listed(tuple(damaged), MAX_NAMES)}"
         )
     return module, differences
+
+
+def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
+    """Refuse a config with more layers than there are tensors, before hours are spent on making them.
+
+    Raises:
+        ModelError: it has.
+    """
+    num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
+    if isinstance(num_layers, int) and num_layers > num_tensors > 0:
+        raise ModelError(
+            f"model {path!r} cannot be served: its config says {num_layers} layers, and its files have "
+            f"{num_tensors} tensors"
+        )
 
 
 def _not_finite(module: PreTrainedModel) -> list[str]:

@@ -42,9 +42,21 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
         # The architecture has a table of its own attention classes in place of the interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
+    if isinstance(error, KeyError) and (field := _field_with(hf_config.to_dict(), error.args[0])):
+        return f"{field} is {error.args[0]!r} in its config, which transformers does not know"
     if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
         return "its tensors cannot be brought into the layout that the config asks for"
     return explained(error)
+
+
+def _field_with(settings: dict[str, Any], value: Any) -> str | None:
+    """Return the name of a config's field that has a value, with the names of those that it is in."""
+    for name, found in settings.items():
+        if found == value:
+            return name
+        if isinstance(found, dict) and (inner := _field_with(found, value)):
+            return f"{name}.{inner}"
+    return None
 
 
 def explained(error: Exception) -> str:

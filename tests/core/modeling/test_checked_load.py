@@ -240,6 +240,20 @@ def test_a_broken_config_is_one_line(llama: Path, text: str) -> None:
     assert str(llama) in refusal(llama)
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"num_hidden_layers": 10**7}, "10000000 layers, and its files have"),
+        ({"hidden_act": "zzz"}, "hidden_act is 'zzz' in its config"),
+        ({"rope_parameters": {"rope_type": "zzz", "factor": 2.0}}, "rope_parameters.rope_type is 'zzz'"),
+    ],
+)
+def test_what_is_wrong_with_a_config_is_named(llama: Path, change: dict[str, Any], expected: str) -> None:
+    file = llama / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert expected in refusal(llama)
+
+
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     """transformers would ask on standard input whether to run it."""
     (tmp_path / "config.json").write_text(
