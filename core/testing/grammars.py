@@ -151,6 +151,14 @@ class GrammarBackendTests:
         assert np.array_equal(case.masks(states, filled), np.stack(alone))
         assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
 
+    def test_a_prepared_grammar_is_the_same(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
+        for example, _ in compile_all(case, examples):
+            grammar = case.backend.compile(case.backend.prepare(example.spec))
+            for text in (*example.fits, *example.misfits):
+                assert case.fits(grammar, text) == (text in example.fits), (example.source, text)
+
     @pytest.mark.parametrize("spec", BROKEN, ids=lambda spec: f"{spec.kind} {spec.source}")
     def test_a_broken_grammar_is_a_request_error_that_says_why(
         self, case: GrammarCase, spec: GrammarSpec

@@ -80,6 +80,9 @@ class TrieGrammar(Grammar):
         return all(len(text) == self.position for text in self.texts)
 
     def allowed(self) -> set[int]:
+        until = time.thread_time() + self.behaviour.get("burn", 0)
+        while time.thread_time() < until:
+            pass
         if self.behaviour.get("mask") == "raises":
             raise RuntimeError("the automaton is lost")
         if self.behaviour.get("mask") == "empty":

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from llmfw.core.config import EngineConfig
 from llmfw.core.engine.engine import Engine
 from llmfw.core.engine.grammars import Grammars, choose_grammars
-from llmfw.core.errors import PartError, RequestError, UnknownPartError
+from llmfw.core.errors import GrammarCostError, PartError, RequestError, UnknownPartError
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking, TokenEvent
 
@@ -181,6 +182,15 @@ def test_a_grammar_that_breaks_where_it_could_end_does_not_pass_for_finished(eng
     assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == ("error", FAILED)
 
 
+def test_a_grammar_whose_masks_take_too_long_ends_its_own_request(engine: Engine) -> None:
+    slow = one_of("red", "blue", "black", "brown", burn=0.25)
+    outcomes = generate(engine, [asked("a"), asked("bad", grammar=slow), asked("b")])
+    assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
+    assert outcomes[1].end.error_kind == "GrammarCostError"
+    with pytest.raises(GrammarCostError, match="an earlier output was ended for it"):
+        engine.add(asked("again", grammar=slow))
+
+
 def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -> None:
     wrong = asked("a", grammar=one_of(fail="the schema is wrong"))
     for _ in range(2):
@@ -253,6 +263,18 @@ def test_a_grammar_is_compiled_once_and_those_not_used_for_longest_are_forgotten
                 time.sleep(0.001)
             assert [request.id for request, _ in grammars.take_ready()] == [text]
     assert backend.compiled == [one_of(text) for text in ("a", "b", "c", "b")]
+
+
+def test_grammars_are_kept_within_a_limit_of_memory() -> None:
+    backend = TrieBackend(SimpleNamespace(eos_token_ids=(EOS,)), 300)  # type: ignore[arg-type]
+    grammars = Grammars(lambda: backend, max_bytes=100)
+    specs = {text: msgspec.structs.replace(one_of(text), num_bytes=40) for text in "abc"}
+    for text in ("a", "b", "a", "c", "a", "b"):
+        if grammars.get(asked(text, grammar=specs[text])) is None:
+            while not grammars.has_ready:
+                time.sleep(0.001)
+            assert [request.id for request, _ in grammars.take_ready()] == [text]
+    assert backend.compiled == [specs[text] for text in ("a", "b", "c", "b")]
 
 
 def test_a_grammar_is_refused_where_there_is_no_backend(llama: Path) -> None:

@@ -136,6 +136,11 @@ class IgnoresTheEnd(LlguidanceBackend):
         return super().compile(spec)
 
 
+class PreparesAnother(LlguidanceBackend):
+    def prepare(self, spec: GrammarSpec) -> GrammarSpec:
+        return GrammarSpec("regex", "yes")
+
+
 class OfKind(GrammarBackendTests):
     kind: type[GrammarBackend]
 
