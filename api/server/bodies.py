@@ -18,11 +18,14 @@ from llmfw.core.errors import OverloadedError
 from .json_scan import JsonScan
 from .limits import BodyLimits
 from .memory import Memory
+from .pace import Pace
 
 SMALL_BYTES = 2**16
-"""Bodies up to this size neither count as buffered nor wait for others."""
+"""Bodies up to this size do not count as buffered."""
 
-MAX_WAIT_S = 10.0
+FREE_COST_S = 0.0005
+"""What decoding may take without waiting for others: some hundred messages, or 128 KiB of text."""
+
 CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; there is no reader
 _UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
@@ -30,30 +33,6 @@ _UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 _S_A_BYTE, _S_A_VALUE, _S_A_NODE = 4e-9, 5e-8, 2e-6
 _S_A_RECEIVED_BYTE = 2e-9
 _MAX_SCAN_S = 0.005  # of a piece; more was spent by others
-
-
-class Pace:
-    """Spreads pieces of work that hold up the event loop, so that others get half of its time."""
-
-    def __init__(self) -> None:
-        self._free_at = 0.0
-
-    async def turn(self, cost_s: float) -> None:
-        """Return when it is a piece of work's turn.
-
-        Args:
-            cost_s: an estimate of what it takes.
-
-        Raises:
-            OverloadedError: so much waits that it would take longer than MAX_WAIT_S.
-        """
-        now = asyncio.get_running_loop().time()
-        start = max(now, self._free_at)
-        if start - now > MAX_WAIT_S:
-            raise OverloadedError("too many large bodies wait to be read", retry_after_s=MAX_WAIT_S)
-        self._free_at = start + 2 * cost_s
-        if start > now:
-            await asyncio.sleep(start - now)
 
 
 class BodyReader:
@@ -90,10 +69,11 @@ class BodyReader:
                         raise OverloadedError("the bodies of other requests take up the memory for bodies")
                 await self._scan(scan, chunk, size)
                 chunks.append(chunk)
+            cost_s = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
             if size > SMALL_BYTES:
-                cost = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
                 self._memory.used()
-                await self._pace.turn(cost)
+            if cost_s > FREE_COST_S:
+                await self._pace.turn(cost_s)
                 await _check_connected(request)
             return b"".join(chunks)
         finally:

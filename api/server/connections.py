@@ -15,6 +15,8 @@ CHECK_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 MAX_LEAVING = 256
 """Refused connections that are kept open, in addition to those that count."""
+MAX_EARLY = 64
+"""Requests that are begun before their body is there."""
 
 
 class Connection(Protocol):
@@ -56,6 +58,7 @@ class ConnectionTable:
         self._peers: dict[str, _Peer] = {}
         self._owners: dict[Connection, _Peer] = {}
         self._leaving: dict[Connection, None] = {}
+        self._early: set[Connection] = set()
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -82,6 +85,7 @@ class ConnectionTable:
     def remove(self, connection: Connection) -> None:
         """Forget a connection, whether it was added or not."""
         self._leaving.pop(connection, None)
+        self._early.discard(connection)
         peer = self._owners.pop(connection, None)
         if peer is None:
             return
@@ -114,6 +118,17 @@ class ConnectionTable:
         peer = self._owners.get(connection)
         if peer is not None:
             peer.waiting.pop(connection, None)
+
+    def begin_early(self, connection: Connection) -> bool:
+        """Return whether a connection's request may begin before its body is there: not too many do."""
+        if len(self._early) >= MAX_EARLY:
+            return False
+        self._early.add(connection)
+        return True
+
+    def end_early(self, connection: Connection) -> None:
+        """Note that a request's body is there, or no longer of interest."""
+        self._early.discard(connection)
 
     def check_all(self, elapsed: float) -> None:
         """Have each connection look at its deadlines."""

@@ -16,7 +16,7 @@ from typing import Any
 import httptools
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from ..schemas.errors import ErrorBody, ErrorDetail
@@ -28,6 +28,16 @@ LINGER_S, LINGER_BYTES = 2.0, 2**20
 
 DRAINED_BYTES_PER_S = 16 * 2**20
 """Of the rest of a body whose request is answered."""
+
+
+MAX_HELD_BYTES = 2**15
+"""Of a body; at more the request begins, and reads it as it comes."""
+
+LARGE_BYTES = 2**12
+"""A request with a larger body is worth a look whether its client is still there."""
+
+EARLY_S = 0.05
+"""After it a request may begin whose body is not there: its client may wait to be refused."""
 
 
 class _Expects(enum.Enum):
@@ -75,6 +85,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refusal: _RefusedError | None = None
         self._is_deaf = False  # what the client sends is dropped
         self._is_leaving = False  # was refused; ends as soon as the client has read why
+        self._held: Any = None  # the application, until the latest request's body is there
         self._num_open = 0  # requests whose reply is not complete
         self._head_bytes = 0  # of the request that is being received; trailers count, too
         self._num_headers = 0
@@ -98,6 +109,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_deaf = True
         self._table.remove(self)
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """Note that the client has left, before its last request is begun."""
+        if self.cycle and not self.cycle.response_complete:
+            self.cycle.disconnected = True
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and refuse the request if it goes beyond a limit."""
@@ -181,6 +197,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._drain(len(body))
         else:
             super().on_body(body)
+            if len(self.cycle.body) > MAX_HELD_BYTES:
+                self._start_held()
 
     def on_message_complete(self) -> None:
         """End a request. Its reply may be complete already."""
@@ -188,11 +206,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._waited_s = 0.0
         self._silent_bytes = 0
         super().on_message_complete()
+        self._table.end_early(self)
+        self._start_held()
 
     def on_response_complete(self) -> None:
         """Go on with the next request of the connection. Idle time is ours to watch (`check`)."""
         self._num_open -= 1
         self._waited_s = 0.0
+        self._table.end_early(self)
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -205,6 +226,36 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
             if not self._num_open:
                 self._table.heard(self)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start on a request when its body is there, or much of it, or has not come for a moment.
+
+        Where many wait for their bodies, the last is no reason: bodies that trickle in cost little more than their bytes.
+        """
+        if cycle is not self.cycle or not cycle.more_body or cycle.waiting_for_100_continue:
+            self._start(cycle, app)
+        else:
+            self._held = app
+            self.loop.call_later(EARLY_S, self._start_early, cycle)
+
+    def _start_early(self, cycle: RequestResponseCycle) -> None:
+        if self._held is not None and cycle is self.cycle and self._table.begin_early(self):
+            self._start_held()
+
+    def _start_held(self) -> None:
+        if self._held is not None:
+            app, self._held = self._held, None
+            self._start(self.cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+
+        async def begin(scope: Any, receive: Any, send: Any) -> None:
+            if len(cycle.body) > LARGE_BYTES:
+                await asyncio.sleep(0)  # a client that has left is known after the loop's next look
+            if not cycle.disconnected:
+                await app(scope, receive, send)
+
+        super()._start_asgi_task(cycle, begin)
 
     def check(self, elapsed: float) -> None:
         """End the connection if its client has been too slow, in sending or in reading."""

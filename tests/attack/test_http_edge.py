@@ -143,7 +143,7 @@ def test_large_bodies_do_not_hold_up_others(server, kind):
     assert all(status not in (500, 502) for statuses in found for status in statuses)
 
 
-@pytest.mark.parametrize("kind", ["messages", "text", "tokenize"])
+@pytest.mark.parametrize("kind", ["messages", "allowed messages", "text", "tokenize"])
 def test_work_for_clients_that_left_stops(server, kind):
     path, body = BODIES[kind]
     with unhurt(server):

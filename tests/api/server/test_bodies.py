@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
-import time
 
 import httpx
 import msgspec
 import pytest
 
-from llmfw.api.server.bodies import Pace
 from llmfw.api.server.json_scan import JsonScan
 from llmfw.api.server.limits import BodyLimits
-from llmfw.core.errors import OverloadedError, RequestError
+from llmfw.core.errors import RequestError
 
 from ...doubles.serving import Served
 
@@ -100,20 +97,6 @@ def test_a_charset_other_than_utf_8_is_a_415(server: Served):
 def test_identity_is_no_encoding(server: Served):
     body = {"messages": [{"role": "user", "content": "Hi"}]}
     assert server.post(CHAT, body, headers={"content-encoding": "identity"}).status_code == 200
-
-
-async def test_large_bodies_leave_half_of_the_time_to_others():
-    pace = Pace()
-    started = time.perf_counter()
-    await asyncio.gather(*(pace.turn(0.02) for _ in range(4)))
-    assert time.perf_counter() - started >= 0.119
-
-
-async def test_a_body_that_would_wait_too_long_is_refused():
-    pace = Pace()
-    await pace.turn(100)
-    with pytest.raises(OverloadedError):
-        await pace.turn(0.01)
 
 
 @pytest.mark.parametrize(
