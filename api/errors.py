@@ -83,7 +83,7 @@ def body_of(error: Exception) -> ErrorBody:
         detail = ErrorDetail(message=str(error), type="server_error", code="request_crashed_engine")
     elif isinstance(error, StorageError):
         code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
-        detail = ErrorDetail(message=str(error), type="server_error", code=code)
+        detail = ErrorDetail(message=_STORAGE[code], type="server_error", code=code)
     elif isinstance(error, TenantLimitError):
         detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
     elif isinstance(error, OverloadedError):
@@ -105,6 +105,14 @@ def body_of(error: Exception) -> ErrorBody:
             code="internal_error",
         )
     return ErrorBody(detail)
+
+
+_STORAGE = {
+    "storage_full": "the server's storage has no room for this; delete files that you do not need, or ask the operator "
+    "for more room",
+    "storage_unavailable": "the server's storage cannot be used now; its log says why",
+}
+"""What clients are told of a store's errors, whose own texts name paths of the server."""
 
 
 def _said(error: HTTPException) -> tuple[str, str | None]:

@@ -62,7 +62,8 @@ def read_keys(path: Path, *, named: bool) -> KeyLines:
         name, key = split_name(line) if named else ("", line)
         if named and not name:
             raise ConfigError(
-                f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or '-'"
+                f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or "
+                "'-', and no space stands beside '='"
             )
         try:
             keys.append((name, digest_of(key)))

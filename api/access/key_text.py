@@ -49,6 +49,8 @@ def digest_of(key: str) -> bytes:
         return bytes.fromhex(found[1])
     if key.startswith(DIGEST_PREFIX):
         raise ConfigError(f"an API key starts with {DIGEST_PREFIX!r}, which takes 64 hexadecimal digits")
+    if len(key) > 1 and key[0] == key[-1] and key[0] in "'\"":
+        raise ConfigError("an API key is in quotes; write it without them")
     if not _KEY.fullmatch(key):
         raise ConfigError(
             f"an API key has {len(key)} characters; it must have 1 to {MAX_KEY}, all of them ASCII letters, digits or "
