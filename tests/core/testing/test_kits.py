@@ -192,7 +192,8 @@ def test_each_broken_part_is_found_by_the_test_of_the_promise_that_it_breaks(
     name: str, broken: dict[str, str]
 ) -> None:
     tests = [f"{HERE / name}::Test{kind}::{test}" for kind, test in broken.items()]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    options = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile", "unshrunk"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     assert set(re.findall(r"^FAILED .*::Test(\w+)::(test_\w+)", said, re.MULTILINE)) == set(broken.items())
     assert not re.search(r"^ERROR \S", said, re.MULTILINE)  # pytest's; a log line has more spaces
