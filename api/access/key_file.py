@@ -39,15 +39,18 @@ def signature_of(path: Path) -> Signature | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def read_keys(path: Path, *, named: bool) -> KeyLines:
+def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     """Return the keys of a file: `NAME=KEY` or `NAME=sha256:HEX`, or for the admin's keys without `NAME=`.
 
     Empty lines and lines that start with `#` are skipped.
 
+    Args:
+        may_wait: read a pipe, too, and wait for what is written to it.
+
     Raises:
         ConfigError: it cannot be read, a line is wrong, or it holds no key. The message shows no part of a key.
     """
-    text, mode = _read(path)
+    text, mode = _read(path, may_wait=may_wait)
     keys, warnings = [], []
     if stat.S_ISREG(mode) and mode & 0o077:
         warnings.append(
@@ -78,11 +81,13 @@ def read_keys(path: Path, *, named: bool) -> KeyLines:
     return KeyLines(tuple(keys), tuple(warnings))
 
 
-def _read(path: Path) -> tuple[str, int]:
+def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
     """Return a file's text and mode."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=None if may_wait else _open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
+            if not may_wait and not stat.S_ISREG(mode):
+                raise ConfigError(f"{str(path)!r} is not a regular file")
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"the API keys in {str(path)!r} cannot be read: {error.strerror}") from error
@@ -92,3 +97,8 @@ def _read(path: Path) -> tuple[str, int]:
         return data.decode("utf-8-sig"), mode
     except UnicodeDecodeError:
         raise ConfigError(f"{str(path)!r} is not text in UTF-8") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe without waiting for its other end."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

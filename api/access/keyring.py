@@ -89,7 +89,7 @@ class Keyring:
                 break
         keys = error = None
         try:
-            keys = await asyncio.to_thread(self._read)
+            keys = await asyncio.to_thread(self._read, may_wait=False)
         except ConfigError as caught:
             error = caught
         if await asyncio.to_thread(self._look) != found:
@@ -107,15 +107,19 @@ class Keyring:
     def _files(self) -> list[Path]:
         return [path for path in (self._user_file, self._admin_file) if path is not None]
 
-    def _read(self) -> Keys:
-        """Return the keys of settings and files together."""
+    def _read(self, *, may_wait: bool = True) -> Keys:
+        """Return the keys of settings and files together.
+
+        Args:
+            may_wait: as of `read_keys`.
+        """
         users, admins = self._users, self._admins
         warnings: Iterable[str] = ()
         if self._user_file is not None:
-            lines = read_keys(self._user_file, named=True)
+            lines = read_keys(self._user_file, named=True, may_wait=may_wait)
             users, warnings = [*users, *lines.keys], lines.warnings
         if self._admin_file is not None:
-            lines = read_keys(self._admin_file, named=False)
+            lines = read_keys(self._admin_file, named=False, may_wait=may_wait)
             admins = [*admins, *(digest for _, digest in lines.keys)]
             warnings = (*warnings, *lines.warnings)
         keys = Keys(users, admins)

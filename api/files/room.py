@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 
-from llmfw.core.errors import StorageFullError
+from llmfw.core.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
 """Between two looks at the disk while a file arrives."""
@@ -27,8 +27,11 @@ class DiskRoom:
         self._reserve = reserve_mb * 2**20
 
     def check(self) -> None:
-        """Raise StorageFullError if the reserve is all that is left."""
-        disk = shutil.disk_usage(self._folder)
+        """Raise StorageFullError if the reserve is all that is left, StorageError if the disk is gone."""
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError as error:
+            raise StorageError(f"{self._folder!r} cannot be read: {error.strerror or error}") from error
         reserve = min(self._reserve, disk.total // MAX_SHARE)
         if disk.free < reserve:
             raise StorageFullError(

@@ -96,6 +96,8 @@ def is_this_machine(name: str) -> bool:
 
 def _host_name(host: str) -> str:
     """Return the host of a `Host` header, without port, brackets and a final dot; "" for what is none."""
+    if "@" in host:  # what is in front of it is no host, and some readers take it for one
+        return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:

@@ -176,6 +176,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
             raise self._stop(_RefusedError(429, "too_many_pipelined", message))
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings not in ([], [b"chunked"]):
+            message = "the request has a transfer-encoding other than chunked; send it without"
+            raise self._stop(_RefusedError(501, "unsupported_transfer_encoding", message))
         super().on_headers_complete()
         self._expects = _Expects.BODY
         self._waited_s = 0.0

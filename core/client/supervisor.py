@@ -309,5 +309,5 @@ def _in_time(request: Request | EmbedRequest, begun_at: float) -> Request | Embe
         return request
     left = request.timeout_s - (time.monotonic() - begun_at)
     if left <= 0:
-        raise deadline_error(request.timeout_s, "while the engine was being restarted")
+        raise deadline_error(request.timeout_s, "before the engine could begin with it")
     return msgspec.structs.replace(request, timeout_s=left)

@@ -56,8 +56,10 @@ class LlguidanceGrammar(Grammar):
         if self._ended:
             raise ValueError(f"token {token_id} comes after the end of the output")
         if self.matcher.is_error():
-            reason = _shortened(self.matcher.get_error())
-            raise GrammarCostError(f"the grammar is too complex: {reason}")
+            reason = self.matcher.get_error()
+            if "NoExtensionBias" in reason:
+                raise GrammarCostError("the grammar allows no text")
+            raise GrammarCostError(f"the grammar is too complex: {_shortened(reason)}")
         if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
             self._ended = True
             return
@@ -114,7 +116,12 @@ class LlguidanceBackend(GrammarBackend):
             return spec
         if len(spec.source) > MAX_BYTES:
             raise RequestError(f"the grammar has {len(spec.source)} characters; the limit is {MAX_BYTES}")
-        return GrammarSpec(PREPARED + spec.kind, self._grammar(spec))
+        try:
+            return GrammarSpec(PREPARED + spec.kind, self._grammar(spec))
+        except ValueError as error:  # llguidance's, of a schema that is nested too deeply for it
+            raise RequestError(
+                f"the {_SPOKEN[spec.kind]} cannot be used: {_explained(str(error))}"
+            ) from error
 
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
         prepared = self.prepare(spec)
@@ -183,6 +190,7 @@ def lark_of(grammar: str) -> str:
 
 # What llguidance says of a schema names parts that the client has not written.
 _EXPLAINED = {
+    "recursion limit exceeded": "it is nested too deeply",
     "circular references with sibling keys": "a '$ref' that leads back to itself stands beside other keywords, or in "
     "an 'allOf' or 'anyOf' beside them",
     "schema too large": "its 'allOf', 'anyOf', 'oneOf' and 'if' have too many combinations",

@@ -92,6 +92,20 @@ async def test_a_file_that_became_wrong_changes_nothing(
         await becomes(lambda: keys.tenant_of(b"two") == "ann")
 
 
+async def test_a_pipe_in_a_file_s_place_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys"
+    async with followed(config_of(api_key_file=write(path, "ann=one\n"))) as keys:
+        path.unlink()
+        os.mkfifo(path)
+        await becomes(lambda: "is not a regular file" in caplog.text)
+        path.unlink()
+        write(path, "bob=two\n")
+        await becomes(lambda: keys.tenant_of(b"two") == "bob")
+        assert keys.tenant_of(b"one") is None
+
+
 async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     async with followed(config_of(api_key_file=write(path, "ann=one\nbob=two\n"))) as keys:

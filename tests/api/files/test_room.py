@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from llmfw.api.files import room as module
 from llmfw.api.files.room import DiskRoom
-from llmfw.core.errors import StorageFullError
+from llmfw.core.errors import StorageError, StorageFullError
 
 MIB = 2**20
 
@@ -44,6 +45,11 @@ async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(StorageFullError):
         await upload()
     assert sum(taken) <= 2 * module.LOOK_BYTES
+
+
+def test_a_folder_that_is_gone_is_the_storage_s_failure(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        DiskRoom(str(tmp_path / "gone"), 100).check()
 
 
 def test_a_small_disk_has_a_small_reserve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def test_without_a_key_only_this_machine_s_names_are_answered(serve):
             "rebound.example",
             "rebound.example:30000",
             "localhost.evil.example",
+            "evil@localhost",
             "10.1.2.3",
             "",
             "[::",

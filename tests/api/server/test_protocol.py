@@ -88,6 +88,7 @@ def is_alive(served: Served) -> bool:
         ([b"GET /?q=", *[b"a" * 300] * 8], (414, "url_too_long")),
         ([b"\r\n" * 4000], (431, "headers_too_large")),
         ([b"\x16\x03\x01\x02"], (400, "invalid_http")),
+        ([POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n"], (501, "unsupported_transfer_encoding")),
     ],
 )
 def test_heads_beyond_a_limit_are_refused(patient, pieces, expected):

@@ -163,13 +163,17 @@ def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
         ("regex", "a(?=b)", "regular expression .*look-around"),
         ("ebnf", "start: foo", 'unknown name: "foo"'),
         ("ebnf", "root ::= (", "not GBNF"),
+        ("json_schema", "NESTED", "nested too deeply"),
         ("ebnf", "nonsense", "grammar cannot be used"),
         ("ebnf", "x" * 1_000_001, "limit is 1000000"),
         ("poem", "", "no kind of grammar 'poem'; kinds are json_schema, regex, ebnf, structural_tag"),
     ],
 )
 def test_what_is_broken_is_refused_with_the_reason(kind: str, source: str, reason: str) -> None:
+    schema: object = {"type": "string"}
+    for _ in range(45):
+        schema = {"anyOf": [schema, {"type": "null"}]}
     start = time.monotonic()
     with pytest.raises(RequestError, match=f"(?s){reason}"):
-        compiled(kind, source)
+        compiled(kind, source.replace("NESTED", json.dumps(schema)))
     assert time.monotonic() - start < 5
