@@ -6,6 +6,7 @@ Knows nothing of what is in the tables.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -72,6 +73,7 @@ class Database:
                 )  # SQLite gives its other files this mode too
                 connection = sqlite3.connect(path, check_same_thread=False)
                 stack.callback(connection.close)
+                self._identity = _identity(path)
                 self.db = sqlite_utils.Database(connection, strict=True, execute_plugins=False)
                 self._check(path, application_id, len(migrations))
                 self._migrate(application_id, migrations)
@@ -93,7 +95,14 @@ class Database:
 
         Args:
             synced: they, and all before them, survive a loss of power, too; it waits for the disk.
+
+        Raises:
+            FileNotFoundError: the file is no longer there. What SQLite would write to the open one would be lost.
         """
+        if _identity(self.path) != self._identity:
+            raise FileNotFoundError(
+                errno.ENOENT, "it was deleted or replaced while the server runs", str(self.path)
+            )
         connection = self.db.conn
         connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute(
@@ -137,6 +146,15 @@ class Database:
             for migrate in migrations[done:]:
                 migrate(self.db)
             self.db.conn.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from one that is made in its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _lock(path: Path) -> int:

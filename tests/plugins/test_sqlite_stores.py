@@ -113,6 +113,20 @@ async def test_bytes_that_someone_has_removed_are_an_error_that_names_them(
         await read(files_in, "file-1")
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_what_would_be_written_to_a_deleted_database_is_refused(
+    files_in: FileStore, batches_in: BatchStore, tmp_path: Path, is_replaced: bool
+) -> None:
+    for name in ("files.db", "batches.db"):
+        (tmp_path / name).unlink()
+        if is_replaced:
+            (tmp_path / name).touch()
+    with pytest.raises(StorageError, match=r"files\.db.*deleted or replaced"):
+        await put(files_in, "file-1", b"x")
+    with pytest.raises(StorageError, match=r"batches\.db.*deleted or replaced"):
+        await batches_in.create(job())
+
+
 @STORES
 def test_a_store_asks_for_a_folder(kind: type[FileStore], name: str, module: Any) -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
