@@ -111,6 +111,6 @@ def test_a_locked_database_halts_batches_until_it_is_free(tmp_path: Path, ledger
             )
             other.execute("rollback")
         assert refused.status_code == 503
-        assert "locked" in refused.json()["error"]["message"]
+        assert refused.json()["error"]["code"] == "storage_unavailable"
         finish(server)
         assert complaints(server, ledger) == []
