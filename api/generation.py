@@ -186,7 +186,7 @@ class Generator:
         max_biases: entries of logit_bias.
 
     Attributes:
-        texts: encodes prompts beside the event loop.
+        texts: encodes prompts outside the event loop.
         threads: for it, and for templates.
     """
 

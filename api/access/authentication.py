@@ -48,7 +48,7 @@ class ApiKey:
 class AdminOnly:
     """Refuses connections with a key that is not the administrator's. Stands behind `ApiKey`.
 
-    Without an admin key the only tenant is the administrator. Where there are several, nobody is: the prefix cache
+    Without an admin key, a single tenant is the administrator. With several tenants there is none: the prefix cache
     and the traces show what each of them has sent.
     """
 

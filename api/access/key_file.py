@@ -66,7 +66,7 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
         if named and not name:
             raise ConfigError(
                 f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or "
-                "'-', and no space stands beside '='"
+                "'-', and '=' has no space before or after it"
             )
         try:
             keys.append((name, digest_of(key)))

@@ -17,7 +17,7 @@ class Keys:
     """A table of keys.
 
     A request costs one SHA-256 and one dictionary lookup, however many keys there are. The lookup is not in constant
-    time, and need not be: it compares digests, and nobody can choose a key by the first bytes of its digest.
+    time, and need not be: it compares digests, and no client can choose a key by the first bytes of its digest.
 
     Args:
         users: tenant and digest. A tenant may have several keys. A key without a name is a tenant of its own, named

@@ -64,5 +64,5 @@ def why_abandoned(record: BatchRecord) -> BatchError | None:
 
 
 def suspects(record: BatchRecord) -> dict[int, bool]:
-    """Return the lines that must not run beside others → whether they must not run at all."""
+    """Map each line that must not run together with others to whether it must not run at all."""
     return {crash.line: crash.points >= GUILTY for crash in record.line_crashes if crash.points >= SUSPECT}

@@ -184,7 +184,7 @@ class Job:
 
     @contextlib.asynccontextmanager
     async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
-        """Mark work on the job as a whole. If a server has died of it, or beside it, nothing else runs meanwhile."""
+        """Mark work on the job as a whole. If a server has crashed during such work before, nothing else runs meanwhile."""
         window = self._means.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._means.marks.marked(self.id, WHOLE_JOB):

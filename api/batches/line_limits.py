@@ -1,4 +1,4 @@
-"""What one line of a batch may hold: as much as the body of a request, so that its decoding holds nobody up."""
+"""What one line of a batch may hold: as much as the body of a request, so that decoding it does not delay others."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def open_batches(
 
 
 def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
-    """Return a new job of a tenant that is to end within so many seconds."""
+    """Return a new job of a tenant, with its deadline in seconds from now."""
     now, expires_after = int(time.time()), body.output_expires_after
     return BatchRecord(
         id=sortable_id("batch_"),

@@ -159,7 +159,7 @@ class UploadService:
 
     @contextlib.contextmanager
     def _change(self, upload_id: str) -> Iterator[None]:
-        """Let nobody else complete or cancel an upload, which the current request may see."""
+        """Lock an upload, which the current request may see, against other requests that complete or cancel it."""
         if upload_id in self._changing:
             raise ConflictError(
                 f"upload {upload_id!r} is being completed or cancelled by another request",

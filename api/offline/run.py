@@ -193,7 +193,7 @@ async def _answering(
     )
     try:
         parts = await start_engine(client, engine, config, plugins.registry)
-        ownership = Ownership()  # a run is nobody else's
+        ownership = Ownership()  # a run has one owner
         memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
         answering = Answering(DeferringClient(client), parts, config, memory)
         batches = open_batches(

@@ -80,7 +80,11 @@ class BodyReader:
             self._buffered -= counted
 
     async def _scan(self, scan: JsonScan, chunk: bytes, size: int) -> None:
-        """Scan a chunk of a body of which there are so many bytes by now."""
+        """Scan a chunk of a body.
+
+        Args:
+            size: bytes of the body received so far, with this chunk.
+        """
         if size <= SMALL_BYTES:
             scan.feed(chunk)
             return

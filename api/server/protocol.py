@@ -234,7 +234,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start on a request when its body is there, or much of it, or has not come for a moment.
 
-        Where many wait for their bodies, the last is no reason: bodies that trickle in cost little more than their bytes.
+        At most MAX_EARLY requests start without their body, so slow bodies cost little more than their bytes.
         """
         if cycle is not self.cycle or not cycle.more_body or cycle.waiting_for_100_continue:
             self._start(cycle, app)

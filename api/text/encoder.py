@@ -1,4 +1,4 @@
-"""Text → token ids and back within the model's context, beside the event loop.
+"""Text → token ids and back within the model's context, outside the event loop.
 
 A text that cannot fit is refused after the part of it that would: encoding takes a hundred times a text's memory.
 """
@@ -107,7 +107,7 @@ class PromptEncoder:
             )
 
     def check_characters(self, count: int, param: str | None = None) -> None:
-        """Raise ContextLengthError if no text of so many characters fits into the context."""
+        """Raise ContextLengthError if no text of `count` characters fits into the context."""
         least, limit = count // self._tokenizer.longest_token, self._context()
         if least > limit:
             raise ContextLengthError(

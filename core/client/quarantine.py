@@ -120,7 +120,7 @@ class Quarantine:
         return suspect if not others or suspect.suspicion + weight >= HOPELESS else None
 
     def _is_open_to(self, attempt: Attempt) -> bool:
-        """Return whether a request without suspicion may be sent beside the one whose turn it is."""
+        """Return whether an unsuspected request may be sent together with the one whose turn it is."""
         if attempt.deferrable:
             return self._current is None and not self._line
         has_live_in_line = bool(self._line) and not self._line[0][0]

@@ -2,7 +2,7 @@
 
 Requests take turns. A batch holds the first prompt of the request whose turn it is, and of the prompts that follow in
 turn those nearest to it in length: little padding is computed, and a request waits for no more batches than there are
-other requests. Deferrable prompts wait apart: they are computed where no other waits, and beside others only as a share.
+other requests. Deferrable prompts wait apart: they are computed when no other waits, and together with others only as a share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which differences between an encoder and its files change its vectors.
 
-Encoders are published with heads that nobody serves, and without poolers that their class has. Those may differ; what
+Encoders are published with heads that are not served, and without poolers that their class has. Those may differ; what
 computes the last hidden states may not.
 """
 

@@ -114,7 +114,7 @@ def _codes(module: str, leaves: Iterable[str], tensors: Mapping[str, StoredTenso
 
 
 def refuse_adapters(path: str) -> None:
-    """Refuse a folder that holds an adapter, alone or beside a model.
+    """Refuse a folder that holds an adapter, alone or together with a model.
 
     Raises:
         ModelError: it does; the message says what to do.

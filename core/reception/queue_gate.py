@@ -20,7 +20,7 @@ WINDOW_S = 60.0  # admissions longer ago tell nothing of the rate
 MOST_RETRY_S = 60.0
 LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # requests that may wait unless the user says otherwise
 LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same of tokens, by those that the KV storage holds
-MOST_OVER = 2  # keys that have less than their share may make the queue so many times as long
+MOST_OVER = 2  # keys below their share may make the queue this many times as long
 
 
 class AdmissionRate:

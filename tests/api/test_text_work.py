@@ -1,4 +1,4 @@
-"""Long texts: refused by their length, worked on beside the event loop, dropped with their client."""
+"""Long texts: refused by their length, processed outside the event loop, dropped when their client leaves."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def resident_bytes(pids: list[int]) -> int:
 
 @contextmanager
 def unhurt(server: ServerProcess, key: str = "", max_p99_ms: float = MAX_P99_MS) -> Iterator[None]:
-    """Run an attack in the block, and assert that it hurt nobody but the attacker.
+    """Run an attack in the block, and assert that it hurt only the attacker.
 
     Args:
         key: API key of the second client.

@@ -119,7 +119,7 @@ def test_a_file_that_others_may_read_and_short_keys_are_warned_about(tmp_path: P
         ("ann=\n", "line 1 of .* is not NAME=KEY"),
         ("ann=two secret words\n", "line 1 of .* without spaces"),
         ("ann=sha256:secret\n", "line 1 of .* 64 hexadecimal digits"),
-        ("ann = secret\n", "line 1 of .* no space stands beside '='"),
+        ("ann = secret\n", "line 1 of .* '=' has no space"),
         ("ann='secret'\n", "line 1 of .* is in quotes"),
         ('ann="secret"\n', "line 1 of .* is in quotes"),
         ("# secret\n", "holds no API key"),

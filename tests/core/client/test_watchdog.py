@@ -1,4 +1,4 @@
-"""An engine that hangs is found, and one that is slow, or that nobody looked at, is not taken for it."""
+"""An engine that hangs is found; one that is slow, or was not looked at for a while, is not."""
 
 from __future__ import annotations
 

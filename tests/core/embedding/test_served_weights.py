@@ -1,4 +1,4 @@
-"""An encoder whose vectors need a weight that its files lack is refused; heads that nobody serves may differ."""
+"""An encoder whose vectors need a weight that its files lack is refused; heads that are not served may differ."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_slow_grammars_of_one_tenant_leave_another_its_own(rig: Rig) -> None:
         return num_left
 
     assert rig.runner.run(attack()) >= 2
-    assert rig.prove(f"ok {LONG}").source.startswith("ok")  # those that nobody waits for are gone
+    assert rig.prove(f"ok {LONG}").source.startswith("ok")  # those without a waiting client are gone
 
 
 def test_too_many_slow_grammars_are_refused_as_overload(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""API keys take turns, whatever the policy and whatever each sends; one key alone is scheduled as ever."""
+"""API keys take turns, whatever the policy and whatever each sends; a single key is scheduled as before."""
 
 from __future__ import annotations
 
