@@ -7,7 +7,9 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +31,7 @@ from .isolation import check_cache, check_isolation
 from .layer_types import check_layer_types
 from .load_failure import refusing, why_not
 from .pack import pack_linears
-from .pass_choice import SpoiledModelError, apply_passes, choose_passes
+from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
 from .positions import check_positions
 from .probe import probe
 
@@ -92,25 +94,13 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     started = time.perf_counter()
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
-    while True:
-        module = _load_merged(config, hf_config, dtype, device, scheme)
-        size = num_bytes(module)
-        layers = probe(module, num_layers, vocab_size)
-        check_positions(module)
-        with refusing(module, "running it on several sequences"):
-            check_isolation(module, vocab_size)
-        try:
-            is_auto = config.module_passes == "auto"
-            applied = apply_passes(passes, module, layers, vocab_size, is_auto=is_auto)
-            break
-        except SpoiledModelError as error:
-            logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
-            passes = [each.rebuilt() for each in passes if each is not error.chosen]
-            del module
-        gc.collect()  # before the weights are read once more
-    if applied:
-        with refusing(module, "running it on several sequences"):
-            check_isolation(module, vocab_size)
+    module, applied, size = _load_passed(
+        partial(_load_merged, config, hf_config, dtype, device, scheme),
+        passes,
+        num_layers,
+        vocab_size,
+        is_auto=config.module_passes == "auto",
+    )
     with refusing(module, "laying out its weights"):
         pack_linears(module)
     logger.info(
@@ -130,6 +120,47 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         module_passes=tuple(each.entry.name for each in applied),
         has_own_threads=any(each.module_pass.has_own_threads for each in applied),
     )
+
+
+def _load_passed(
+    load: Callable[[], nn.Module],
+    passes: list[ChosenPass],
+    num_layers: int,
+    vocab_size: int,
+    *,
+    is_auto: bool,
+) -> tuple[nn.Module, list[ChosenPass], int]:
+    """Load a model, probe it, and apply module passes; load it again without a pass that has spoiled it.
+
+    Args:
+        load: returns the model as passes see it.
+        is_auto: pass over module passes that fail.
+
+    Returns:
+        The model, the passes that changed it, and the bytes of its weights before these.
+
+    Raises:
+        ModelError, PartError: as `load_model`.
+    """
+    while True:
+        module = load()
+        size = num_bytes(module)
+        layers = probe(module, num_layers, vocab_size)
+        check_positions(module)
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+        try:
+            applied = apply_passes(passes, module, layers, vocab_size, is_auto=is_auto)
+            break
+        except SpoiledModelError as error:
+            logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
+            passes = [each.rebuilt() for each in passes if each is not error.chosen]
+            del module
+        gc.collect()  # before the weights are read once more
+    if applied:
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+    return module, applied, size
 
 
 def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch.device) -> torch.dtype:
