@@ -117,4 +117,9 @@ def _model_folder(path: Path, what: str) -> str:
         raise ModelError(
             f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"
         )
+    for entry in path.iterdir():
+        if entry.exists() and not entry.is_file() and not entry.is_dir():
+            raise ModelError(
+                f"{what}: {entry} is a pipe, socket or device; a model folder holds regular files"
+            )
     return str(path)

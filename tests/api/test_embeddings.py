@@ -192,3 +192,11 @@ def test_llm_says_that_it_does_not_embed(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="llmfw serve --task embed"):
         LLM("demo", task="embed")
+
+
+def test_health_generate_asks_for_a_vector(embedder: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    add = embedder.engine.add
+    monkeypatch.setattr(embedder.engine, "add", lambda request: (asked.append(request), add(request)))
+    assert httpx.get(f"{embedder.url}/health_generate").json() == {"status": "ok"}
+    assert [request.prompts for request in asked] == [[[0]]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from llmfw.core.errors import ConfigError, ModelError
@@ -38,6 +40,14 @@ def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch
 
 def test_a_folder_without_config_says_what_is_missing(tmp_path):
     with pytest.raises(ModelError, match=f"no config.json in {tmp_path}"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is a pipe"):
         resolve_model(str(tmp_path), EMPTY)
 
 

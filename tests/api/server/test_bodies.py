@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import socket
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -13,7 +16,8 @@ from llmfw.api.server.json_scan import JsonScan
 from llmfw.api.server.limits import BodyLimits
 from llmfw.core.errors import RequestError
 
-from ...doubles.serving import Served
+from ...doubles.echo_engine import EchoEngine
+from ...doubles.serving import Served, byte_tokenizer, serving, wait_until
 
 LIMITS = BodyLimits(body_bytes=10**6, buffered_bytes=10**6, depth=20, values=10**6, nodes=10**6)
 CHAT = "/v1/chat/completions"
@@ -113,3 +117,33 @@ def test_routes_without_texts_take_small_bodies_alone(server: Served, method, pa
     reply = httpx.request(method, server.url + path, content=body)
     assert reply.status_code == 413
     assert "1048576" in reply.json()["error"]["message"] or "1 MiB" in reply.json()["error"]["message"]
+
+
+def chat_of(size: int) -> bytes:
+    return b'{"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,"user":"' + b"a" * size + b'"}'
+
+
+def test_bodies_that_are_received_share_one_budget(tmp_path):
+    size = 300_000
+
+    def post(num_bytes: int) -> httpx.Response:
+        return httpx.post(served.url + CHAT, content=chat_of(num_bytes), timeout=20)
+
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), max_body_mb=1, max_buffered_mb=1) as served:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):  # bodies that never end
+                address = ("127.0.0.1", urlsplit(served.url).port or 0)
+                sock = stack.enter_context(socket.create_connection(address))
+                sock.sendall(
+                    b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n" % CHAT.encode()
+                )
+                sock.sendall(b"Content-Type: application/json\r\n\r\n" + chat_of(size))
+            wait_until(lambda: post(size).status_code == 503)
+            refusal = post(size)
+            assert refusal.json()["error"]["code"] == "overloaded"
+            assert "memory for bodies" in refusal.json()["error"]["message"]
+            assert int(refusal.headers["retry-after"]) >= 1
+            assert post(10_000).status_code == 200
+        wait_until(lambda: post(size).status_code == 200)
+        for _ in range(8):
+            assert post(size).status_code == 200
