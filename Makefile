@@ -90,15 +90,20 @@ gpu-wheels: python  ## download into .whl/ what a bare GPU machine lacks; see do
 		$(GPU_TAGS:%=--platform %_x86_64) --dest .whl --requirement docs/benchmarks/gpu/wheels.txt
 
 # The links serve the editable install alone; git brings them, an unpacked sdist does not.
-LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api
+LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api .links/llmfw_engine.py
 
-$(LINKS):
+.links/llmfw/%:
 	@mkdir -p $(@D)
-	ln -s ../../$(@F) $@
+	ln -s ../../$* $@
+
+.links/llmfw_engine.py:
+	@mkdir -p $(@D)
+	ln -s ../api/llmfw_engine.py $@
 
 $(VENV)/installed: pyproject.toml constraints.txt | python $(LINKS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) uninstall --quiet --yes llmfw 2>/dev/null # another project of that name, or llmfw before it was llmfw-engine
 	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
@@ -129,8 +134,8 @@ $(PEER)/installed: docs/benchmarks/requirements.txt | python
 	@touch $@
 
 python:
-	@command -v $(PYTHON) >/dev/null || { echo 'There is no $(PYTHON). llmfw needs Python 3.11, 3.12 or 3.13:' \
+	@command -v $(PYTHON) >/dev/null || { echo 'There is no $(PYTHON). llmfw needs Python 3.11 to 3.14:' \
 		'name one that you have, as in `make serve PYTHON=python3.12`.' >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
-		echo "$(PYTHON) is `$(PYTHON) -V 2>&1`. llmfw needs Python 3.11, 3.12 or 3.13:" \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || { \
+		echo "$(PYTHON) is `$(PYTHON) -V 2>&1`. llmfw needs Python 3.11 to 3.14:" \
 		'name one that you have, as in `make serve PYTHON=python3.12`.' >&2; exit 1; }

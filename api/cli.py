@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.errors import LLMFWError
 from llmfw.core.lazy_command import LazyCommand
 
@@ -99,7 +100,7 @@ def build_cli() -> click.Group:
         commands=COMMANDS,
     )
     # Without a version here, click looks it up when it is asked for.
-    return click.version_option(package_name="llmfw", prog_name="llmfw")(group)
+    return click.version_option(package_name=DISTRIBUTION, prog_name="llmfw")(group)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.config import OptionValue
 from llmfw.core.parts.part_options import option_text
 from llmfw.core.request import EngineInfo
@@ -15,7 +16,7 @@ from llmfw.core.request import EngineInfo
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
 """Kinds of parts that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""
 
-_PACKAGES = ("llmfw", "torch", "transformers", "tokenizers")
+_PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")
 
 
 def system_fingerprint(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
+
+from llmfw.core.about import version
 
 from .operation import OPT, Operation
 from .schemas.errors import ErrorBody
@@ -39,7 +40,7 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
         paths.setdefault(path, {})[method] = _entry(path, operation, schema_of)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": "llmfw", "version": version("llmfw")},
+        "info": {"title": "llmfw", "version": version()},
         "paths": dict(sorted(paths.items())),
         "components": {"schemas": components},
     }

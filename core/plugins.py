@@ -24,6 +24,7 @@ from types import FunctionType
 import click
 import pluggy
 
+from .about import DISTRIBUTION
 from .errors import ConfigError, PluginError
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .isolation.requirement import reason_against
@@ -124,7 +125,7 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
     """By name; of two with one name llmfw's own comes first, because the second is refused."""
     distribution = _package_of(entry_point)[0]
-    return entry_point.name, distribution != "llmfw", distribution
+    return entry_point.name, distribution != DISTRIBUTION, distribution
 
 
 def _select(

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, metadata, version
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .about import version
 from .errors import ConfigError, LostPartError, PartError, UnknownPartError
 from .isolation.slow_import import telling_of
 
@@ -328,7 +329,7 @@ def reason_of(error: BaseException) -> str:
     """Return why something could not be imported, as one line."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
-        reason += f"; this is llmfw {version('llmfw')}, and the plugin was made for another one"
+        reason += f"; this is llmfw {version()}, and the plugin was made for another one"
     return reason
 
 

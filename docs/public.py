@@ -13,7 +13,6 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import msgspec
 import public_http
 
 from llmfw.api.cli import build_cli
+from llmfw.core.about import version
 from llmfw.core.hookspecs import HookSpecs
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import INTERFACES
@@ -167,7 +167,7 @@ GIVEN = frozenset(
 def surface() -> dict[str, Any]:
     """Return what is public today, as JSON has it."""
     found = {
-        "version": version("llmfw"),
+        "version": version(),
         "hooks": {
             name: list(inspect.signature(hook).parameters)[1:]
             for name, hook in vars(HookSpecs).items()

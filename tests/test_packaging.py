@@ -9,9 +9,14 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from configparser import ConfigParser
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from llmfw.api.commands.scaffold.kinds import KINDS
+from llmfw.api.commands.scaffold.package import PackageNames, write_package
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
@@ -38,7 +43,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", ROOT, out / "made")) as archive:
         archive.extractall(out, filter="data")
-    return out / f"llmfw-{PROJECT['version']}"
+    return out / f"llmfw_engine-{PROJECT['version']}"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def test_the_sdist_holds_what_a_checkout_holds(sdist):
 
 def test_the_wheel_made_of_the_sdist_holds_the_three_folders_and_nothing_else(wheel):
     inside = {name for name in files_of(wheel) if ".dist-info/" not in name}
-    assert inside == {f"llmfw/{name}" for name in tree(*FOLDERS)}
+    assert inside == {f"llmfw/{name}" for name in tree(*FOLDERS)} | {"llmfw_engine.py"}
 
 
 def test_the_wheel_brings_types_weights_and_templates(wheel):
@@ -77,6 +82,17 @@ def test_the_wheel_registers_the_command_and_the_bundled_plugins(wheel):
     points.read(next(wheel.glob("*.dist-info")) / "entry_points.txt")
     assert dict(points["console_scripts"]) == PROJECT["scripts"]
     assert dict(points["llmfw"]) == PROJECT["entry-points"]["llmfw"]
+
+
+def test_the_scaffold_asks_for_this_package(wheel, tmp_path):
+    write_package(KINDS["policy"], PackageNames("quick"), tmp_path)
+    asked = tomllib.loads((tmp_path / "llmfw-quick" / "pyproject.toml").read_text("utf-8"))["project"][
+        "dependencies"
+    ]
+    requirement = Requirement(asked[0])
+    about = PathDistribution(next(wheel.glob("*.dist-info")))
+    assert requirement.name == about.name == "llmfw-engine"
+    assert requirement.specifier.contains(about.version)
 
 
 def test_a_plugin_runs_out_of_the_wheel(wheel, fresh_python: Callable[..., str]):

@@ -161,7 +161,7 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
         raise CheckError(f"{entry} {lacking}")
     if missing := [module for module in NEEDS if importlib.util.find_spec(module) is None]:
         raise CheckError(
-            f"`llmfw check` needs {' and '.join(missing)}, which is not installed: pip install 'llmfw[testing]'"
+            f"`llmfw check` needs {' and '.join(missing)}, which is not installed: pip install 'llmfw-engine[testing]'"
         )
     entry.load()
     for option in ctx.meta[OPTIONS]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from importlib.metadata import Distribution, distribution
 
+from ..about import DISTRIBUTION
 from ..parts.package_metadata import name_and_version
 
-OURS = "llmfw"
-_PLAIN = re.compile(r"llmfw *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
+_PLAIN = re.compile(r"llmfw[-_.]engine *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
 _BOUND = re.compile(r"([<>]=?) *([\d.]+)")
-_REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw\b[^\n]*)$", re.MULTILINE | re.IGNORECASE)
+_REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw[-_.]engine\b[^\n]*)$", re.MULTILINE | re.IGNORECASE)
 
 
 def reason_against(package: Distribution | None) -> str | None:
@@ -26,10 +26,10 @@ def reason_against(package: Distribution | None) -> str | None:
     # The text itself: parsing it as a mail, as importlib.metadata does, takes longer than all the rest.
     head = (package.read_text("METADATA") or "").partition("\n\n")[0]
     for line in _REQUIREMENT.findall(head):
-        asked_of_us = re.match(r"llmfw(?![\w.-])", line, re.IGNORECASE)
+        asked_of_us = re.match(r"llmfw[-_.]engine(?![\w.-])", line, re.IGNORECASE)
         if not asked_of_us or not re.search(r"[<>=~!]", line.partition(";")[0]):
             continue
-        _, here = name_and_version(distribution(OURS))
+        _, here = name_and_version(distribution(DISTRIBUTION))
         if is_plainly_met(line, here):
             continue
         from packaging.requirements import InvalidRequirement, Requirement
@@ -47,7 +47,7 @@ def reason_against(package: Distribution | None) -> str | None:
 
 
 def is_plainly_met(requirement: str, version: str) -> bool:
-    """Return whether a requirement of nothing but bounds, as `llmfw>=0.1,<0.3`, lets a release in.
+    """Return whether a requirement of nothing but bounds, as `llmfw-engine>=0.1,<0.3`, lets a release in.
 
     False says nothing: that is for `packaging` to find out, whose import takes longer than all else at a start.
     """

@@ -9,7 +9,9 @@ import re
 from importlib.metadata import Distribution, distributions
 
 _ABOUT = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
-_NEEDS_US = re.compile(r"^Requires-Dist: *llmfw(?![\w.-])(?!.*\bextra\b)", re.MULTILINE | re.IGNORECASE)
+_NEEDS_US = re.compile(
+    r"^Requires-Dist: *llmfw[-_.]engine(?![\w.-])(?!.*\bextra\b)", re.MULTILINE | re.IGNORECASE
+)
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:

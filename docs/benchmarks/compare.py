@@ -101,7 +101,7 @@ def describe_versions(peer: Path) -> dict[str, Any]:
         [peer.parent / "python", "-c", script], capture_output=True, text=True, check=True
     )
     return {
-        "llmfw": {name: version(name) for name in ("llmfw", "torch", "transformers")},
+        "llmfw": {name: version(name) for name in ("llmfw-engine", "torch", "transformers")},
         "transformers serve": dict(zip(("torch", "transformers"), versions.stdout.split(), strict=True)),
     }
 

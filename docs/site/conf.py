@@ -10,7 +10,7 @@ from importlib.metadata import version as version_of
 from sphinx.application import Sphinx
 
 project = "llmfw"
-version = release = version_of("llmfw")
+version = release = version_of("llmfw-engine")
 copyright = "the authors of llmfw"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}

@@ -111,7 +111,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE.png",
-    help="Write a picture of the comparison (needs llmfw[plot]).",
+    help="Write a picture of the comparison (needs llmfw-engine[plot]).",
 )
 @click.option(
     "--fit",

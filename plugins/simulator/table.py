@@ -51,7 +51,7 @@ def check_plot() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise SimulatorError(
-            "--plot needs matplotlib, which is not installed: pip install 'llmfw[plot]'"
+            "--plot needs matplotlib, which is not installed: pip install 'llmfw-engine[plot]'"
         ) from error
 
 

@@ -50,7 +50,7 @@ AT_LOAD = {
         "from llmfw.core import hookimpl\n@hookimpl\ndef register_model(register): pass",
         "there is no hook 'register_model'; did you mean 'register_models'",
     ),
-    "newer": ("from llmfw.core import hookimpl", r"it needs llmfw>=9, and this is llmfw \d"),
+    "newer": ("from llmfw.core import hookimpl", r"it needs llmfw-engine>=9, and this is llmfw \d"),
     "policies": (
         "from llmfw.core import hookimpl",
         "another package brings a plugin of this name .*: llmfw ",
@@ -106,7 +106,7 @@ def install(folder: Path, name: str, source: str) -> None:
     (folder / f"{module}.py").write_text(source)
     about = folder / f"ext_{name}-1.2.dist-info"
     about.mkdir()
-    needs = "Requires-Dist: llmfw>=9\n" if name == "newer" else "Requires-Dist: llmfw\n"
+    needs = "Requires-Dist: llmfw-engine>=9\n" if name == "newer" else "Requires-Dist: llmfw-engine\n"
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ext-{name}\nVersion: 1.2\n{needs}")
     (about / "entry_points.txt").write_text(f"[llmfw]\n{name} = {module}\n")
 

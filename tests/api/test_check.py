@@ -195,4 +195,4 @@ def test_without_pytest_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     done = check("policy fcfs")
     assert done.exit_code == 2
-    assert "needs hypothesis, which is not installed: pip install 'llmfw[testing]'" in done.output
+    assert "needs hypothesis, which is not installed: pip install 'llmfw-engine[testing]'" in done.output

@@ -261,7 +261,7 @@ def test_plugins_lists_parts_commands_and_what_is_broken(install_plugin):
     install_plugin("ours", "raise OSError('disk')")
     found = json.loads(llmfw("plugins --json").stdout)
     (lpm,) = [part for part in found["parts"] if (part["kind"], part["name"]) == ("policy", "lpm")]
-    assert (lpm["plugin"], lpm["package"], lpm["lacks"]) == ("policies", "llmfw", [])
+    assert (lpm["plugin"], lpm["package"], lpm["lacks"]) == ("policies", "llmfw-engine", [])
     assert ("command", "hello", "greetings") in {
         (part["kind"], part["name"], part["package"]) for part in found["parts"]
     }

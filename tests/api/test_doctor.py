@@ -202,7 +202,7 @@ def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path,
     install_parts(["fine"], PARTS)
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw>=0.1\n")
+    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")
     monkeypatch.syspath_prepend(tmp_path)
     result = doctor()
     assert "note: package llmfw-forgot 1.0: names no plugin" in result.stdout

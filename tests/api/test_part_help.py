@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.declared_options import declared_options, kinds_with_options
 from llmfw.api.commands.option_fields import fields_of
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.plugins import load_plugins
 from llmfw.core.policy import SchedulePolicy
 from llmfw.core.registry import INTERFACES
@@ -157,7 +158,7 @@ def test_what_is_read_of_bundled_options_is_so_and_each_has_a_description():
             declared = declared_options(part.path)
             assert declared is not None, part
             assert all(field.about for field in declared), part
-            if struct is not None and plugin.distribution == "llmfw":
+            if struct is not None and plugin.distribution == DISTRIBUTION:
                 fields = fields_of(struct)
                 assert [(f.name, f.about) for f in fields] == [(f.name, f.about) for f in declared]
 

@@ -82,7 +82,7 @@ def test_the_project_names_one_entry_point_and_the_range_of_llmfw(packages: Path
         project = tomllib.loads((packages / f"llmfw-{name}" / "pyproject.toml").read_text("utf-8"))["project"]
         assert project["name"] == f"llmfw-{name}"
         assert project["entry-points"] == {"llmfw": {name: f"llmfw_my_{kind}"}}
-        assert project["dependencies"] == ["llmfw>=0.1,<0.3"]
+        assert project["dependencies"] == ["llmfw-engine>=0.1,<0.3"]
 
 
 def test_it_ends_with_the_next_three_commands(tmp_path: Path):
@@ -121,10 +121,18 @@ def test_what_is_there_is_left_as_it_is(tmp_path: Path, there: str):
     assert place.read_text() == "mine" if there == "file" else list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["engine", "llmfw-engine"])
+def test_the_name_of_our_own_package_is_refused(tmp_path: Path, name: str) -> None:
+    result = plugin_new(name, "--kind", "policy", "--path", str(tmp_path))
+    assert result.exit_code == 1
+    assert "llmfw-engine is the package of llmfw itself" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_plugin_of_that_name_that_another_package_brings_is_told_before_anything_is_written(tmp_path: Path):
     done = plugin_new("policies", "--kind", "policy", "--path", str(tmp_path))
     assert done.exit_code == 1
-    assert "the package llmfw brings a plugin 'policies' already" in " ".join(done.output.split())
+    assert "the package llmfw-engine brings a plugin 'policies' already" in " ".join(done.output.split())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ import re
 import click
 import pytest
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.errors import ConfigError, PluginError, UnknownPartError
 from llmfw.core.isolation.slow_import import telling_of
 from llmfw.core.plugins import load_plugins
@@ -91,7 +92,7 @@ def test_of_two_plugins_with_one_name_the_second_is_reported_whatever_the_path(i
 
 def test_a_bundled_plugin_cannot_be_displaced_by_its_name(install_plugin):
     install_plugin("policies", POLICY, "a_package_that_sorts_first")
-    assert load_plugins().registry.find("policy", "fcfs").distribution == "llmfw"
+    assert load_plugins().registry.find("policy", "fcfs").distribution == DISTRIBUTION
     assert "another package" in broken_reason("policies")
 
 
@@ -157,8 +158,8 @@ def test_routes_are_kept_with_the_plugin_that_brings_them(install_plugin):
 
 def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
     plugins = load_plugins()
-    ours = [plugin for plugin in plugins.loaded if plugin.distribution == "llmfw"]
-    assert [broken for broken in plugins.broken if broken.distribution == "llmfw"] == []
+    ours = [plugin for plugin in plugins.loaded if plugin.distribution == DISTRIBUTION]
+    assert [broken for broken in plugins.broken if broken.distribution == DISTRIBUTION] == []
     for plugin in ours:
         assert all(part.load() for part in plugin.parts)
 
@@ -166,8 +167,8 @@ def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
 def test_a_package_for_another_llmfw_is_not_loaded(install_plugin):
     folder = install_plugin("ours", POLICY)
     with open(folder / "foreign-1.2.dist-info" / "METADATA", "a") as file:
-        file.write("Requires-Dist: llmfw>=9\n")
-    assert broken_reason("ours").startswith("it needs llmfw>=9, and this is llmfw ")
+        file.write("Requires-Dist: llmfw-engine>=9\n")
+    assert broken_reason("ours").startswith("it needs llmfw-engine>=9, and this is llmfw ")
 
 
 def test_a_name_that_this_llmfw_does_not_have_is_told_with_its_version(install_plugin):
@@ -201,7 +202,7 @@ def test_each_thing_that_takes_long_is_told_of_once():
 def test_whoever_asks_for_a_part_is_told_of_packages_that_forgot_their_entry_point(tmp_path, monkeypatch):
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw>=0.1\n")
+    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
         UnknownPartError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"

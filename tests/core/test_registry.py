@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.errors import ConfigError, LostPartError, PartError, UnknownPartError
 from llmfw.core.policy import Order, SchedulePolicy
 from llmfw.core.registry import BrokenPlugin, Entry, Registry, check_option_keys
@@ -114,8 +115,10 @@ def test_a_part_whose_needs_are_missing_says_which():
 
 
 def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_it_needs():
-    lacking = replace(AGED, name="plot", distribution="llmfw", needs=("no_such_plots", "math"))
-    assert lacking.lacking() == "needs no_such_plots, which is not installed: pip install 'llmfw[plot]'"
+    lacking = replace(AGED, name="plot", distribution=DISTRIBUTION, needs=("no_such_plots", "math"))
+    assert (
+        lacking.lacking() == "needs no_such_plots, which is not installed: pip install 'llmfw-engine[plot]'"
+    )
     assert replace(lacking, needs=("math",)).lacking() is None
 
 

@@ -35,6 +35,6 @@ def test_an_example_is_a_plugin_with_a_readme_and_tests_and_its_page_links_to_it
     project = tomllib.loads((example / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == example.name
     assert list(project["entry-points"]) == ["llmfw"]
-    assert any(need.startswith("llmfw>=") and "<" in need for need in project["dependencies"])
+    assert any(need.startswith("llmfw-engine>=") and "<" in need for need in project["dependencies"])
     assert list(example.glob("tests/test_*.py"))
     assert f"(examples/{example.name}/README.md)" in (DOCS / "examples.md").read_text("utf-8")

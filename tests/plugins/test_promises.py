@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.grammar import GrammarBackend
 from llmfw.core.model import ModelSource
@@ -19,7 +20,7 @@ from llmfw.core.testing import ChatTemplateTests, GrammarBackendTests, ModelSour
 
 
 def bundled(kind: str) -> list[Entry]:
-    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == "llmfw"]
+    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == DISTRIBUTION]
 
 
 class TestBundledChatTemplates(ChatTemplateTests):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.errors import ConfigError
 
 from .kinds import Kind
@@ -25,7 +26,7 @@ class PackageNames:
         given: the part's name, "shortest", or the package's, "llmfw-shortest".
 
     Raises:
-        ConfigError: it is no name for both a package and a Python module.
+        ConfigError: it is no name for both a package and a Python module, or llmfw has it.
 
     Attributes:
         part: by which users choose it, and the entry point's name.
@@ -43,6 +44,8 @@ class PackageNames:
         self.part = part
         self.distribution = PREFIX + part.replace("_", "-")
         self.module = self.distribution.replace("-", "_")
+        if self.distribution == DISTRIBUTION:
+            raise ConfigError(f"{DISTRIBUTION} is the package of llmfw itself; choose another name")
 
     @property
     def class_stem(self) -> str:

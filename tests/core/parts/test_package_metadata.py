@@ -23,10 +23,11 @@ def test_what_stands_below_the_header_is_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("needs", "told"),
     [
-        ("llmfw<0.3,>=0.1", True),
-        ("LLMFW[testing]", True),
-        ("llmfw-load", False),
-        ('llmfw; extra == "x"', False),
+        ("llmfw-engine<0.3,>=0.1", True),
+        ("LLMFW_engine[testing]", True),
+        ("llmfw-engine-load", False),
+        ("llmfw", False),
+        ('llmfw-engine; extra == "x"', False),
     ],
 )
 def test_a_package_that_needs_llmfw_and_names_no_plugin_is_found(tmp_path, monkeypatch, needs, told):

@@ -27,7 +27,9 @@ def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_p
     )
     assert done.returncode != 0
     [error] = [line for line in done.stderr.splitlines() if line.startswith("Error")]
-    assert re.search(r"needs flashinfer.*, which is not installed: pip install 'llmfw\[flashinfer\]'$", error)
+    assert re.search(
+        r"needs flashinfer.*, which is not installed: pip install 'llmfw-engine\[flashinfer\]'$", error
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llmfw.core.about import DISTRIBUTION
 from llmfw.core.parsers import ReasoningParser, ToolParser
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
@@ -50,7 +51,7 @@ THOUGHTS: dict[str, list[ReasoningExample]] = {
 
 
 def bundled(kind: str) -> list[Entry]:
-    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == "llmfw"]
+    return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == DISTRIBUTION]
 
 
 class TestBundledToolParsers(ToolParserTests):

@@ -168,7 +168,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_replayed(sim
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     shown = simulate(trace, "--plot", "p.png")
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert "pip install 'llmfw[plot]'" in shown.stderr
+    assert "pip install 'llmfw-engine[plot]'" in shown.stderr
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+../api/llmfw_engine.py

@@ -1,0 +1,13 @@
+"""What llmfw is called on the package index, and which version of it this is."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+DISTRIBUTION = "llmfw-engine"
+"""The package `llmfw` on the index is another project. The import name and the command are `llmfw`."""
+
+
+def version() -> str:
+    """Return the installed version, as "0.1.0"."""
+    return metadata.version(DISTRIBUTION)

@@ -1,0 +1,43 @@
+"""The other project that is called `llmfw` is noticed, whether or not its files can be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmfw.api import llmfw_engine
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A folder with the other project, as pip installs it."""
+    about, package = tmp_path / "llmfw-0.1.1.dist-info", tmp_path / "llmfw"
+    about.mkdir()
+    package.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: llmfw\nVersion: 0.1.1\n")
+    (package / "__init__.py").write_text("raise ImportError('something else')\n")
+    return tmp_path
+
+
+def test_the_other_project_ends_the_command_in_one_line(other: Path) -> None:
+    code = "import sys, llmfw_engine; sys.argv[1:] = ['--version']; llmfw_engine.main()"
+    environment = os.environ | {"PYTHONPATH": str(other)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: the package llmfw 0.1.1 is installed; it is not this project")
+    assert "pip uninstall --yes llmfw llmfw-engine" in line
+
+
+def test_without_it_the_command_runs() -> None:
+    assert llmfw_engine.clash() is None
+    done = subprocess.run(
+        [sys.executable, "-m", "llmfw_engine", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("llmfw, version ")
