@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .engine.batch import ForwardBatch
+    from .forward_batch import ForwardBatch
     from .kv.storage import KVStorage
 
 

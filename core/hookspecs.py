@@ -102,7 +102,7 @@ class HookSpecs:
 
     @hookspec
     def register_models(self, register: Register) -> None:
-        """Register classes that implement `llmfw.core.model.ModelSource` (`llmfw serve NAME`)."""
+        """Register classes that implement `llmfw.core.model_source.ModelSource` (`llmfw serve NAME`)."""
 
     @hookspec
     def register_commands(self, cli: click.Group) -> None:

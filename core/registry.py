@@ -42,7 +42,7 @@ INTERFACES: Mapping[str, str] = {
     "drafter": "llmfw.core.drafter:Drafter",
     "tool_parser": "llmfw.core.parsers:ToolParser",
     "reasoning_parser": "llmfw.core.parsers:ReasoningParser",
-    "model": "llmfw.core.model:ModelSource",
+    "model": "llmfw.core.model_source:ModelSource",
 }
 """Kind of part → the interface that its classes implement."""
 

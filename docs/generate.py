@@ -97,7 +97,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "attention": (
         "llmfw.core.attention:AttentionBackend",
         "llmfw.core.attention:LayerSpec",
-        "llmfw.core.engine.batch:ForwardBatch",
+        "llmfw.core.forward_batch:ForwardBatch",
         "llmfw.core.kv.storage:KVStorage",
     ),
     "module_pass": ("llmfw.core.module_pass:ModulePass",),
@@ -145,7 +145,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"llmfw.core.parsers:{name}"
         for name in ("ReasoningParser", "ReasoningDelta", "ContentDelta", "MessageMarks")
     ),
-    "model": ("llmfw.core.model:ModelSource",),
+    "model": ("llmfw.core.model_source:ModelSource",),
     "route": (
         "llmfw.core.client.client:EngineClient",
         "llmfw.core.request:EngineInfo",

@@ -33,7 +33,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "llmfw.core": ("hookimpl", "PluginError"),
     "llmfw.core.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
     "llmfw.core.attention": ("AttentionBackend", "LayerSpec"),
-    "llmfw.core.engine.batch": ("ForwardBatch",),
+    "llmfw.core.forward_batch": ("ForwardBatch",),
     "llmfw.core.kv.storage": ("KVStorage",),
     "llmfw.core.module_pass": ("ModulePass",),
     "llmfw.core.modeling.module_trial": (
@@ -69,7 +69,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CallFormat",
         "MessageMarks",
     ),
-    "llmfw.core.model": ("ModelSource",),
+    "llmfw.core.model_source": ("ModelSource",),
     "llmfw.core.lazy_command": ("LazyCommand",),
     "llmfw.core.request": (
         "GrammarSpec",
@@ -144,7 +144,7 @@ IMPLEMENTED = frozenset(INTERFACES.values()) | {
 GIVEN = frozenset(
     {
         "llmfw.core.attention:LayerSpec",
-        "llmfw.core.engine.batch:ForwardBatch",
+        "llmfw.core.forward_batch:ForwardBatch",
         "llmfw.core.kv.storage:KVStorage",
         "llmfw.core.policy:Waiting",
         "llmfw.core.policy:Running",

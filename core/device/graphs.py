@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 from ..attention import AttentionBackend
-from ..engine.batch import ForwardBatch, StepNumbers, input_ids
+from ..engine.batch import StepNumbers, input_ids
+from ..forward_batch import ForwardBatch
 from ..scheduling.plan import BatchPlan
 from .page_table import PageTable
 from .staging import Staging

@@ -1,4 +1,4 @@
-"""The tensors of one step: what the model and the attention backend read."""
+"""A step as numbers on the host: what its tensors are made of."""
 
 from __future__ import annotations
 
@@ -9,45 +9,12 @@ import numpy.typing as npt
 import torch
 
 from ..device.page_table import PageTable
+from ..forward_batch import ForwardBatch
 from ..scheduling.plan import BatchPlan
 
 Ints = npt.NDArray[np.int64]
 
 NOT_IN_FLIGHT = -1
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardBatch:
-    """T tokens of B sequences, packed. The first `num_single` sequences have one token each.
-
-    Attributes:
-        positions: place of each token in its sequence, on the host: [T].
-        slots: where each token's key and value go, `page * page_size + offset`, on the device: [T].
-        query_lens: tokens of each sequence in this step, on the host: [B].
-        kv_lens: tokens of each sequence up to and including this step's, on the host: [B].
-        rows: which row of the page table is each sequence's, on the device: [B].
-        page_table: pages, on the device: [R, most pages of a sequence]; beyond a sequence's own: any valid page.
-        num_single: how many sequences, from the first on, have one token.
-        page_size: tokens in one page.
-        is_static: this step is one of a CUDA graph (see `AttentionBackend.graph_unsupported`): every sequence has one
-            token, and the tensors here stand where they stood in each such step of B sequences before. Some may be
-            padding: length 1, one row for all of them, whose page is one that no sequence has.
-    """
-
-    positions: Ints
-    slots: torch.Tensor
-    query_lens: Ints
-    kv_lens: Ints
-    rows: torch.Tensor
-    page_table: torch.Tensor
-    num_single: int
-    page_size: int
-    is_static: bool = False
-
-    @property
-    def device(self) -> torch.device:
-        """Where the step runs."""
-        return self.slots.device
 
 
 @dataclass(frozen=True, slots=True)

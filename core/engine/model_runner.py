@@ -20,6 +20,7 @@ from ..device.graphs import DecodeGraphs, Graph
 from ..device.page_table import PageTable
 from ..device.staging import Staging
 from ..device.step_clock import StepClock
+from ..forward_batch import ForwardBatch
 from ..logits.token_mask import TokenMasks
 from ..modeling.hf_attention import AttentionStep
 from ..modeling.models import LoadedModel
@@ -28,7 +29,7 @@ from ..sampling.logprobs import RowLogprobs, first_of, num_looked_for
 from ..sampling.sampler import Sampler
 from ..scheduling.plan import BatchPlan, PlannedSequence, StepResult
 from ..scheduling.sequence import SequenceState
-from .batch import NOT_IN_FLIGHT, ForwardBatch, Ints, StepNumbers, input_ids
+from .batch import NOT_IN_FLIGHT, Ints, StepNumbers, input_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ..attention import AttentionBackend
-from ..engine.batch import ForwardBatch
+from ..forward_batch import ForwardBatch
 from ..layers import LayerSpec
 from .mask_rules import MaskFunction, MaskMarkers
 

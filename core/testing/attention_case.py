@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ..attention import AttentionBackend, LayerSpec
-from ..engine.batch import ForwardBatch
+from ..forward_batch import ForwardBatch
 from ..kv.dtype import as_bytes, encode
 from ..kv.storage import KVStorage
 

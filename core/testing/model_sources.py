@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ..chat_template import ChatTemplate
-from ..model import ModelSource
+from ..model_source import ModelSource
 from ..plugins import load_plugins
 from ..tokenization.tokenizer_files import load_tokenizer
 from ..tokenizer import Tokenizer

@@ -24,8 +24,8 @@ import msgspec
 import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
 from llmfw.core.errors import PartError
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.dtype import dtype_name, is_fp8
 from llmfw.core.kv.storage import KVStorage
 

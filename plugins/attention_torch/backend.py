@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.dtype import as_bytes, decode
 
 QUERY_BLOCK = 8

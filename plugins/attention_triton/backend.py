@@ -17,7 +17,7 @@ import torch
 import triton
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.dtype import as_bytes
 from llmfw.core.kv.storage import KVStorage
 

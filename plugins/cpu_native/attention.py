@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
 from llmfw.core.errors import PartError
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.storage import KVStorage
 
 from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library, why_no_attention

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from llmfw.core.errors import ConfigError, ModelError
-from llmfw.core.model import ModelSource, resolve_model
+from llmfw.core.model import resolve_model
+from llmfw.core.model_source import ModelSource
 from llmfw.core.registry import Entry, Registry
 from llmfw.core.testing import ModelSourceTests
 
@@ -18,7 +19,7 @@ def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monke
     (tmp_path / "config.json").write_text("{}")
     module = tmp_path / "a_source.py"
     module.write_text(
-        "from llmfw.core.model import ModelSource\n"
+        "from llmfw.core.model_source import ModelSource\n"
         "class Source(ModelSource):\n"
         "    tool_parser = 'hermes'\n"
         f"    def folder(self): return {str(tmp_path)!r}\n"
@@ -74,7 +75,7 @@ def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "config.json").write_text("{}")
     (tmp_path / "steps.py").write_text(
-        "from llmfw.core.model import ModelSource\n"
+        "from llmfw.core.model_source import ModelSource\n"
         "class Steps(ModelSource):\n"
         "    class Options(ModelSource.Options, frozen=True):\n"
         "        step: int = 1\n"

@@ -223,7 +223,7 @@ def test_option_keys_of_kinds_with_options_pass():
 
 def test_an_option_that_has_to_be_given_is_named_as_it_is_written(tmp_path, monkeypatch):
     (tmp_path / "needy.py").write_text(
-        "from llmfw.core.model import ModelSource\n"
+        "from llmfw.core.model_source import ModelSource\n"
         "class Needy(ModelSource):\n"
         "    class Options(ModelSource.Options, frozen=True):\n"
         "        run: str\n"

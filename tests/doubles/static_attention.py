@@ -8,7 +8,7 @@ import torch
 
 from llmfw.core.attention import LayerSpec
 from llmfw.core.device.graphs import Graph
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.plugins.attention_torch.backend import TorchAttention
 
 

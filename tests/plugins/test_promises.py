@@ -12,7 +12,7 @@ import pytest
 from llmfw.core.about import DISTRIBUTION
 from llmfw.core.chat_template import ChatTemplate
 from llmfw.core.grammar import GrammarBackend
-from llmfw.core.model import ModelSource
+from llmfw.core.model_source import ModelSource
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
 from llmfw.core.response_store import ResponseRecord, ResponseStore

@@ -19,8 +19,9 @@ from llmfw.core.device.graphs import DecodeGraphs, Graph, cuda_graphs
 from llmfw.core.device.page_table import PageTable
 from llmfw.core.device.staging import Staging
 from llmfw.core.device.step_clock import StepClock
-from llmfw.core.engine.batch import ForwardBatch, StepNumbers
+from llmfw.core.engine.batch import StepNumbers
 from llmfw.core.engine.engine import Engine
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.storage import KVStorage
 from llmfw.core.modeling.models import DTYPES
 from llmfw.core.registry import INTERFACES, Entry, Registry

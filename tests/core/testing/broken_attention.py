@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.plugins.attention_torch.backend import TorchAttention
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.storage import KVStorage
 from llmfw.core.layers import LayerSpec
 from llmfw.core.testing.attention_case import attend_in_float64, make_layer

@@ -18,7 +18,7 @@ from task import Task
 from timing import median_seconds, watch_kernels
 
 from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.engine.batch import ForwardBatch
+from llmfw.core.forward_batch import ForwardBatch
 from llmfw.core.kv.storage import KVStorage
 from llmfw.core.plugins import load_plugins
 from llmfw.core.registry import Entry
