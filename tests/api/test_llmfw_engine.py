@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import llmfw_engine
 import pytest
-
-from llmfw.api import llmfw_engine
 
 
 @pytest.fixture
