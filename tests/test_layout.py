@@ -65,7 +65,7 @@ LIGHT_COMMANDS = (
     "plugin new --help",
     "check --help",
 )
-HEAVY = {"torch", "transformers", "litestar"}
+HEAVY = {"torch", "transformers", "litestar", "prometheus_client"}
 NEED_NO_NUMPY = (
     "--version",
     "--help",

@@ -308,5 +308,5 @@ def test_a_part_that_raises_at_its_first_use_fails_its_request_and_no_other(serv
     assert reply.status_code == 200
     figures = httpx.get(f"{server.url}/metrics").text
     part = 'kind="chat_template",name="first_use",plugin="first_use"'
-    assert f"llmfw_plugin_failures_total{{{part}}} 1\n" in figures
+    assert f"llmfw_plugin_failures_total{{{part}}} 1.0\n" in figures
     assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures

@@ -71,6 +71,6 @@ def test_most_of_a_reply_that_repeats_its_prompt_is_drafted_and_the_metrics_say_
     num_accepted = after.num_accepted_tokens - before.num_accepted_tokens
     assert num_accepted > reply["usage"]["completion_tokens"] / 2
     lines = httpx.get(f"{drafting.url}/metrics").text.splitlines()
-    assert f"llmfw_drafted_tokens_total {after.num_drafted_tokens}" in lines
-    assert f"llmfw_accepted_tokens_total {after.num_accepted_tokens}" in lines
+    assert f"llmfw_drafted_tokens_total {float(after.num_drafted_tokens)}" in lines
+    assert f"llmfw_accepted_tokens_total {float(after.num_accepted_tokens)}" in lines
     assert "# TYPE llmfw_accepted_tokens_total counter" in lines

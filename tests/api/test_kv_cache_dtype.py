@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 
 from llmfw.api.cli import build_cli
 from llmfw.core.config import EngineConfig
@@ -44,7 +45,13 @@ def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) 
         assert info["kv_cache_dtype"] == dtype
         assert attention in (None, info["attention_backend"])
         text = httpx.get(f"{server.url}/metrics").text
-        assert f'kv_cache_dtype="{dtype}",attention="{info["attention_backend"]}"}} 1\n' in text
+        [shown] = [
+            sample.labels
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "llmfw_engine_info"
+        ]
+        assert (shown["kv_cache_dtype"], shown["attention"]) == (dtype, info["attention_backend"])
 
 
 def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:

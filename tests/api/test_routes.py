@@ -13,11 +13,9 @@ from litestar import get
 
 from llmfw.api.app import create_app
 from llmfw.api.plugin_routes import usable_routes
-from llmfw.api.routes.metrics import engine_figures
 from llmfw.api.services import ModelParts, Stores
 from llmfw.core.config import ServerConfig
 from llmfw.core.errors import PartError
-from llmfw.core.request import EngineStats
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ..doubles.echo_engine import EchoEngine
@@ -109,33 +107,6 @@ def test_model_info_says_what_runs(server: Served) -> None:
     assert info["model_path"] == "echo"
     assert info["is_generation"] is True
     assert info["max_model_len"] == 512
-
-
-def test_the_metrics_tell_what_the_engine_tells_of_itself() -> None:
-    stats = EngineStats(
-        num_running=5,
-        num_waiting=7,
-        num_used_tokens=30,
-        num_cached_tokens=40,
-        num_total_tokens=100,
-        num_deferrable_running=2,
-        num_deferrable_waiting=3,
-        num_retractions=1,
-        num_generated_tokens=900,
-    )
-    lines = engine_figures(stats).splitlines()
-    assert lines[:4] == [
-        "# HELP llmfw_running_requests Requests that have a place in the engine's steps.",
-        "# TYPE llmfw_running_requests gauge",
-        'llmfw_running_requests{class="live"} 3',
-        'llmfw_running_requests{class="deferrable"} 2',
-    ]
-    assert {'llmfw_waiting_requests{class="live"} 4', "llmfw_kv_used_tokens 30"} <= set(lines)
-    assert {"llmfw_retractions_total 1", "llmfw_generated_tokens_total 900"} <= set(lines)
-
-
-def test_the_metrics_of_a_running_server_have_the_engine_s(server: Served) -> None:
-    assert "llmfw_kv_tokens " in httpx.get(f"{server.url}/metrics").text
 
 
 def test_a_reply_has_a_request_id_and_the_sdk_finds_it(sdk: openai.OpenAI) -> None:

@@ -1,0 +1,1 @@
+"""The server's figures as monitoring systems read them."""

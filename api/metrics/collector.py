@@ -1,0 +1,130 @@
+"""The figures of one scrape as metric families of prometheus_client. Knows nothing of HTTP or of text formats.
+
+prometheus_client calls `collect` synchronously and the engine answers asynchronously, so a collector is made for each
+scrape, of figures that are already there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from llmfw.core.request import EngineInfo, EngineStats, PartUse
+
+
+class ServerCollector(Collector):
+    """The figures of the API process and, if the engine answered, those of the engine.
+
+    Args:
+        uses: calls of plugins' parts; those of one part in two processes are added.
+        num_restarts: restarts of the engine since the server started.
+        engine: what the engine is, and its figures; None if it did not answer.
+    """
+
+    def __init__(
+        self, uses: Sequence[PartUse], num_restarts: int, engine: tuple[EngineInfo, EngineStats] | None
+    ) -> None:
+        self._uses = uses
+        self._num_restarts = num_restarts
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families in the order in which they are shown."""
+        yield from _parts(self._uses)
+        yield CounterMetricFamily(
+            "llmfw_engine_restarts_total",
+            "Times that the engine process was started again after it had died or hung.",
+            self._num_restarts,
+        )
+        if self._engine is not None:
+            info, stats = self._engine
+            yield _info(info)
+            yield from _requests(stats)
+            yield from _tokens(stats)
+
+
+def _parts(uses: Sequence[PartUse]) -> Iterator[Metric]:
+    labels = ("kind", "name", "plugin")
+    seconds = CounterMetricFamily(
+        "llmfw_plugin_seconds_total", "Seconds that the calls of a plugin's part have taken.", labels=labels
+    )
+    calls = CounterMetricFamily("llmfw_plugin_calls_total", "Calls of a plugin's part.", labels=labels)
+    failures = CounterMetricFamily(
+        "llmfw_plugin_failures_total",
+        "Calls in which a plugin's part raised what it should not.",
+        labels=labels,
+    )
+    by_part: dict[tuple[str, str, str], list[PartUse]] = {}
+    for use in uses:
+        by_part.setdefault((use.kind, use.name, use.plugin), []).append(use)
+    for part, of_part in sorted(by_part.items()):
+        seconds.add_metric(part, sum(use.seconds for use in of_part))
+        calls.add_metric(part, sum(use.calls for use in of_part))
+        failures.add_metric(part, sum(use.failures for use in of_part))
+    yield from (seconds, calls, failures)
+
+
+def _info(info: EngineInfo) -> Metric:
+    labels = {
+        "dtype": info.dtype,
+        "quantization": info.quantization or "none",
+        "kv_cache_dtype": info.kv_cache_dtype or "none",
+        "attention": info.attention,
+    }
+    # The library adds `_info` to the name of the sample.
+    return InfoMetricFamily("llmfw_engine", "What the engine is, in labels.", labels)
+
+
+def _requests(stats: EngineStats) -> Iterator[Metric]:
+    for name, help, num, num_deferrable in (
+        (
+            "llmfw_running_requests",
+            "Requests that have a place in the engine's steps.",
+            stats.num_running,
+            stats.num_deferrable_running,
+        ),
+        (
+            "llmfw_waiting_requests",
+            "Requests that wait for a place.",
+            stats.num_waiting,
+            stats.num_deferrable_waiting,
+        ),
+    ):
+        family = GaugeMetricFamily(name, help, labels=("class",))
+        family.add_metric(("live",), num - num_deferrable)
+        family.add_metric(("deferrable",), num_deferrable)
+        yield family
+
+
+def _tokens(stats: EngineStats) -> Iterator[Metric]:
+    yield GaugeMetricFamily("llmfw_kv_tokens", "Size of the KV storage in tokens.", stats.num_total_tokens)
+    yield GaugeMetricFamily(
+        "llmfw_kv_used_tokens",
+        "Tokens of the KV storage that running requests hold, shared ones counted once.",
+        stats.num_used_tokens,
+    )
+    yield GaugeMetricFamily(
+        "llmfw_kv_cached_tokens",
+        "Tokens of the KV storage that the prefix cache has, in use or not.",
+        stats.num_cached_tokens,
+    )
+    yield CounterMetricFamily(
+        "llmfw_generated_tokens_total", "Tokens that were generated.", stats.num_generated_tokens
+    )
+    yield CounterMetricFamily(
+        "llmfw_retractions_total",
+        "Times that a running request gave its memory to others.",
+        stats.num_retractions,
+    )
+    yield CounterMetricFamily(
+        "llmfw_drafted_tokens_total",
+        "Tokens that a drafter guessed and the model checked.",
+        stats.num_drafted_tokens,
+    )
+    yield CounterMetricFamily(
+        "llmfw_accepted_tokens_total",
+        "Guessed tokens that the model would have sampled, too.",
+        stats.num_accepted_tokens,
+    )
