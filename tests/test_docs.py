@@ -24,7 +24,7 @@ from .conftest import Install
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("internals/*.md")])
 HOOKS = {name: hook for name, hook in vars(HookSpecs).items() if not name.startswith("_")}
 FILE = re.compile(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
@@ -130,7 +130,7 @@ def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
 
 def test_each_page_is_linked_from_the_index():
     linked = {target for target, _ in LINK.findall(text_of("index.md"))}
-    assert linked == {page.name for page in PAGES} - {"index.md"}
+    assert linked == {page.relative_to(DOCS).as_posix() for page in PAGES} - {"index.md"}
 
 
 def anchors_of(page: Path) -> set[str]:
