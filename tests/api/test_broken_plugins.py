@@ -53,7 +53,7 @@ AT_LOAD = {
     "newer": ("from llmfw.core import hookimpl", r"it needs llmfw-engine>=9, and this is llmfw \d"),
     "policies": (
         "from llmfw.core import hookimpl",
-        "another package brings a plugin of this name .*: llmfw ",
+        "another package brings a plugin of this name .*: llmfw-engine ",
     ),
 }
 """Plugin → its declaring module, and why it does not load."""
