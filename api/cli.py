@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from llmfw.core.about import DISTRIBUTION
-from llmfw.core.errors import LLMFWError
-from llmfw.core.lazy_command import LazyCommand
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.interfaces.lazy_command import LazyCommand
 
 from .commands.lazy_group import LazyGroup
 

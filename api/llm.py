@@ -17,21 +17,21 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from llmfw.core.chat_template import Message
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.request import SamplingParams, TokenLogprob
+from llmfw.core.base.values import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
-from llmfw.core.config import EngineConfig
-from llmfw.core.errors import ConfigError, RequestError
-from llmfw.core.model import resolve_model
-from llmfw.core.parsers import ContentDelta
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import SamplingParams, TokenLogprob
-from llmfw.core.settings.values import check_fields
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+from llmfw.core.interfaces.chat_template import Message
+from llmfw.core.interfaces.parsers import ContentDelta
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 
-from .generation import Generator
-from .generation import Output as Asked
-from .parts import build_chat_template
-from .text_stream import TextStream
+from .services.parts import build_chat_template
+from .text.generation import Generator
+from .text.generation import Output as Asked
+from .text.text_stream import TextStream
 
 DEFAULT_MODEL = "demo"
 _SETTINGS = frozenset(EngineConfig.__struct_fields__) - {"model"}
@@ -69,7 +69,7 @@ class LLM:
         model: name of a registered model, folder, or hub id; None: the config file's, or "demo".
         chat_template: a registered template or a file; None: the config file's, or the model's own.
         config: a TOML file as `llmfw serve --config` reads it; what means nothing without a server is left alone.
-        settings: of the engine, as `llmfw.core.config.EngineConfig` names them; they go before the file, as an
+        settings: of the engine, as `llmfw.core.base.config.EngineConfig` names them; they go before the file, as an
             option of a part in `options` goes before the same one of the file.
 
     Raises:
@@ -118,7 +118,7 @@ class LLM:
 
     def _load(self, model: str, chat_template: str | None, settings: dict[str, Any]) -> None:
         """Load the parts and the model."""
-        from llmfw.core.engine.build import build_engine
+        from llmfw.core.engine.process.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))
         options = settings.get("options")

@@ -1,13 +1,221 @@
-"""The core of llmfw: interfaces, the engine, and the door that plugins come in by.
+"""The core of llmfw, and the one place that plugin authors import from: `from llmfw.core import hookimpl, SchedulePolicy`.
 
-A plugin author imports `hookimpl` from here and the interface to implement from its own module
-(`llmfw.core.attention`, `llmfw.core.policy`, …). Importing this package imports nothing heavy.
+A name's module is imported when the name is first asked for, so that importing this package imports nothing heavy.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from .errors import PluginError
+if TYPE_CHECKING:
+    from .base.config import ServerConfig as ServerConfig
+    from .base.errors import ConfigError as ConfigError
+    from .base.errors import ConflictError as ConflictError
+    from .base.errors import ContextLengthError as ContextLengthError
+    from .base.errors import CrashingRequestError as CrashingRequestError
+    from .base.errors import DeadlineError as DeadlineError
+    from .base.errors import EngineDeadError as EngineDeadError
+    from .base.errors import EngineError as EngineError
+    from .base.errors import EngineLostError as EngineLostError
+    from .base.errors import EngineRestartingError as EngineRestartingError
+    from .base.errors import LLMFWError as LLMFWError
+    from .base.errors import LostPartError as LostPartError
+    from .base.errors import ModelError as ModelError
+    from .base.errors import ModelNotFoundError as ModelNotFoundError
+    from .base.errors import NotFoundError as NotFoundError
+    from .base.errors import OverloadedError as OverloadedError
+    from .base.errors import PartError as PartError
+    from .base.errors import PartFailedError as PartFailedError
+    from .base.errors import PluginError as PluginError
+    from .base.errors import RequestError as RequestError
+    from .base.errors import StorageError as StorageError
+    from .base.errors import StorageFullError as StorageFullError
+    from .base.errors import TenantLimitError as TenantLimitError
+    from .base.errors import TooLargeError as TooLargeError
+    from .base.errors import UnknownPartError as UnknownPartError
+    from .base.request import EngineInfo as EngineInfo
+    from .base.request import EngineStats as EngineStats
+    from .base.request import FinishReason as FinishReason
+    from .base.request import GrammarSpec as GrammarSpec
+    from .base.request import Request as Request
+    from .base.request import SamplingParams as SamplingParams
+    from .base.request import Thinking as Thinking
+    from .base.request import TokenEvent as TokenEvent
+    from .base.request import TokenLogprob as TokenLogprob
+    from .client.client import EngineClient as EngineClient
+    from .interfaces.attention import AttentionBackend as AttentionBackend
+    from .interfaces.batch_store import ENDED as ENDED
+    from .interfaces.batch_store import BatchError as BatchError
+    from .interfaces.batch_store import BatchRecord as BatchRecord
+    from .interfaces.batch_store import BatchResults as BatchResults
+    from .interfaces.batch_store import BatchStore as BatchStore
+    from .interfaces.batch_store import BatchUsage as BatchUsage
+    from .interfaces.batch_store import LineResult as LineResult
+    from .interfaces.chat_template import ChatTemplate as ChatTemplate
+    from .interfaces.chat_template import Message as Message
+    from .interfaces.drafter import Drafter as Drafter
+    from .interfaces.drafter import SequenceDrafter as SequenceDrafter
+    from .interfaces.file_store import Describe as Describe
+    from .interfaces.file_store import FileRecord as FileRecord
+    from .interfaces.file_store import FileStore as FileStore
+    from .interfaces.forward_batch import ForwardBatch as ForwardBatch
+    from .interfaces.grammar import Grammar as Grammar
+    from .interfaces.grammar import GrammarBackend as GrammarBackend
+    from .interfaces.kv_storage import KVStorage as KVStorage
+    from .interfaces.layers import LayerSpec as LayerSpec
+    from .interfaces.lazy_command import LazyCommand as LazyCommand
+    from .interfaces.model_source import ModelSource as ModelSource
+    from .interfaces.module_pass import ModulePass as ModulePass
+    from .interfaces.parsers import CallFormat as CallFormat
+    from .interfaces.parsers import ContentDelta as ContentDelta
+    from .interfaces.parsers import MessageMarks as MessageMarks
+    from .interfaces.parsers import ReasoningDelta as ReasoningDelta
+    from .interfaces.parsers import ReasoningParser as ReasoningParser
+    from .interfaces.parsers import ToolCallDelta as ToolCallDelta
+    from .interfaces.parsers import ToolParser as ToolParser
+    from .interfaces.policy import Figures as Figures
+    from .interfaces.policy import Order as Order
+    from .interfaces.policy import Places as Places
+    from .interfaces.policy import Running as Running
+    from .interfaces.policy import SchedulePolicy as SchedulePolicy
+    from .interfaces.policy import Waiting as Waiting
+    from .interfaces.response_store import ResponseRecord as ResponseRecord
+    from .interfaces.response_store import ResponseStore as ResponseStore
+    from .interfaces.tokenizer import Tokenizer as Tokenizer
+    from .plugin.hookspecs import HookSpecs as HookSpecs
+    from .plugin.hookspecs import Register as Register
+    from .plugin.hookspecs import RegisterRoute as RegisterRoute
+    from .plugin.plugins import LoadedPlugin as LoadedPlugin
+    from .plugin.plugins import Plugins as Plugins
+    from .plugin.plugins import load_plugins as load_plugins
+    from .plugin.registry import BrokenPlugin as BrokenPlugin
+    from .plugin.registry import Entry as Entry
+    from .plugin.registry import Registry as Registry
 
 hookimpl = pluggy.HookimplMarker("llmfw")
 
-__all__ = ["PluginError", "hookimpl"]
+_HOMES = {
+    ".base.config": ("ServerConfig",),
+    ".base.errors": (
+        "ConfigError",
+        "ConflictError",
+        "ContextLengthError",
+        "CrashingRequestError",
+        "DeadlineError",
+        "EngineDeadError",
+        "EngineError",
+        "EngineLostError",
+        "EngineRestartingError",
+        "LLMFWError",
+        "LostPartError",
+        "ModelError",
+        "ModelNotFoundError",
+        "NotFoundError",
+        "OverloadedError",
+        "PartError",
+        "PartFailedError",
+        "PluginError",
+        "RequestError",
+        "StorageError",
+        "StorageFullError",
+        "TenantLimitError",
+        "TooLargeError",
+        "UnknownPartError",
+    ),
+    ".base.request": (
+        "EngineInfo",
+        "EngineStats",
+        "FinishReason",
+        "GrammarSpec",
+        "Request",
+        "SamplingParams",
+        "Thinking",
+        "TokenEvent",
+        "TokenLogprob",
+    ),
+    ".client.client": ("EngineClient",),
+    ".interfaces.attention": ("AttentionBackend",),
+    ".interfaces.batch_store": (
+        "BatchError",
+        "BatchRecord",
+        "BatchResults",
+        "BatchStore",
+        "BatchUsage",
+        "ENDED",
+        "LineResult",
+    ),
+    ".interfaces.chat_template": (
+        "ChatTemplate",
+        "Message",
+    ),
+    ".interfaces.drafter": (
+        "Drafter",
+        "SequenceDrafter",
+    ),
+    ".interfaces.file_store": (
+        "Describe",
+        "FileRecord",
+        "FileStore",
+    ),
+    ".interfaces.forward_batch": ("ForwardBatch",),
+    ".interfaces.grammar": (
+        "Grammar",
+        "GrammarBackend",
+    ),
+    ".interfaces.kv_storage": ("KVStorage",),
+    ".interfaces.layers": ("LayerSpec",),
+    ".interfaces.lazy_command": ("LazyCommand",),
+    ".interfaces.model_source": ("ModelSource",),
+    ".interfaces.module_pass": ("ModulePass",),
+    ".interfaces.parsers": (
+        "CallFormat",
+        "ContentDelta",
+        "MessageMarks",
+        "ReasoningDelta",
+        "ReasoningParser",
+        "ToolCallDelta",
+        "ToolParser",
+    ),
+    ".interfaces.policy": (
+        "Figures",
+        "Order",
+        "Places",
+        "Running",
+        "SchedulePolicy",
+        "Waiting",
+    ),
+    ".interfaces.response_store": (
+        "ResponseRecord",
+        "ResponseStore",
+    ),
+    ".interfaces.tokenizer": ("Tokenizer",),
+    ".plugin.hookspecs": (
+        "HookSpecs",
+        "Register",
+        "RegisterRoute",
+    ),
+    ".plugin.plugins": (
+        "LoadedPlugin",
+        "Plugins",
+        "load_plugins",
+    ),
+    ".plugin.registry": (
+        "BrokenPlugin",
+        "Entry",
+        "Registry",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

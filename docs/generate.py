@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import house
 import public
 import stubs
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
-from llmfw.core.hookspecs import HOOK_NAMES
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.hookspecs import HOOK_NAMES
+from llmfw.core.plugin.plugins import load_plugins
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -93,33 +94,42 @@ def public_names() -> str:
     return "\n".join(["| module | names |", "|---|---|", *rows, ""])
 
 
+def rooms() -> str:
+    """Return a table of the rooms of core: what is in each, and which rooms it imports; the ground floor first."""
+    rows = (
+        f"| `{room}` | {house.purpose('core', room)} | {', '.join(f'`{below}`' for below in imports) or 'none'} |"
+        for room, imports in house.rooms("core")
+    )
+    return "\n".join(["| room | what is in it | rooms that it imports |", "|---|---|---|", *rows, ""])
+
+
 SHOWN: dict[str, tuple[str, ...]] = {
     "attention": (
-        "llmfw.core.attention:AttentionBackend",
-        "llmfw.core.attention:LayerSpec",
-        "llmfw.core.forward_batch:ForwardBatch",
-        "llmfw.core.kv.storage:KVStorage",
+        "llmfw.core:AttentionBackend",
+        "llmfw.core:LayerSpec",
+        "llmfw.core:ForwardBatch",
+        "llmfw.core:KVStorage",
     ),
-    "module_pass": ("llmfw.core.module_pass:ModulePass",),
+    "module_pass": ("llmfw.core:ModulePass",),
     "policy": (
-        "llmfw.core.policy:SchedulePolicy",
-        "llmfw.core.policy:Order",
-        "llmfw.core.policy:Waiting",
-        "llmfw.core.policy:Running",
-        "llmfw.core.policy:Figures",
-        "llmfw.core.policy:Places",
+        "llmfw.core:SchedulePolicy",
+        "llmfw.core:Order",
+        "llmfw.core:Waiting",
+        "llmfw.core:Running",
+        "llmfw.core:Figures",
+        "llmfw.core:Places",
         "llmfw.core.testing.policy_views:make_waiting",
         "llmfw.core.testing.policy_views:make_running",
         "llmfw.core.testing.policy_views:make_figures",
     ),
-    "chat_template": ("llmfw.core.chat_template:ChatTemplate", "llmfw.core.chat_template:Message"),
+    "chat_template": ("llmfw.core:ChatTemplate", "llmfw.core:Message"),
     "file_store": (
-        "llmfw.core.file_store:FileStore",
-        "llmfw.core.file_store:FileRecord",
-        "llmfw.core.file_store:Describe",
+        "llmfw.core:FileStore",
+        "llmfw.core:FileRecord",
+        "llmfw.core:Describe",
     ),
     "batch_store": tuple(
-        f"llmfw.core.batch_store:{name}"
+        f"llmfw.core:{name}"
         for name in (
             "BatchStore",
             "BatchResults",
@@ -130,31 +140,30 @@ SHOWN: dict[str, tuple[str, ...]] = {
             "ENDED",
         )
     ),
-    "response_store": ("llmfw.core.response_store:ResponseStore", "llmfw.core.response_store:ResponseRecord"),
+    "response_store": ("llmfw.core:ResponseStore", "llmfw.core:ResponseRecord"),
     "grammar": (
-        "llmfw.core.grammar:GrammarBackend",
-        "llmfw.core.grammar:Grammar",
-        "llmfw.core.request:GrammarSpec",
-        "llmfw.core.tokenizer:Tokenizer",
+        "llmfw.core:GrammarBackend",
+        "llmfw.core:Grammar",
+        "llmfw.core:GrammarSpec",
+        "llmfw.core:Tokenizer",
     ),
-    "drafter": ("llmfw.core.drafter:Drafter", "llmfw.core.drafter:SequenceDrafter"),
+    "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
     "tool_parser": tuple(
-        f"llmfw.core.parsers:{name}" for name in ("ToolParser", "ContentDelta", "ToolCallDelta", "CallFormat")
+        f"llmfw.core:{name}" for name in ("ToolParser", "ContentDelta", "ToolCallDelta", "CallFormat")
     ),
     "reasoning_parser": tuple(
-        f"llmfw.core.parsers:{name}"
-        for name in ("ReasoningParser", "ReasoningDelta", "ContentDelta", "MessageMarks")
+        f"llmfw.core:{name}" for name in ("ReasoningParser", "ReasoningDelta", "ContentDelta", "MessageMarks")
     ),
-    "model": ("llmfw.core.model_source:ModelSource",),
+    "model": ("llmfw.core:ModelSource",),
     "route": (
-        "llmfw.core.client.client:EngineClient",
-        "llmfw.core.request:EngineInfo",
-        "llmfw.core.request:EngineStats",
-        "llmfw.core.request:TokenEvent",
-        "llmfw.core.config:ServerConfig",
+        "llmfw.core:EngineClient",
+        "llmfw.core:EngineInfo",
+        "llmfw.core:EngineStats",
+        "llmfw.core:TokenEvent",
+        "llmfw.core:ServerConfig",
     ),
-    "command": ("llmfw.core.lazy_command:LazyCommand",),
-    "request": ("llmfw.core.request:Request", "llmfw.core.request:SamplingParams"),
+    "command": ("llmfw.core:LazyCommand",),
+    "request": ("llmfw.core:Request", "llmfw.core:SamplingParams"),
 }
 """What docs/interfaces.md shows in each of its sections."""
 
@@ -162,8 +171,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "parts": parts,
     "public_names": public_names,
-    "errors": lambda: f"```text\n{stubs.tree('llmfw.core.errors')}\n```\n",
-    "grammar_kinds": lambda: f"```text\n{stubs.docstring('llmfw.core.grammar')}\n```\n",
+    "rooms": rooms,
+    "errors": lambda: f"```text\n{stubs.tree('llmfw.core.base.errors')}\n```\n",
+    "grammar_kinds": lambda: f"```text\n{stubs.docstring('llmfw.core.interfaces.grammar')}\n```\n",
     **{f"interface_{kind}": functools.partial(interface, kind) for kind in SHOWN},
     **{f"example_{kind}": functools.partial(example, kind) for kind in KINDS},
 }

@@ -21,34 +21,37 @@ import msgspec
 import public_http
 
 from llmfw.api.cli import build_cli
-from llmfw.core.about import version
-from llmfw.core.hookspecs import HookSpecs
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import INTERFACES
+from llmfw.core.base.about import version
+from llmfw.core.plugin.hookspecs import HookSpecs
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import INTERFACES
 
 RECORD = Path(__file__).with_name("public_surface.json")
 CHANGELOG = Path(__file__).with_name("changelog.md")
 
 PUBLIC: dict[str, tuple[str, ...]] = {
-    "llmfw.core": ("hookimpl", "PluginError"),
-    "llmfw.core.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
-    "llmfw.core.attention": ("AttentionBackend", "LayerSpec"),
-    "llmfw.core.forward_batch": ("ForwardBatch",),
-    "llmfw.core.kv.storage": ("KVStorage",),
-    "llmfw.core.module_pass": ("ModulePass",),
-    "llmfw.core.modeling.module_trial": (
-        "is_untouched",
-        "is_of_transformers",
-        "uses_our_attention",
-        "random_input",
-        "attention_input",
-        "agree",
-        "Recording",
-    ),
-    "llmfw.core.policy": ("SchedulePolicy", "Order", "Waiting", "Running", "Figures", "Places"),
-    "llmfw.core.chat_template": ("ChatTemplate", "Message"),
-    "llmfw.core.file_store": ("FileStore", "FileRecord", "Describe"),
-    "llmfw.core.batch_store": (
+    "llmfw.core": (
+        "hookimpl",
+        "PluginError",
+        "HookSpecs",
+        "Register",
+        "RegisterRoute",
+        "AttentionBackend",
+        "LayerSpec",
+        "ForwardBatch",
+        "KVStorage",
+        "ModulePass",
+        "SchedulePolicy",
+        "Order",
+        "Waiting",
+        "Running",
+        "Figures",
+        "Places",
+        "ChatTemplate",
+        "Message",
+        "FileStore",
+        "FileRecord",
+        "Describe",
         "BatchStore",
         "BatchResults",
         "BatchRecord",
@@ -56,11 +59,12 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "BatchUsage",
         "LineResult",
         "ENDED",
-    ),
-    "llmfw.core.response_store": ("ResponseStore", "ResponseRecord"),
-    "llmfw.core.grammar": ("GrammarBackend", "Grammar"),
-    "llmfw.core.drafter": ("Drafter", "SequenceDrafter"),
-    "llmfw.core.parsers": (
+        "ResponseStore",
+        "ResponseRecord",
+        "GrammarBackend",
+        "Grammar",
+        "Drafter",
+        "SequenceDrafter",
         "ToolParser",
         "ReasoningParser",
         "ContentDelta",
@@ -68,10 +72,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolCallDelta",
         "CallFormat",
         "MessageMarks",
-    ),
-    "llmfw.core.model_source": ("ModelSource",),
-    "llmfw.core.lazy_command": ("LazyCommand",),
-    "llmfw.core.request": (
+        "ModelSource",
+        "LazyCommand",
         "GrammarSpec",
         "Request",
         "SamplingParams",
@@ -81,13 +83,15 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "TokenLogprob",
         "EngineInfo",
         "EngineStats",
-    ),
-    "llmfw.core.tokenizer": ("Tokenizer",),
-    "llmfw.core.client.client": ("EngineClient",),
-    "llmfw.core.config": ("ServerConfig",),
-    "llmfw.core.plugins": ("load_plugins", "Plugins", "LoadedPlugin"),
-    "llmfw.core.registry": ("Registry", "Entry", "BrokenPlugin"),
-    "llmfw.core.errors": (
+        "Tokenizer",
+        "EngineClient",
+        "ServerConfig",
+        "load_plugins",
+        "Plugins",
+        "LoadedPlugin",
+        "Registry",
+        "Entry",
+        "BrokenPlugin",
         "LLMFWError",
         "ConfigError",
         "UnknownPartError",
@@ -113,6 +117,15 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "EngineRestartingError",
         "EngineLostError",
     ),
+    "llmfw.core.model.module_trial": (
+        "is_untouched",
+        "is_of_transformers",
+        "uses_our_attention",
+        "random_input",
+        "attention_input",
+        "agree",
+        "Recording",
+    ),
     "llmfw.core.testing": (
         "BatchStoreTests",
         "ChatTemplateTests",
@@ -130,35 +143,39 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "llmfw.core.testing.attention": ("AttentionBackendTests",),
     "llmfw.core.testing.module_pass": ("ModulePassTests",),
-    "llmfw.core.testing.policy_views": ("make_waiting", "make_running", "make_figures"),
+    "llmfw.core.testing.policy_views": (
+        "make_waiting",
+        "make_running",
+        "make_figures",
+    ),
 }
 """Module → the names that may be imported from it."""
 
 IMPLEMENTED = frozenset(INTERFACES.values()) | {
-    "llmfw.core.grammar:Grammar",
-    "llmfw.core.drafter:SequenceDrafter",
-    "llmfw.core.batch_store:BatchResults",
+    "llmfw.core:Grammar",
+    "llmfw.core:SequenceDrafter",
+    "llmfw.core:BatchResults",
 }
 """Classes that plugins derive from: llmfw calls their methods, so signatures stay as they are."""
 
 GIVEN = frozenset(
     {
-        "llmfw.core.attention:LayerSpec",
-        "llmfw.core.forward_batch:ForwardBatch",
-        "llmfw.core.kv.storage:KVStorage",
-        "llmfw.core.policy:Waiting",
-        "llmfw.core.policy:Running",
-        "llmfw.core.policy:Figures",
-        "llmfw.core.request:EngineInfo",
-        "llmfw.core.request:EngineStats",
-        "llmfw.core.plugins:Plugins",
-        "llmfw.core.plugins:LoadedPlugin",
-        "llmfw.core.registry:Registry",
-        "llmfw.core.registry:Entry",
-        "llmfw.core.registry:BrokenPlugin",
-        "llmfw.core.tokenizer:Tokenizer",
-        "llmfw.core.client.client:EngineClient",
-        "llmfw.core.config:ServerConfig",
+        "llmfw.core:LayerSpec",
+        "llmfw.core:ForwardBatch",
+        "llmfw.core:KVStorage",
+        "llmfw.core:Waiting",
+        "llmfw.core:Running",
+        "llmfw.core:Figures",
+        "llmfw.core:EngineInfo",
+        "llmfw.core:EngineStats",
+        "llmfw.core:Plugins",
+        "llmfw.core:LoadedPlugin",
+        "llmfw.core:Registry",
+        "llmfw.core:Entry",
+        "llmfw.core:BrokenPlugin",
+        "llmfw.core:Tokenizer",
+        "llmfw.core:EngineClient",
+        "llmfw.core:ServerConfig",
     }
 )
 """Classes whose objects plugins are given and do not make: they may gain anything."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from llmfw.api.route_check import idle_app
-from llmfw.core.config import ServerConfig
-from llmfw.core.registry import Registry
+from llmfw.api.checks.route_check import idle_app
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.plugin.registry import Registry
 
 DEEPEST = 8
 """Fields below so many others are left out: schemas may hold themselves, as a filter of filters does."""

@@ -13,7 +13,7 @@ def stub(path: str) -> str:
     """Return a public name "module:Name" as its source has it, without the bodies of functions."""
     module, _, name = path.partition(":")
     source = _source(module)
-    lines, body = source.splitlines(), ast.parse(source).body
+    lines, body = source.splitlines(), list(_statements(ast.parse(source).body))
     for place, node in enumerate(body):
         if name in _names(node):
             following = body[place + 1] if place + 1 < len(body) else None
@@ -25,6 +25,15 @@ def stub(path: str) -> str:
     raise LookupError(f"{module} does not define {name}")
 
 
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements, and those that stand below a condition, as `if TYPE_CHECKING`, in place of it."""
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from node.body
+        else:
+            yield node
+
+
 def _source(module: str) -> str:
     """Return a module's source. It is not imported: some bring torch."""
     spec = importlib.util.find_spec(module)
@@ -34,7 +43,9 @@ def _source(module: str) -> str:
 
 
 def _package(module: str) -> str:
-    return module.rpartition(".")[0]
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    return spec.name if spec.submodule_search_locations is not None else spec.name.rpartition(".")[0]
 
 
 def docstring(module: str) -> str:

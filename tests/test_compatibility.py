@@ -47,7 +47,7 @@ def test_what_the_last_release_had_is_there(public, recorded, today):
 
 
 CHAT = "POST /v1/chat/completions"
-POLICY = "llmfw.core.policy:SchedulePolicy"
+POLICY = "llmfw.core:SchedulePolicy"
 ORDER = [["waiting", "positional or keyword", None], ["figures", "positional or keyword", None]]
 
 
@@ -90,25 +90,25 @@ def methods(found: dict[str, Any], path: str) -> dict[str, Any]:
             "put new data into what it is given",
         ),
         (
-            lambda s: methods(s, "llmfw.core.tokenizer:Tokenizer")["encode"]["parameters"].append(
+            lambda s: methods(s, "llmfw.core:Tokenizer")["encode"]["parameters"].append(
                 ["truncate", "keyword-only", None]
             ),
             "needs 'truncate' now",
         ),
         (
-            lambda s: methods(s, "llmfw.core.file_store:FileStore")["get"].update(waits=False),
+            lambda s: methods(s, "llmfw.core:FileStore")["get"].update(waits=False),
             "FileStore.get is called in another way",
         ),
         (
-            lambda s: s["names"]["llmfw.core.parsers:ToolCallDelta"]["fields"].update(id=True),
+            lambda s: s["names"]["llmfw.core:ToolCallDelta"]["fields"].update(id=True),
             "ToolCallDelta cannot be made without 'id'",
         ),
         (
-            lambda s: s["names"]["llmfw.core.policy:Waiting"]["fields"].pop("served"),
+            lambda s: s["names"]["llmfw.core:Waiting"]["fields"].pop("served"),
             "Waiting.served is gone",
         ),
         (
-            lambda s: s["names"]["llmfw.core.errors:NotFoundError"]["bases"].remove("RequestError"),
+            lambda s: s["names"]["llmfw.core:NotFoundError"]["bases"].remove("RequestError"),
             "NotFoundError is no RequestError any more",
         ),
         (
@@ -133,9 +133,9 @@ def test_a_change_that_breaks_a_plugin_is_told(public, today, change: Change, to
         lambda s: s["routes"][CHAT]["body"].update({"new": False, "new.inside": True, "messages": False}),
         lambda s: s["routes"][CHAT]["reply"].update(new=True),
         lambda s: methods(s, POLICY).update(new=methods(s, POLICY)["order"] | {"abstract": False}),
-        lambda s: s["names"]["llmfw.core.policy:Waiting"]["fields"].update(language=True),
-        lambda s: s["names"]["llmfw.core.parsers:ToolCallDelta"]["fields"].update(id=False),
-        lambda s: methods(s, "llmfw.core.tokenizer:Tokenizer")["encode"]["parameters"].append(
+        lambda s: s["names"]["llmfw.core:Waiting"]["fields"].update(language=True),
+        lambda s: s["names"]["llmfw.core:ToolCallDelta"]["fields"].update(id=False),
+        lambda s: methods(s, "llmfw.core:Tokenizer")["encode"]["parameters"].append(
             ["truncate", "keyword-only", "False"]
         ),
     ],

@@ -16,9 +16,9 @@ import click
 import pytest
 
 from llmfw.api.cli import COMMANDS
-from llmfw.core.hookspecs import HOOK_NAMES, HookSpecs
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import INTERFACES
+from llmfw.core.plugin.hookspecs import HOOK_NAMES, HookSpecs
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import INTERFACES
 
 from .conftest import Install
 
@@ -101,7 +101,7 @@ def test_the_tables_of_all_kinds_are_of_all_kinds(page, heading):
 
 
 def test_register_is_documented_with_its_signature():
-    from llmfw.core.hookspecs import Register
+    from llmfw.core.plugin.hookspecs import Register
 
     parameters = list(inspect.signature(Register.__call__).parameters.values())[1:]
     plain = inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
@@ -206,7 +206,7 @@ def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: C
 
 def test_the_example_plugin_takes_the_option_that_is_shown(example, fresh_python: Callable[..., str]):
     code = (
-        "from llmfw.core.plugins import load_plugins\n"
+        "from llmfw.core.plugin.plugins import load_plugins\n"
         "entry = load_plugins().registry.find('policy', 'shortest')\n"
         "print(entry.load()(entry.build_options({'policy.cached_is_free': 'false'})).options)"
     )
@@ -228,7 +228,7 @@ def test_the_example_of_an_attention_backend_is_taken_by_its_name_only(
     attention_example, fresh_python: Callable[..., str]
 ):
     code = (
-        "from llmfw.core.plugins import load_plugins\n"
+        "from llmfw.core.plugin.plugins import load_plugins\n"
         "names = [entry.name for entry in load_plugins().registry.entries('attention')]\n"
         "print(names.index('torch') < names.index('sdpa'))"
     )

@@ -54,10 +54,10 @@ def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(tmp_path: Path) -
     (about / "entry_points.txt").write_text("[llmfw]\nshortest = shortest\n")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from llmfw.core.config import EngineConfig\n"
-        "from llmfw.core.engine.engine import Engine\n"
-        "from llmfw.core.plugins import load_plugins\n"
-        "from llmfw.core.model import resolve_model\n"
+        "from llmfw.core.base.config import EngineConfig\n"
+        "from llmfw.core.engine.generation.engine import Engine\n"
+        "from llmfw.core.plugin.plugins import load_plugins\n"
+        "from llmfw.core.plugin.model_name import resolve_model\n"
         "registry = load_plugins().registry\n"
         "config = EngineConfig(model=resolve_model('demo', registry).path, policy='shortest')\n"
         "print(Engine.build(config, registry).info.policy)\n"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from ..terms import key_name
+from llmfw.api.text.terms import key_name
 
 logger = logging.getLogger("llmfw.access")
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
-from ..schemas.errors import ErrorBody, ErrorDetail
-from ..terms import key_name
+from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.text.terms import key_name
+
 from .keyring import Keyring
 from .keys import ADMIN
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
 
 from .key_text import DIGEST_PREFIX, digest_of, is_short, split_name
 

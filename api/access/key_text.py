@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
 
 MAX_KEY = 512  # characters
 SHORT_KEY = 16  # characters

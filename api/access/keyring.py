@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from llmfw.core.config import ServerConfig
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import ConfigError
 
 from .key_file import Signature, read_keys, signature_of
 from .key_text import digest_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable
 
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
 
 from .key_text import MAX_KEY
 

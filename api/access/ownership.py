@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from llmfw.core.batch_store import BatchStore
-from llmfw.core.file_store import FileStore
+from llmfw.api.text.terms import key_name
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.file_store import FileStore
 
-from ..terms import key_name
 from .keyring import Keyring
 from .keys import ADMIN
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from ..schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
 PREFIX = "admin"
 

@@ -10,12 +10,11 @@ import math
 import re
 from typing import Any
 
-from llmfw.core.errors import RequestError
-
-from ..chat.service import ChatService
-from ..generation import Generator
-from ..schemas.admin import PinRequest
-from ..schemas.chat import ChatRequest
+from llmfw.api.chat.service import ChatService
+from llmfw.api.schemas.admin import PinRequest
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.errors import RequestError
 
 DEFAULT_TTL_S = 3600.0
 MAX_TTL_S = 365 * 24 * 3600.0

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from llmfw.core.client.client import EngineClient
-from llmfw.core.control import (
+from llmfw.api.chat.service import ChatService
+from llmfw.api.schemas.admin import CachedPrefix, CacheReply, PinRequest, PolicyRequest, TraceReply
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.control import (
     CacheView,
     Command,
     FlushCache,
@@ -27,13 +29,11 @@ from llmfw.core.control import (
     UnpinPrefix,
     ViewCache,
 )
-from llmfw.core.errors import NotFoundError, RequestError
-from llmfw.core.ids import sortable_id
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.base.errors import NotFoundError, RequestError
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.client.client import EngineClient
 
-from ..chat.service import ChatService
-from ..generation import Generator
-from ..schemas.admin import CachedPrefix, CacheReply, PinRequest, PolicyRequest, TraceReply
 from .pinning import PinnedTokens, source_of, ttl_of
 
 AnswerT = TypeVar("AnswerT")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 from .fields import Fields
 

@@ -10,10 +10,9 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 from msgspec import UNSET
 
-from llmfw.core.errors import OverloadedError, TenantLimitError
-
-from ..errors import body_of, handle, status_of
-from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from llmfw.api.http.errors import body_of, handle, status_of
+from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 OVERLOADED = 529
 _TYPES = {

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta
-
-from ..generation import Generation
-from ..schemas.anthropic import (
+from llmfw.api.schemas.anthropic import (
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
@@ -20,7 +17,10 @@ from ..schemas.anthropic import (
     TextDelta,
     ThinkingDelta,
 )
-from ..text_stream import Delta
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.text_stream import Delta
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta
+
 from .reply import begins_block, message_id, message_usage, new_block, stop_of
 
 _encode = msgspec.json.Encoder().encode

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 ValueT = TypeVar("ValueT")
 

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
-
-from ..generation import Generation
-from ..schemas.anthropic import (
+from llmfw.api.schemas.anthropic import (
     Block,
     MessageUsage,
     OutputTokensDetails,
@@ -19,8 +16,10 @@ from ..schemas.anthropic import (
     ThinkingBlock,
     ToolUseBlock,
 )
-from ..text_stream import Delta
-from ..usage import usage_of
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.text_stream import Delta
+from llmfw.api.text.usage import usage_of
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 
 
 def message_id(generation: Generation) -> str:

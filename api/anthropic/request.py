@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llmfw.core.errors import RequestError
+from llmfw.api.schemas.anthropic import CountTokensRequest, MessagesRequest
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.core.base.errors import RequestError
 
-from ..schemas.anthropic import CountTokensRequest, MessagesRequest
-from ..schemas.chat import ChatRequest
 from .conversation import conversation_of
 from .fields import Fields
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
-from llmfw.core.errors import RequestError
+from llmfw.api.chat.service import ChatService
+from llmfw.api.http.errors import log_unexpected
+from llmfw.api.http.sse import comment_on
+from llmfw.api.schemas.anthropic import Message, TokenCount, ToolUseBlock
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.text.generation import Generation, Generator
+from llmfw.core.base.errors import RequestError
 
-from ..chat.service import ChatService
-from ..errors import log_unexpected
-from ..generation import Generation, Generator
-from ..schemas.anthropic import Message, TokenCount, ToolUseBlock
-from ..schemas.chat import ChatRequest
-from ..sse import comment_on
 from .errors import anthropic_error
 from .events import MessageEvents, encode_event
 from .reply import blocks_of, message_id, message_usage, stop_of

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from llmfw.core.batch_store import BatchError, BatchRecord, LineCrash
+from llmfw.core.interfaces.batch_store import BatchError, BatchRecord, LineCrash
 
 CRASH, KILL = 2, 1
 SUSPECT, GUILTY = 2, 4

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 from llmfw.core.client.client import EngineClient
-from llmfw.core.control import Answer, Command
-from llmfw.core.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 
 from .work_marks import Mark, current_mark
 

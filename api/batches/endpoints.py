@@ -11,25 +11,24 @@ from typing import Protocol
 
 import msgspec
 
-from llmfw.core.errors import (
+from llmfw.api.chat.service import ChatService
+from llmfw.api.completions.service import CompletionService
+from llmfw.api.embeddings.embeddings import EmbeddingService
+from llmfw.api.http.body import decode_checked, decode_generation, report_ignored
+from llmfw.api.http.errors import body_of, log_unexpected, status_of
+from llmfw.api.responses.request import decode_request
+from llmfw.api.responses.service import ResponseService
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.completions import CompletionRequest
+from llmfw.api.schemas.embeddings import EmbeddingRequest
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.errors import (
     CrashingRequestError,
     EngineDeadError,
     OverloadedError,
     RequestError,
     StorageError,
 )
-
-from ..body import decode_checked, decode_generation, report_ignored
-from ..chat.service import ChatService
-from ..completions.service import CompletionService
-from ..embeddings import EmbeddingService
-from ..errors import body_of, log_unexpected, status_of
-from ..generation import Generator
-from ..responses.request import decode_request
-from ..responses.service import ResponseService
-from ..schemas.chat import ChatRequest
-from ..schemas.completions import CompletionRequest
-from ..schemas.embeddings import EmbeddingRequest
 
 
 class Answering(Protocol):

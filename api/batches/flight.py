@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
-from .window import Window
+from llmfw.api.background.window import Window
 
 ABORTED_AT_ONCE = 50  # before the event loop is given back
 

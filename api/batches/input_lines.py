@@ -10,8 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 
-from llmfw.core.errors import LLMFWError
-from llmfw.core.file_store import FileStore
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.interfaces.file_store import FileStore
 
 MAX_LINE = 64 * 2**20
 SLICE_S = 0.001

@@ -12,8 +12,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchStore, LineResult
-from llmfw.core.errors import EngineDeadError, LLMFWError, StorageError
+from llmfw.core.base.errors import EngineDeadError, LLMFWError, StorageError
+from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, BatchStore, LineResult
 
 from . import blame, states
 from .input_lines import InputGoneError, read_lines

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from llmfw.core.errors import RequestError
+from llmfw.api.server.json_scan import JsonScan
+from llmfw.api.server.limits import BodyLimits
+from llmfw.core.base.errors import RequestError
 
-from ..server.json_scan import JsonScan
-from ..server.limits import BodyLimits
 from .input_lines import LongLine
 
 PIECE = 2**16

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from llmfw.core.batch_store import BatchRecord, BatchResults, LineResult
-from llmfw.core.errors import CrashingRequestError, EngineDeadError
+from llmfw.api.text.terms import key_name
+from llmfw.core.base.errors import CrashingRequestError, EngineDeadError
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, LineResult
 
-from ..terms import key_name
 from .blame import suspects
 from .flight import Flight
 from .input_lines import LongLine, read_lines

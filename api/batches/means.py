@@ -6,12 +6,12 @@ import asyncio
 
 import msgspec
 
-from llmfw.core.batch_store import BatchStore
-from llmfw.core.file_store import FileStore
+from llmfw.api.background.window import Window
+from llmfw.api.server.limits import BodyLimits
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.file_store import FileStore
 
-from ..server.limits import BodyLimits
 from .endpoints import Endpoints
-from .window import Window
 from .work_marks import WorkMarks
 
 

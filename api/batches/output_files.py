@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from llmfw.core.batch_store import BatchRecord, BatchResults, BatchUsage
-from llmfw.core.file_store import FileRecord, FileStore
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, BatchUsage
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
 from .input_lines import SLICE_S
 from .usage import UsageSum

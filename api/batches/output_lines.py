@@ -7,7 +7,8 @@ import uuid
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..schemas.batches import LineError, LineResponse, OutputLine
+from llmfw.api.schemas.batches import LineError, LineResponse, OutputLine
+
 from .endpoints import Answer
 
 UNRUN = {

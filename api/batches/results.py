@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from llmfw.core.batch_store import BatchResults, LineResult
-from llmfw.core.errors import StorageError
+from llmfw.core.base.errors import StorageError
+from llmfw.core.interfaces.batch_store import BatchResults, LineResult
 
 from .patience import Patience
 

@@ -12,9 +12,9 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from llmfw.core.batch_store import BatchRecord, BatchStore
-from llmfw.core.errors import LLMFWError, StorageError
-from llmfw.core.request import EngineStats
+from llmfw.core.base.errors import LLMFWError, StorageError
+from llmfw.core.base.request import EngineStats
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
 from .blame import CRASH
 from .job import Job, accuse

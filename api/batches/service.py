@@ -11,23 +11,23 @@ import re
 import time
 from pathlib import Path
 
-from llmfw.core.batch_store import BatchRecord, BatchStore
+from llmfw.api.access.ownership import Ownership
+from llmfw.api.background.window import Window
+from llmfw.api.http.cursor_page import PageQuery, page_of
+from llmfw.api.schemas.batches import Batch, BatchList, CreateBatchRequest
+from llmfw.api.server.limits import BodyLimits
+from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.base.ids import sortable_id
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import ConflictError, NotFoundError, RequestError
-from llmfw.core.file_store import FileStore
-from llmfw.core.ids import sortable_id
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
+from llmfw.core.interfaces.file_store import FileStore
 
-from ..access.ownership import Ownership
-from ..cursor_page import PageQuery, page_of
-from ..schemas.batches import Batch, BatchList, CreateBatchRequest
-from ..server.limits import BodyLimits
 from .endpoints import Answering, Endpoints
 from .job import log_change
 from .means import Means
 from .runner import BatchRunner
 from .states import cancelling, may_be_cancelled
 from .view import view
-from .window import Window
 from .work_marks import WorkMarks
 
 PURPOSE = "batch"

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
-from llmfw.core.ids import sortable_id
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
 
 NEXT: dict[str, frozenset[str]] = {
     "validating": frozenset({"in_progress", "failed", "cancelling"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from llmfw.core.batch_store import BatchUsage
+from llmfw.core.interfaces.batch_store import BatchUsage
 
 
 class _PromptDetails(msgspec.Struct):

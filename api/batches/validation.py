@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.batch_store import BatchError
-from llmfw.core.file_store import FileStore
+from llmfw.api.schemas.batches import InputLine
+from llmfw.api.server.limits import BodyLimits
+from llmfw.core.interfaces.batch_store import BatchError
+from llmfw.core.interfaces.file_store import FileStore
 
-from ..schemas.batches import InputLine
-from ..server.limits import BodyLimits
 from .input_lines import MAX_LINE, InputGoneError, LongLine, read_lines
 from .line_limits import why_too_large
 

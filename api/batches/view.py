@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from llmfw.core.batch_store import ENDED, BatchRecord, BatchUsage
-
-from ..schemas.batches import (
+from llmfw.api.schemas.batches import (
     Batch,
     BatchErrorEntry,
     BatchErrors,
@@ -15,6 +13,7 @@ from ..schemas.batches import (
     RequestCounts,
     Usage,
 )
+from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchUsage
 
 
 def view(record: BatchRecord, most_errors: int | None = None) -> Batch:

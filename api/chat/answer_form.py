@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmfw.core.errors import RequestError
-from llmfw.core.parsers import CallFormat, MessageMarks, ToolParser
-from llmfw.core.request import GrammarSpec
+from llmfw.api.text.structured import Format, Structure, format_of, tag_spec
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.parsers import CallFormat, MessageMarks, ToolParser
 
-from ..structured import Format, Structure, format_of, tag_spec
 from .tool_choice import Tool, ToolUse, after, calls_only, text_and_calls
 
 ParserClass = type[ToolParser]

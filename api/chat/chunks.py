@@ -8,15 +8,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.parsers import ContentDelta, ToolCallDelta
-
-from ..generation import Generation
-from ..logprobs import chat_logprobs
-from ..schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
-from ..schemas.common import Usage
-from ..scored_tokens import ScoredContent
-from ..sse import frame
-from ..text_stream import Delta
+from llmfw.api.http.sse import frame
+from llmfw.api.schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
+from llmfw.api.schemas.common import Usage
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.logprobs import chat_logprobs
+from llmfw.api.text.scored_tokens import ScoredContent
+from llmfw.api.text.text_stream import Delta
+from llmfw.core.interfaces.parsers import ContentDelta, ToolCallDelta
 
 _MARK = "\x00text\x00"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llmfw.core.chat_template import ChatTemplate
-from llmfw.core.errors import RequestError
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.chat_template import ChatTemplate
 
-from ..schemas.chat import ChatRequest
 from .messages import check_messages
 
 MAX_KWARGS = 1000

@@ -9,19 +9,32 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from llmfw.core.chat_template import ChatTemplate
-from llmfw.core.errors import RequestError
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
-from llmfw.core.request import GrammarSpec, SamplingParams
+from llmfw.api.http.sse import DONE, comment_on
+from llmfw.api.schemas.chat import (
+    ChatChoice,
+    ChatCompletion,
+    ChatMessage,
+    ChatRequest,
+    FunctionCall,
+    ToolCall,
+)
+from llmfw.api.text.generation import Generation, Generator, MakeText, Output
+from llmfw.api.text.logprobs import chat_logprobs
+from llmfw.api.text.structured import structure_of
+from llmfw.api.text.terms import terms_of
+from llmfw.api.text.text_stream import Delta, TextStream
+from llmfw.api.text.usage import usage_of
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec, SamplingParams
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.parsers import (
+    ContentDelta,
+    ReasoningDelta,
+    ReasoningParser,
+    ToolCallDelta,
+    ToolParser,
+)
 
-from ..generation import Generation, Generator, MakeText, Output
-from ..logprobs import chat_logprobs
-from ..schemas.chat import ChatChoice, ChatCompletion, ChatMessage, ChatRequest, FunctionCall, ToolCall
-from ..sse import DONE, comment_on
-from ..structured import structure_of
-from ..terms import terms_of
-from ..text_stream import Delta, TextStream
-from ..usage import usage_of
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
 from .prompt import render_prompt

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 MAX_INLINE = 20_000
 """Cost up to which rendering may hold up the event loop: it takes about a millisecond."""

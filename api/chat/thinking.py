@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmfw.core.errors import RequestError
-from llmfw.core.parsers import ReasoningDelta, ReasoningParser
-from llmfw.core.request import Thinking
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import Thinking
+from llmfw.core.interfaces.parsers import ReasoningDelta, ReasoningParser
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 ParserClass = type[ReasoningParser]
 

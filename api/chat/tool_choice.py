@@ -12,10 +12,9 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from llmfw.core.errors import RequestError
-from llmfw.core.parsers import CallFormat
-
-from ..structured import ANY_OBJECT, Format
+from llmfw.api.text.structured import ANY_OBJECT, Format
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.parsers import CallFormat
 
 Tool = Mapping[str, Any]
 Mode = Literal["none", "auto", "required", "named"]

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmfw.core.errors import LLMFWError
-from llmfw.core.registry import INTERFACES, Entry
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .check_others import KINDS, check_others, find_others
 from .params import plugins_of
 from .part_options import OPTIONS, Assignment, collect
 
 if TYPE_CHECKING:
-    from llmfw.core.config import OptionValue
-
-    from ..verdict import Promise, Verdict
+    from llmfw.api.checks.verdict import Promise, Verdict
+    from llmfw.core.base.config import OptionValue
 
 NEEDS = ("pytest", "hypothesis")
 PAGE = "docs/testing_a_plugin.md"
@@ -112,7 +111,7 @@ def check_command(
         ctx.exit(_check_others(ctx, kind, name, as_json, verbose))
     entry = _find(ctx, kind, name, options)
     options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
-    from ..part_check import explained, run_check
+    from llmfw.api.checks.part_check import explained, run_check
 
     if not as_json:
         click.echo(f"{entry}:")

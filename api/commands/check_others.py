@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from llmfw.core.plugins import LoadedPlugin, Plugins
-from llmfw.core.registry import Entry
-
-from ..verdict import Promise, Verdict
+from llmfw.api.checks.verdict import Promise, Verdict
+from llmfw.core.plugin.plugins import LoadedPlugin, Plugins
+from llmfw.core.plugin.registry import Entry
 
 KINDS = ("command", "route")
 HEAVY = ("torch", "transformers", "litestar")
 _LISTED = (
-    "import sys; from llmfw.core.plugins import load_plugins; load_plugins(); "
+    "import sys; from llmfw.core.plugin.plugins import load_plugins; load_plugins(); "
     f"print(*[name for name in {HEAVY} if name in sys.modules])"
 )
 
@@ -59,7 +58,7 @@ def check_others(
     start = time.monotonic()
     verdict = Verdict()
     if entry.kind == "route":
-        from ..route_check import check_route  # brings Litestar
+        from llmfw.api.checks.route_check import check_route  # brings Litestar
 
         found = check_route(entry, plugins.registry)
     else:

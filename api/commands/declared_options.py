@@ -14,7 +14,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from llmfw.core.registry import INTERFACES
+from llmfw.core.plugin.registry import INTERFACES
 
 from .option_fields import OptionField, attributes_in
 

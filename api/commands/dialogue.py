@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from llmfw.core.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError
 
 Commands = Mapping[str, tuple[str, Callable[[str], None]]]
 """A command's name with its slash → its help, and what it does with the text after it."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import click
 
-from llmfw.core.cache.eviction import EVICTIONS
-from llmfw.core.kv.dtype_names import KV_DTYPE_BYTES
-from llmfw.core.quantization.schemes import SCHEMES
+from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
+from llmfw.core.model.quantization.schemes import SCHEMES
+from llmfw.core.schedule.cache.eviction import EVICTIONS
 
 from .params import ChunkSize, Device, Name, Names, Text
 from .setting import SettingOption, setting

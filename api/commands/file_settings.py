@@ -13,8 +13,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from llmfw.core.config import OptionValue
-from llmfw.core.errors import ConfigError, LLMFWError
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import ConfigError, LLMFWError
 
 from .part_options import OPTIONS, PartOption, say_where_from
 from .settings import model_option, setting_options

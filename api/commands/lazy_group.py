@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from llmfw.core.lazy_command import LazyCommand
+from llmfw.core.interfaces.lazy_command import LazyCommand
 
 
 class LazyGroup(click.Group):

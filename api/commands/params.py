@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from llmfw.core.errors import ConfigError, LLMFWError, LostPartError
-from llmfw.core.plugins import Plugins, load_plugins
-
-from ..access.key_text import hashed, is_short, is_tenant, split_name
+from llmfw.api.access.key_text import hashed, is_short, is_tenant, split_name
+from llmfw.core.base.errors import ConfigError, LLMFWError, LostPartError
+from llmfw.core.plugin.plugins import Plugins, load_plugins
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

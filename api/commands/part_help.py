@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import click
 
-from llmfw.core.errors import ConfigError, PartError
-from llmfw.core.registry import INTERFACES, Entry
+from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .declared_options import declared_options
 from .option_fields import OptionField, fields_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import click
 
-from llmfw.core.config import OptionValue
-from llmfw.core.errors import ConfigError, LLMFWError
-from llmfw.core.registry import check_option_keys
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import ConfigError, LLMFWError
+from llmfw.core.plugin.registry import check_option_keys
 
 from .setting import ENVIRONMENT, Elsewhere
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmfw.core.lazy_command import LazyCommand
-from llmfw.core.plugins import Plugins
-from llmfw.core.registry import Entry
+from llmfw.core.interfaces.lazy_command import LazyCommand
+from llmfw.core.plugin.plugins import Plugins
+from llmfw.core.plugin.registry import Entry
 
 from .declared_options import declared_options, kinds_with_options
 from .lazy_group import LazyGroup

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmfw.core.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError
 
 if TYPE_CHECKING:
     import ssl

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.errors import LLMFWError
-from llmfw.core.model import ResolvedModel, resolve_model
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.plugin.model_name import ResolvedModel, resolve_model
 
 from .params import plugins_of
 from .part_options import OPTIONS, say_where_from
@@ -44,7 +44,7 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
     try:
         resolved = resolve_model(name, plugins.registry, values["options"])
         engine_config, server_config = build_configs(resolved, values)
-        from ..serve import serve  # brings Litestar
+        from llmfw.api.app.serve import serve  # brings Litestar
 
         serve(engine_config, server_config, plugins)
     except LLMFWError as error:

@@ -13,8 +13,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.settings.values import values_of
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.values import values_of
 
 from .params import FiniteRange
 

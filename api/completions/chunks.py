@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ..schemas.common import Usage
-from ..schemas.completions import Completion, CompletionChoice
-from ..schemas.logprobs import CompletionLogprobs
-from ..sse import frame
+from llmfw.api.http.sse import frame
+from llmfw.api.schemas.common import Usage
+from llmfw.api.schemas.completions import Completion, CompletionChoice
+from llmfw.api.schemas.logprobs import CompletionLogprobs
 
 _MARK = "\x00text\x00"
 _encode = msgspec.json.Encoder().encode

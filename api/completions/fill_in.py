@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmfw.core.errors import RequestError
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 PREFIX, SUFFIX = 0, 1
 

@@ -6,9 +6,9 @@ from typing import cast
 
 import msgspec
 
-from llmfw.core.errors import RequestError
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.errors import RequestError
 
-from ..generation import Generator
 from .fill_in import end_ids, find_layout, lay_out
 
 MAX_PROMPTS = 2048

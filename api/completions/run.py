@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmfw.core.errors import EngineError
-from llmfw.core.parsers import ContentDelta
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.api.schemas.common import Usage
+from llmfw.api.schemas.logprobs import CompletionLogprobs
+from llmfw.api.text.generation import Choice, Generation
+from llmfw.api.text.logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
+from llmfw.api.text.text_stream import Delta
+from llmfw.api.text.usage import usage_of
+from llmfw.core.base.errors import EngineError
+from llmfw.core.interfaces.parsers import ContentDelta
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
-from ..generation import Choice, Generation
-from ..logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
-from ..schemas.common import Usage
-from ..schemas.logprobs import CompletionLogprobs
-from ..text_stream import Delta
-from ..usage import usage_of
 from .prompts import Prompt
 
 

@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import RequestError
-from llmfw.core.request import SamplingParams
+from llmfw.api.http.sse import DONE, comment_on
+from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
+from llmfw.api.text.generation import Generator, Output
+from llmfw.api.text.structured import structure_of
+from llmfw.api.text.terms import terms_of
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import SamplingParams
 
-from ..generation import Generator, Output
-from ..schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
-from ..sse import DONE, comment_on
-from ..structured import structure_of
-from ..terms import terms_of
 from .chunks import CompletionChunks
 from .prompts import encode_fill_in, encode_prompts
 from .run import CompletionGeneration

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from llmfw.core.errors import StorageError
+from llmfw.core.base.errors import StorageError
 
 from .service import FileService
 

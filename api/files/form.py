@@ -10,7 +10,7 @@ from typing import Any
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
-from llmfw.core.errors import RequestError, TooLargeError
+from llmfw.core.base.errors import RequestError, TooLargeError
 
 from .disposition import read_parameters
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core.batch_store import BatchRecord, BatchStore
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
 PAGE = 1000
 SETTLING = ("cancelling", "finalizing")

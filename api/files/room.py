@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 
-from llmfw.core.errors import StorageError, StorageFullError
+from llmfw.core.base.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
 """Between two looks at the disk while a file arrives."""

@@ -5,7 +5,7 @@ Knows nothing of forms and stores.
 
 from __future__ import annotations
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 MIB = 2**20
 MAX_FILE_BYTES = 512 * MIB

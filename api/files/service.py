@@ -13,14 +13,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from msgspec import UNSET
 
-from llmfw.core.batch_store import BatchStore
-from llmfw.core.errors import ConflictError, NotFoundError, RequestError
-from llmfw.core.file_store import FileRecord, FileStore
-from llmfw.core.ids import sortable_id
+from llmfw.api.access.ownership import Ownership
+from llmfw.api.http.cursor_page import PageQuery, page_of
+from llmfw.api.schemas.files import DeletedFile, FileList, FileObject
+from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
-from ..access.ownership import Ownership
-from ..cursor_page import PageQuery, page_of
-from ..schemas.files import DeletedFile, FileList, FileObject
 from .form import FileForm
 from .in_use import SETTLING, inputs_in_use
 from .room import DiskRoom

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import ConflictError, NotFoundError, RequestError
-from llmfw.core.file_store import FileRecord, FileStore
-from llmfw.core.ids import sortable_id
+from llmfw.api.access.ownership import Ownership
+from llmfw.api.schemas.files import CompleteRequest, FileObject, Upload, UploadPart, UploadRequest
+from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
-from ..access.ownership import Ownership
-from ..schemas.files import CompleteRequest, FileObject, Upload, UploadPart, UploadRequest
 from .form import FileForm
 from .room import DiskRoom
 from .rules import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.request import EmbedRequest, Request, SamplingParams
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import LLMFWError
-from llmfw.core.request import EmbedRequest, Request, SamplingParams
 
 PROBE_S = 20.0
 """How long the engine may take."""

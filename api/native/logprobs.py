@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmfw.core.errors import EngineError, RequestError
-from llmfw.core.request import TokenLogprob
-from llmfw.core.tokenizer import Tokenizer
-
-from ..generation import Choice
-from ..schemas.native import GenerateRequest, MetaInfo, Scored
-from ..scored_tokens import ScoredToken, score
+from llmfw.api.schemas.native import GenerateRequest, MetaInfo, Scored
+from llmfw.api.text.generation import Choice
+from llmfw.api.text.scored_tokens import ScoredToken, score
+from llmfw.core.base.errors import EngineError, RequestError
+from llmfw.core.base.request import TokenLogprob
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 
 def num_top(body: GenerateRequest) -> int | None:

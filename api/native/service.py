@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import msgspec
 
-from llmfw.core.errors import RequestError
-from llmfw.core.parsers import ContentDelta
+from llmfw.api.completions.prompts import MAX_PROMPTS
+from llmfw.api.http.sse import DONE, comment_on, frame
+from llmfw.api.schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
+from llmfw.api.text.generation import Choice, Generation, Generator, Output
+from llmfw.api.text.structured import structure_of
+from llmfw.api.text.terms import terms_of
+from llmfw.api.text.text_stream import Delta
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.parsers import ContentDelta
 
-from ..completions.prompts import MAX_PROMPTS
-from ..generation import Choice, Generation, Generator, Output
-from ..schemas.native import GenerateReply, GenerateRequest, MetaInfo, NativeSampling
-from ..sse import DONE, comment_on, frame
-from ..structured import structure_of
-from ..terms import terms_of
-from ..text_stream import Delta
 from .logprobs import LogprobForm, num_prompt_top, num_top
 
 DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's

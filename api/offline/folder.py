@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
 
 MARKER = "run.json"
 GONE = ".gone"

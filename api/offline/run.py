@@ -14,28 +14,28 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from llmfw.core.batch_store import ENDED, BatchRecord
+from llmfw.api.access.ownership import Ownership
+from llmfw.api.batches.deferring import DeferringClient
+from llmfw.api.batches.service import BatchService, open_batches
+from llmfw.api.responses.memory import ResponseMemory
+from llmfw.api.schemas.batches import CreateBatchRequest
+from llmfw.api.server.limits import body_limits
+from llmfw.api.services.parts import open_stores, start_engine
+from llmfw.api.services.services import SECONDS_A_DAY, Answering, Stores
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.errors import ConfigError, EngineDeadError
-from llmfw.core.file_store import FileRecord, FileStore
-from llmfw.core.parts.preparation import begin_to_prepare
-from llmfw.core.plugins import Plugins
+from llmfw.core.interfaces.batch_store import ENDED, BatchRecord
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
+from llmfw.core.plugin.plugins import Plugins
+from llmfw.core.plugin.preparation import begin_to_prepare
 
-from ..access.ownership import Ownership
-from ..batches.deferring import DeferringClient
-from ..batches.service import BatchService, open_batches
-from ..parts import open_stores, start_engine
-from ..responses.memory import ResponseMemory
-from ..schemas.batches import CreateBatchRequest
-from ..server.limits import body_limits
-from ..services import SECONDS_A_DAY, Answering, Stores
-from ..whole_file import whole_file
 from .folder import Subject
+from .whole_file import whole_file
 
 INPUT_ID = "file-input"
 WINDOW = "30d"

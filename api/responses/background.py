@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from llmfw.core.errors import OverloadedError, TenantLimitError
+from llmfw.api.background.window import Window
+from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
-from ..batches.window import Window
 from .job import Job
 
 MAX_OPEN = 1000

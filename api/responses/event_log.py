@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from llmfw.core.errors import RequestError
+from llmfw.api.http.sse import frame
+from llmfw.api.schemas.responses import Response
+from llmfw.core.base.errors import RequestError
 
-from ..schemas.responses import Response
-from ..sse import frame
 from .output import Event
 
 MAX_LOG = 4 * 2**20  # bytes of one log; some 18,000 events

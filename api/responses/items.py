@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 Item = dict[str, Any]
 

@@ -6,12 +6,8 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 
-from llmfw.core.errors import RequestError
-from llmfw.core.request import Wait
-
-from ..errors import body_of
-from ..generation import Generation
-from ..schemas.responses import (
+from llmfw.api.http.errors import body_of
+from llmfw.api.schemas.responses import (
     IncompleteDetails,
     InputTokensDetails,
     OutputTokensDetails,
@@ -20,7 +16,11 @@ from ..schemas.responses import (
     ResponseUsage,
     Status,
 )
-from ..usage import usage_of
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.usage import usage_of
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import Wait
+
 from .items import Item
 from .output import Event, Output
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from llmfw.core.errors import EngineError, NotFoundError, RequestError
-from llmfw.core.isolation.calls import as_the_server_starts
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.api.access.ownership import Ownership
+from llmfw.api.schemas.responses import ItemList, Response
+from llmfw.core.base.errors import EngineError, NotFoundError, RequestError
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
+from llmfw.core.plugin.calls import as_the_server_starts
 
-from ..access.ownership import Ownership
-from ..schemas.responses import ItemList, Response
 from .ids import response_of
 from .items import REFERENCE, Item, kind_of
 from .job import Job, failure

@@ -10,12 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
-
-from ..chat.chunks import new_call_id
-from ..logprobs import chat_logprobs
-from ..schemas.logprobs import TokenEntry
-from ..schemas.responses import (
+from llmfw.api.chat.chunks import new_call_id
+from llmfw.api.schemas.logprobs import TokenEntry
+from llmfw.api.schemas.responses import (
     FunctionCallItem,
     MessageItem,
     OutputItem,
@@ -23,7 +20,10 @@ from ..schemas.responses import (
     ReasoningPart,
     TextPart,
 )
-from ..text_stream import Delta
+from llmfw.api.text.logprobs import chat_logprobs
+from llmfw.api.text.text_stream import Delta
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
+
 from .ids import item_id
 
 Event = dict[str, Any]

@@ -11,11 +11,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from llmfw.core.errors import RequestError
-
-from ..body import check_stream_options, decode_nested, fields_of
-from ..schemas.chat import ChatRequest
-from ..schemas.responses import InputRequest, ResponsesRequest
+from llmfw.api.http.body import check_stream_options, decode_nested, fields_of
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.responses import InputRequest, ResponsesRequest
+from llmfw.core.base.errors import RequestError
 
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata
 

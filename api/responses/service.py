@@ -13,7 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from llmfw.core.errors import (
+from llmfw.api.chat.service import ChatService
+from llmfw.api.http.errors import log_unexpected
+from llmfw.api.http.sse import comment_on
+from llmfw.api.schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.terms import key_name
+from llmfw.core.base.errors import (
     DeadlineError,
     EngineError,
     EngineRestartingError,
@@ -21,12 +27,6 @@ from llmfw.core.errors import (
     RequestError,
 )
 
-from ..chat.service import ChatService
-from ..errors import log_unexpected
-from ..generation import Generation
-from ..schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
-from ..sse import comment_on
-from ..terms import key_name
 from .background import Background
 from .event_log import EventLog, EventLogs, Frames
 from .ids import item_id, new_response_id

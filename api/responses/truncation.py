@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-from llmfw.core.errors import ContextLengthError, RequestError
+from llmfw.core.base.errors import ContextLengthError, RequestError
 
 from .items import Item
 

@@ -8,14 +8,14 @@ from litestar import Request, delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from llmfw.core.control import PinInfo, PolicyInfo
-from llmfw.core.errors import RequestError
+from llmfw.api.admin.service import AdminService
+from llmfw.api.http.body import decode_checked, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
+from llmfw.api.server.limits import SMALL_BODY_BYTES
+from llmfw.core.base.control import PinInfo, PolicyInfo
+from llmfw.core.base.errors import RequestError
 
-from ..admin.service import AdminService
-from ..body import decode_checked, report_ignored
-from ..operation import describe
-from ..schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
-from ..server.limits import SMALL_BODY_BYTES
 from .respond import json_response, read_json, while_connected
 
 MOST_PREFIXES, DEFAULT_PREFIXES = 1000, 50

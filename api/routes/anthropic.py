@@ -9,12 +9,13 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..anthropic.errors import ANTHROPIC_HANDLERS
-from ..anthropic.request import to_chat
-from ..anthropic.service import MessageService
-from ..body import decode_checked, report_ignored
-from ..operation import describe
-from ..schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
+from llmfw.api.anthropic.errors import ANTHROPIC_HANDLERS
+from llmfw.api.anthropic.request import to_chat
+from llmfw.api.anthropic.service import MessageService
+from llmfw.api.http.body import decode_checked, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
+
 from .respond import event_stream, json_response, read_json, while_connected
 
 

@@ -8,12 +8,13 @@ from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..batches.service import BatchService
-from ..body import decode_nested, report_ignored
-from ..cursor_page import read_page_query
-from ..operation import describe
-from ..schemas.batches import Batch, BatchList, CreateBatchRequest
-from ..server.limits import SMALL_BODY_BYTES
+from llmfw.api.batches.service import BatchService
+from llmfw.api.http.body import decode_nested, report_ignored
+from llmfw.api.http.cursor_page import read_page_query
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.batches import Batch, BatchList, CreateBatchRequest
+from llmfw.api.server.limits import SMALL_BODY_BYTES
+
 from .respond import json_response, read_json
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20

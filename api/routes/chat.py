@@ -9,10 +9,11 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_generation, report_ignored
-from ..chat.service import ChatService
-from ..operation import describe
-from ..schemas.chat import ChatChunk, ChatCompletion, ChatRequest
+from llmfw.api.chat.service import ChatService
+from llmfw.api.http.body import decode_generation, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
+
 from .respond import event_stream, json_response, read_json, while_connected
 
 

@@ -9,10 +9,11 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_generation, report_ignored
-from ..completions.service import CompletionService
-from ..operation import describe
-from ..schemas.completions import Completion, CompletionRequest
+from llmfw.api.completions.service import CompletionService
+from llmfw.api.http.body import decode_generation, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.completions import Completion, CompletionRequest
+
 from .respond import event_stream, json_response, read_json, while_connected
 
 

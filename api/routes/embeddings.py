@@ -8,10 +8,11 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_checked, report_ignored
-from ..embeddings import EmbeddingService
-from ..operation import describe
-from ..schemas.embeddings import EmbeddingList, EmbeddingRequest
+from llmfw.api.embeddings.embeddings import EmbeddingService
+from llmfw.api.http.body import decode_checked, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.embeddings import EmbeddingList, EmbeddingRequest
+
 from .respond import json_response, read_json, while_connected
 
 

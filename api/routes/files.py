@@ -10,15 +10,16 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..cursor_page import read_page_query
-from ..files.disposition import write_disposition
-from ..files.form import MEDIA_TYPE
-from ..files.ranges import UnsatisfiableRangeError, read_range
-from ..files.rules import MAX_FILE_BYTES
-from ..files.service import FILE_PREFIX, FileService, file_form
-from ..operation import describe
-from ..schemas.files import Binary, DeletedFile, FileList, FileObject
-from ..schemas.files import FileForm as FileFields
+from llmfw.api.files.disposition import write_disposition
+from llmfw.api.files.form import MEDIA_TYPE
+from llmfw.api.files.ranges import UnsatisfiableRangeError, read_range
+from llmfw.api.files.rules import MAX_FILE_BYTES
+from llmfw.api.files.service import FILE_PREFIX, FileService, file_form
+from llmfw.api.http.cursor_page import read_page_query
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.files import Binary, DeletedFile, FileList, FileObject
+from llmfw.api.schemas.files import FileForm as FileFields
+
 from .download import Download
 from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering

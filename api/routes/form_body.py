@@ -9,8 +9,8 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import HTTPException, InternalServerException
 
-from ..files.form import MAX_OVERHEAD, MEDIA_TYPE, FileForm, boundary_of
-from ..server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
+from llmfw.api.files.form import MAX_OVERHEAD, MEDIA_TYPE, FileForm, boundary_of
+from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
 
 
 def form_boundary(request: Request[Any, Any, Any]) -> str:

@@ -8,11 +8,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
+from llmfw.api.health.probe import Probe
+from llmfw.api.http.operation import describe
+from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import EngineDeadError, EngineRestartingError
-
-from ..health.probe import Probe
-from ..operation import describe
 
 OPEN_PATHS = frozenset({"/health", "/health_generate"})
 """They need no API key."""

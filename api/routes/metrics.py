@@ -17,12 +17,11 @@ from litestar.types import ASGIApp
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from llmfw.api.http.operation import describe
+from llmfw.api.metrics.collector import ServerCollector
+from llmfw.core.base.errors import EngineError
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import EngineError
-from llmfw.core.isolation.calls import PartLedger
-
-from ..metrics.collector import ServerCollector
-from ..operation import describe
+from llmfw.core.plugin.calls import PartLedger
 
 PATH = "/metrics"
 PATIENCE_S = 5.0  # with an engine in the middle of a long step

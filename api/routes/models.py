@@ -8,11 +8,11 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from llmfw.core.errors import ModelNotFoundError
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.models import ModelCard, ModelList
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.errors import ModelNotFoundError
 
-from ..generation import Generator
-from ..operation import describe
-from ..schemas.models import ModelCard, ModelList
 from .respond import json_response
 
 

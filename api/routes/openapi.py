@@ -10,8 +10,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from ..openapi import openapi_document
-from ..operation import describe
+from llmfw.api.http.openapi import openapi_document
+from llmfw.api.http.operation import describe
 
 
 def openapi_routes(*, needs_key: bool) -> list[HTTPRouteHandler]:

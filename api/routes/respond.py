@@ -12,8 +12,8 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
-from ..server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
-from ..sse import EventStreamResponse
+from llmfw.api.http.sse import EventStreamResponse
+from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
 
 ResultT = TypeVar("ResultT")
 

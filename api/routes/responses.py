@@ -10,13 +10,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from llmfw.core.errors import RequestError
-
-from ..body import report_ignored
-from ..operation import describe
-from ..responses.request import decode_input, decode_request
-from ..responses.service import ResponseService
-from ..schemas.responses import (
+from llmfw.api.http.body import report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.http.sse import EventStreamResponse
+from llmfw.api.responses.request import decode_input, decode_request
+from llmfw.api.responses.service import ResponseService
+from llmfw.api.schemas.responses import (
     DeletedResponse,
     InputRequest,
     InputTokens,
@@ -25,7 +24,8 @@ from ..schemas.responses import (
     ResponsesRequest,
     StreamEvent,
 )
-from ..sse import EventStreamResponse
+from llmfw.core.base.errors import RequestError
+
 from .respond import event_stream, json_response, read_json, while_connected
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20

@@ -8,10 +8,17 @@ from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_checked, report_ignored
-from ..operation import describe
-from ..schemas.tokenize import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest, TokenizerInfo
-from ..tokenization import TokenizationService
+from llmfw.api.http.body import decode_checked, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.tokenize import (
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+    TokenizerInfo,
+)
+from llmfw.api.tokenize.tokenization import TokenizationService
+
 from .respond import json_response, read_json, while_connected
 
 

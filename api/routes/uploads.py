@@ -8,13 +8,14 @@ from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from ..body import decode_checked, decode_nested, report_ignored
-from ..files.form import MEDIA_TYPE
-from ..files.rules import MAX_PART_BYTES
-from ..files.uploads import UploadService, part_form
-from ..operation import describe
-from ..schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
-from ..server.limits import SMALL_BODY_BYTES
+from llmfw.api.files.form import MEDIA_TYPE
+from llmfw.api.files.rules import MAX_PART_BYTES
+from llmfw.api.files.uploads import UploadService, part_form
+from llmfw.api.http.body import decode_checked, decode_nested, report_ignored
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
+from llmfw.api.server.limits import SMALL_BODY_BYTES
+
 from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering
 from .respond import json_response, read_json

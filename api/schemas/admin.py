@@ -1,6 +1,6 @@
 """Bodies of `/admin`: the scheduling policy, the prefix cache and its pins, and what was decided about a request.
 
-What an administrator reads that the engine says in the same words is in `llmfw.core.control`.
+What an administrator reads that the engine says in the same words is in `llmfw.core.base.control`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.control import PinInfo, RequestTrace
+from llmfw.core.base.control import PinInfo, RequestTrace
 
 from .common import Body, SmallInt
 
@@ -42,7 +42,7 @@ class PinRequest(Body, kw_only=True):
 
 
 class CachedPrefix(msgspec.Struct, kw_only=True):
-    """One prefix: the figures of `llmfw.core.control.PrefixInfo`, and how its text begins and ends.
+    """One prefix: the figures of `llmfw.core.base.control.PrefixInfo`, and how its text begins and ends.
 
     Attributes:
         first_text: of up to 64 tokens.
@@ -62,7 +62,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
 
 
 class CacheReply(msgspec.Struct, kw_only=True):
-    """The prefix cache: the figures of `llmfw.core.control.CacheView`."""
+    """The prefix cache: the figures of `llmfw.core.base.control.CacheView`."""
 
     num_tokens: int
     num_locked: int

@@ -13,7 +13,7 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import HTTPException
 
-from llmfw.core.errors import OverloadedError
+from llmfw.core.base.errors import OverloadedError
 
 from .json_scan import JsonScan
 from .limits import BodyLimits

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from llmfw.core.config import ServerConfig
-
-from ..schemas.anthropic import AnthropicError, AnthropicErrorDetail
-from ..schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+from llmfw.core.base.config import ServerConfig
 
 ANY = "*"
 

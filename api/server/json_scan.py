@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 from .limits import BodyLimits
 

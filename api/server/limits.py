@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from llmfw.core.config import ServerConfig
+from llmfw.core.base.config import ServerConfig
 
 MIN_BYTES_PER_S = 1024
 """Slowest average rate of a body and of a reply, once the timeout has been used up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from llmfw.core.errors import OverloadedError
+from llmfw.core.base.errors import OverloadedError
 
 MAX_WAIT_S = 10.0
 _FIRST_COST_S = 1e-4  # the least cost of the second class

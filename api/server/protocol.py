@@ -19,7 +19,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from ..schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+
 from .connections import ConnectionTable, Occasional
 from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from llmfw.core.config import ServerConfig
+from llmfw.core.base.config import ServerConfig
 
 from .hosts import listens_on_loopback
 from .memory import Memory

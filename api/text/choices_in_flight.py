@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llmfw.core.base.errors import DeadlineError, OverloadedError
+from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
-from llmfw.core.errors import DeadlineError, OverloadedError
-from llmfw.core.request import Request, TokenEvent
 
 from .engine_places import EnginePlaces
 
 if TYPE_CHECKING:
-    from ..generation import Choice
+    from .generation import Choice
 
 MAX_UNANSWERED_TOKENS = 8192
 """Prompt tokens of choices that have had no event yet; a prompt that several choices share counts once."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TypeVar
 
-from llmfw.core.errors import ContextLengthError, RequestError
-from llmfw.core.tokenizer import LONG_TEXT, Tokenizer
+from llmfw.core.base.errors import ContextLengthError, RequestError
+from llmfw.core.interfaces.tokenizer import LONG_TEXT, Tokenizer
 
 from .threads import TextThreads
 

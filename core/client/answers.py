@@ -6,10 +6,10 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from ..control import Answer, Command
-from ..errors import EngineDeadError
-from ..request import Control, ControlAnswer
-from .wire import error_of
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.errors import EngineDeadError
+from llmfw.core.base.request import Control, ControlAnswer
+from llmfw.core.ipc.wire import error_of
 
 
 class ControlAnswers:

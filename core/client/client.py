@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
-from ..control import Answer, Command
-from ..request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
 
 
 class EngineClient(ABC):

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from ..control import Answer, Command
-from ..engine.stream_interval import StreamInterval
-from ..errors import EngineDeadError
-from ..request import (
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.errors import EngineDeadError
+from llmfw.core.base.request import (
     Abort,
     ControlAnswer,
     EmbedRequest,
@@ -25,13 +24,15 @@ from ..request import (
     ToEngine,
     TokenEvent,
 )
+from llmfw.core.engine.generation.stream_interval import StreamInterval
+from llmfw.core.engine.process.intake import take_in
+
 from .answers import ControlAnswers
 from .client import EngineClient
-from .intake import take_in
 from .streams import EventStreams
 
 if TYPE_CHECKING:
-    from ..engine.any_engine import AnyEngine
+    from llmfw.core.engine.process.any_engine import AnyEngine
 
 logger = logging.getLogger(__name__)
 

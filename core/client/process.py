@@ -17,11 +17,10 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
-from ..config import EngineConfig
-from ..control import Answer, Command
-from ..engine.heartbeat import HeartbeatReader, Reading, new_page
-from ..errors import EngineDeadError, EngineError
-from ..request import (
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.errors import EngineDeadError, EngineError
+from llmfw.core.base.request import (
     ControlAnswer,
     EmbedRequest,
     EngineFailed,
@@ -33,16 +32,27 @@ from ..request import (
     ToEngine,
     TokenEvent,
 )
+from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
+from llmfw.core.ipc.environment import child_environment
+from llmfw.core.ipc.wire import (
+    Frames,
+    Launch,
+    decode_from_engine,
+    encode,
+    error_of,
+    framed,
+    new_pair,
+    write_launch,
+)
+
 from .answers import ControlAnswers
 from .client import EngineClient
-from .environment import child_environment
 from .streams import EventStreams
 from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
-from .wire import Frames, Launch, decode_from_engine, encode, error_of, framed, new_pair, write_launch
 
 logger = logging.getLogger(__name__)
 
-ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process")
+ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process.process")
 LAST_WORDS_S = 1.0  # for what was said just before the process ended; somebody else may hold its socket open
 STOP_TIMEOUT_S = 5.0
 STACKS_S = 1.0  # for a hung process to write its stacks
@@ -70,7 +80,7 @@ class ProcessEngineClient(EngineClient):
 
     Args:
         config: the engine's settings.
-        command: what to run; it must behave as `llmfw.core.engine.process` does.
+        command: what to run; it must behave as `llmfw.core.engine.process.process` does.
         watchdog: how long the engine may take before it counts as hung, and is killed; None: any time.
 
     Attributes:

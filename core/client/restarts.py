@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..config import ServerConfig
+from llmfw.core.base.config import ServerConfig
 
 HOUR_S = 3600.0
 MOST_S = 30.0

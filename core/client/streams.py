@@ -9,9 +9,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-from ..errors import EngineDeadError, EngineError, LLMFWError, OverloadedError, RequestError
-from ..request import Abort, EmbedRequest, EngineFailed, FinishReason, Request, ToEngine, TokenEvent
-from .wire import error_of
+from llmfw.core.base.errors import EngineDeadError, EngineError, LLMFWError, OverloadedError, RequestError
+from llmfw.core.base.request import (
+    Abort,
+    EmbedRequest,
+    EngineFailed,
+    FinishReason,
+    Request,
+    ToEngine,
+    TokenEvent,
+)
+from llmfw.core.ipc.wire import error_of
 
 
 class EventStream:

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from ..control import Answer, Command, PinPrefix, SetPolicy
-from ..errors import (
+from llmfw.core.base.control import Answer, Command, PinPrefix, SetPolicy
+from llmfw.core.base.errors import (
     CrashingRequestError,
     EngineDeadError,
     EngineError,
@@ -23,8 +23,9 @@ from ..errors import (
     LLMFWError,
     OverloadedError,
 )
-from ..reception.deadlines import deadline_error
-from ..request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.engine.admission.deadlines import deadline_error
+
 from .client import EngineClient
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..engine.heartbeat import Phase, Reading
+from llmfw.core.engine.process.heartbeat import Phase, Reading
 
 LOOK_S = 0.5
 """Seconds between two looks."""

@@ -1,1 +1,1 @@
-"""The engine process: scheduler, prefix cache, model, sampler. Knows token ids, not text, and nothing of HTTP."""
+"""The engine: what runs in the engine process. Knows token ids, not text, and nothing of HTTP."""

@@ -18,9 +18,10 @@ from time import clock_gettime, process_time
 
 import msgspec
 
-from ..client.wire import Frames, framed
-from ..errors import RequestError
-from ..request import GrammarSpec
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.ipc.wire import Frames, framed
+
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
 from .trial import resident_bytes
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..config import OptionValue
-from ..request import GrammarSpec
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.request import GrammarSpec
 
 TOO_COMPLEX, TIMEOUT = "grammar_too_complex", "grammar_timeout"
 """Codes of a `GrammarCostError`."""

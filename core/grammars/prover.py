@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from ..client.environment import child_environment
-from ..client.wire import Frames, framed
-from ..errors import GrammarCostError, LLMFWError, OverloadedError, PartError, RequestError
-from ..request import GrammarSpec
+from llmfw.core.base.errors import GrammarCostError, LLMFWError, OverloadedError, PartError, RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.ipc.environment import child_environment
+from llmfw.core.ipc.wire import Frames, framed
+
 from .messages import (
     TIMEOUT,
     TOO_COMPLEX,

@@ -15,10 +15,11 @@ import sys
 from functools import partial
 from time import monotonic
 
-from ..client.wire import Frames, framed
-from ..errors import LLMFWError
-from ..parts.grammar_choice import build_grammar_backend
-from ..registry import Entry
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.ipc.wire import Frames, framed
+from llmfw.core.plugin.grammar_choice import build_grammar_backend
+from llmfw.core.plugin.registry import Entry
+
 from .child import Child
 from .messages import Job, Launch, Ready, Unbuilt, Verdict, decode_launch, decode_request, encode
 from .pool import Pool
@@ -64,7 +65,7 @@ class Supervisor:
         sys.path[:] = launch.import_path
         import tokenizers
 
-        from ..tokenizer import Tokenizer
+        from llmfw.core.interfaces.tokenizer import Tokenizer
 
         tokenizer = Tokenizer(
             tokenizers.Tokenizer.from_str(launch.tokenizer),

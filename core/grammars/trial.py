@@ -12,9 +12,10 @@ from time import thread_time
 import msgspec
 import numpy as np
 
-from ..errors import GrammarCostError, RequestError
-from ..grammar import Grammar, GrammarBackend
-from ..request import GrammarSpec
+from llmfw.core.base.errors import GrammarCostError, RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+
 from .messages import Limits
 
 FEW_STEPS, FEW_STEPS_S = 2, 0.002

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from ..attention import AttentionBackend
-from ..kv.dtype import as_bytes
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_dtype import as_bytes
+
 from .attention_case import AttentionCase, make_layer
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..attention import AttentionBackend, LayerSpec
-from ..forward_batch import ForwardBatch
-from ..kv.dtype import as_bytes, encode
-from ..kv.storage import KVStorage
+from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.kv_dtype import as_bytes, encode
+from llmfw.core.interfaces.kv_storage import KVStorage
 
 STRAY = 1e4
 """Stands in pages that belong to nobody: finite, as in service, but hard to overlook."""

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from ..batch_store import ENDED, BatchRecord, BatchStore, LineResult
+from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchStore, LineResult
+
 from .stores import any_of
 
 IDS = tuple(f"batch_{number}" for number in range(4))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..batch_store import ENDED, BatchRecord, BatchStore
+from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchStore
+
 from .batch_model import HOUR, OPERATIONS, BatchModel, Driven, counts, job, line, lines
 from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
 

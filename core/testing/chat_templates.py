@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..chat_template import ChatTemplate, Message
-from ..errors import RequestError
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.chat_template import ChatTemplate, Message
+
 from .declared import built as built_as
 from .declared import declared
 from .stores import drawn

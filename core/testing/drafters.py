@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ..drafter import Drafter, SequenceDrafter
-from ..speculation.drafter_guard import check_draft
+from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.schedule.drafter_guard import check_draft
 
 LIMIT = 8
 MOST_LINES = 3

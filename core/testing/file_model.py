@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ..file_store import FileRecord, FileStore
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
+
 from .stores import any_of
 
 SPACES = ("files", "parts")

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ..file_store import FileRecord, FileStore
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
+
 from .file_model import OPERATIONS, Driven, FileModel, ids, put, read, stream
 from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
 

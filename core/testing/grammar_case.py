@@ -12,9 +12,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from ..grammar import Grammar, GrammarBackend
-from ..request import GrammarSpec
-from ..tokenizer import Tokenizer
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 WORDS = ("ye", "yes", "no", "tr", "tru", "true", "fa", "12", "34", '{"', '":', '"a', "ok")
 EXTRA = 9  # ids that the model's logits have beyond the tokenizer's

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ..errors import RequestError
-from ..grammar import Grammar, GrammarBackend
-from ..request import GrammarSpec
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+
 from .declared import declared
 from .grammar_case import BROKEN, EXAMPLES, GrammarCase, GrammarExample, takes
 

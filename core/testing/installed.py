@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from ..config import OptionValue
-from ..errors import ConfigError, PartError
-from ..parts.part_options import with_keywords
-from ..plugins import load_plugins
-from ..registry import Entry
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.plugin.part_options import with_keywords
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 
 KITS: Mapping[str, tuple[str, str]] = {
     "attention": ("attention:AttentionBackendTests", "backend"),

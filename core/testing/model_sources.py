@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from ..chat_template import ChatTemplate
-from ..model_source import ModelSource
-from ..plugins import load_plugins
-from ..tokenization.tokenizer_files import load_tokenizer
-from ..tokenizer import Tokenizer
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.model_source import ModelSource
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.plugins import load_plugins
+
 from .parsing import solid
 
 TEXT = "hello, world"

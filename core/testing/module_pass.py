@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ..modeling.fuse import merge_projections
-from ..module_pass import ModulePass
+from llmfw.core.interfaces.module_pass import ModulePass
+from llmfw.core.model.fuse import merge_projections
+
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
 
 STEPS = ([1], [1], [2, 1], [2, 1])

@@ -7,7 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
+from llmfw.core.interfaces.parsers import (
+    ContentDelta,
+    ReasoningDelta,
+    ReasoningParser,
+    ToolCallDelta,
+    ToolParser,
+)
 
 
 class ToolExample(NamedTuple):

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ..policy import Order, Running, SchedulePolicy, Waiting
-from ..scheduling.policy_guard import GuardedPolicy, check_order, check_places
+from llmfw.core.interfaces.policy import Order, Running, SchedulePolicy, Waiting
+from llmfw.core.schedule.policy_guard import GuardedPolicy, check_order, check_places
+
 from .policy_load import PolicyLoad
 from .policy_views import (
     ColumnsT,

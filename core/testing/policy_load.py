@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ..cache.kv_pool import KVPool
-from ..cache.radix_cache import RadixCache
-from ..policy import SchedulePolicy
-from ..request import FinishReason, Request, SamplingParams
-from ..scheduling.admission import NewTokenRatio
-from ..scheduling.constraint import constraint_of
-from ..scheduling.plan import StepResult
-from ..scheduling.scheduler import Scheduler
-from ..scheduling.sequence_pages import SequencePages
+from llmfw.core.base.request import FinishReason, Request, SamplingParams
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.schedule.admission import NewTokenRatio
+from llmfw.core.schedule.cache.kv_pool import KVPool
+from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.constraint import constraint_of
+from llmfw.core.schedule.plan import StepResult
+from llmfw.core.schedule.scheduler import Scheduler
+from llmfw.core.schedule.sequence_pages import SequencePages
 
 MAX_STEPS = 20_000
 

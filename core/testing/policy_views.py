@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..policy import Figures, Places, Running, Waiting
-from ..request import Request, SamplingParams
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.interfaces.policy import Figures, Places, Running, Waiting
 
 Column = Sequence[float] | npt.NDArray[Any]
 ColumnsT = TypeVar("ColumnsT", Waiting, Running)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..parsers import ReasoningParser
+from llmfw.core.interfaces.parsers import ReasoningParser
+
 from .declared import declared
 from .parsing import ReasoningExample, cut, halves, split_reasoning
 from .stores import drawn

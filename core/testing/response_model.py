@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from ..response_store import ResponseRecord
+from llmfw.core.interfaces.response_store import ResponseRecord
+
 from .stores import any_of
 
 MAX_BYTES = 100

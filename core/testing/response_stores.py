@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..response_store import ResponseRecord, ResponseStore
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
+
 from .declared import built
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, response
 from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs

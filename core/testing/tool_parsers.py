@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..parsers import ToolCallDelta, ToolParser
+from llmfw.core.interfaces.parsers import ToolCallDelta, ToolParser
+
 from .declared import declared
 from .parsing import ToolExample, cut, halves, parse_calls, solid, tool_of, tools_of
 from .stores import drawn

@@ -26,9 +26,9 @@ from typing import Any
 import openai
 from servers import Server
 
-from llmfw.core.batch_store import BatchRecord, LineResult
-from llmfw.core.file_store import FileRecord
-from llmfw.core.ids import sortable_id
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.interfaces.batch_store import BatchRecord, LineResult
+from llmfw.core.interfaces.file_store import FileRecord
 from llmfw.plugins.store_sqlite.batches import SqliteBatches
 from llmfw.plugins.store_sqlite.files import SqliteFiles
 

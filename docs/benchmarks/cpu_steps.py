@@ -26,7 +26,7 @@ from make_model import make_model
 from tables import row, spread, write_between
 
 if TYPE_CHECKING:
-    from llmfw.core.engine.engine import Engine
+    from llmfw.core.engine.generation.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -91,9 +91,9 @@ def turn(folder: str, side: str) -> dict[str, float]:
     """Return milliseconds of a step by number of sequences, prompt tokens a second, and GB/s that memory is read at."""
     import torch
 
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.engine import Engine
-    from llmfw.core.plugins import load_plugins
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.plugin.plugins import load_plugins
 
     found = {"memory_gb_s": memory_speed()}
     passes, attention = SIDES[side]
@@ -133,7 +133,7 @@ def memory_speed() -> float:
 
 def run(engine: Engine, count: int, prompt_len: int, output_len: int) -> list[float]:
     """Run so many requests, which have nothing in common; return the seconds of each step."""
-    from llmfw.core.request import Request, SamplingParams
+    from llmfw.core.base.request import Request, SamplingParams
 
     rng = random.Random(f"{count} {prompt_len} {output_len}")
     for i in range(count):

@@ -24,8 +24,8 @@ from quantization import held_out
 from tables import row, write_between
 
 if TYPE_CHECKING:
-    from llmfw.core.engine.engine import Engine
-    from llmfw.core.request import TokenEvent
+    from llmfw.core.base.request import TokenEvent
+    from llmfw.core.engine.generation.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 SIDES = {
@@ -73,9 +73,9 @@ def measure(num_texts: int | None) -> dict[str, dict[str, float]]:
 
 def build(path: Path, dtype: str, kv_dtype: str) -> Engine:
     """Build an engine whose sides differ in nothing else."""
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.engine import Engine
-    from llmfw.core.plugins import load_plugins
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.plugin.plugins import load_plugins
 
     config = EngineConfig(
         model=str(path), dtype=dtype, kv_cache_dtype=kv_dtype, attention="torch", max_total_tokens=32768
@@ -106,7 +106,7 @@ def run(
     engine: Engine, prompts: Sequence[list[int]], max_tokens: int, **asked: Any
 ) -> list[list[TokenEvent]]:
     """Return all events of each prompt's request, which takes the most likely tokens."""
-    from llmfw.core.request import Request, SamplingParams
+    from llmfw.core.base.request import Request, SamplingParams
 
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
     events: dict[str, list[TokenEvent]] = {}
@@ -137,7 +137,7 @@ def score(engine: Engine, texts: Sequence[tuple[list[int], list[int]]]) -> list[
 
 def go_on(engine: Engine, texts: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
     """Return how each text's last reply is begun anew, greedily, until it ends."""
-    from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+    from llmfw.core.model.tokenizer_files import load_tokenizer
 
     prompts = []
     for tokens, labels in texts:

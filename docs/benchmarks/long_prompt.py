@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 from tables import write_between
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.plugins import load_plugins
 
 # One layer, wide, with little attention: so that 100,000 tokens take a minute or two on two cores, and that at their end
 # a token's attention costs about as much as all else, as it does with a model of 8B weights.

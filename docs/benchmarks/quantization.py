@@ -27,8 +27,8 @@ from make_model import make_model
 from tables import row, spread, write_between
 
 if TYPE_CHECKING:
-    from llmfw.core.engine.engine import Engine
-    from llmfw.core.modeling.models import LoadedModel
+    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.model.models import LoadedModel
 
 HERE = Path(__file__).resolve().parent
 SIDES = {"bfloat16": None, "int8": "int8", "int4": "int4"}
@@ -74,9 +74,9 @@ def load(folder: Path, dtype: str, quantization: str | None) -> LoadedModel:
     """Load a model, with the passes that there are."""
     import torch
 
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.modeling.models import load_model
-    from llmfw.core.plugins import load_plugins
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.model.models import load_model
+    from llmfw.core.plugin.plugins import load_plugins
 
     config = EngineConfig(model=str(folder), dtype=dtype, quantization=quantization)
     return load_model(config, torch.device("cpu"), load_plugins().registry)
@@ -152,7 +152,7 @@ def held_out() -> Iterator[tuple[Any, Any]]:
 
 def log_probabilities(model: LoadedModel, tokens: Any, labels: Any) -> Any:
     """Return the logarithms of the next token's probabilities, in float64, before each token that has a label."""
-    from llmfw.core.modeling.packed import run_in_one_row
+    from llmfw.core.model.packed import run_in_one_row
 
     logits = run_in_one_row(model.module, [tokens.tolist()])
     return logits[:-1][labels[1:] >= 0].double().log_softmax(-1)
@@ -184,9 +184,9 @@ def steps(name: str, runs: int) -> dict[str, list[dict[str, float]]]:
 
 def build(folder: Path, side: str) -> Engine:
     """Build an engine."""
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.engine import Engine
-    from llmfw.core.plugins import load_plugins
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.plugin.plugins import load_plugins
 
     config = EngineConfig(
         model=str(folder),

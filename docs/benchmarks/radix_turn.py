@@ -41,8 +41,8 @@ class Ours:
     """llmfw's cache, over a pool that forgets what is freed, as SGLang's allocator here does."""
 
     def __init__(self, page_size: int) -> None:
-        from llmfw.core.cache.kv_pool import KVPool
-        from llmfw.core.cache.radix_cache import RadixCache
+        from llmfw.core.schedule.cache.kv_pool import KVPool
+        from llmfw.core.schedule.cache.radix_cache import RadixCache
 
         class Pool(KVPool):
             def free(self, pages: Any) -> None:

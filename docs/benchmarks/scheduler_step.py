@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tables import write_between
 
-from llmfw.core.cache.kv_pool import KVPool
-from llmfw.core.cache.radix_cache import RadixCache
-from llmfw.core.request import Request, SamplingParams
-from llmfw.core.scheduling.admission import NewTokenRatio
-from llmfw.core.scheduling.plan import StepResult
-from llmfw.core.scheduling.scheduler import Scheduler
-from llmfw.core.scheduling.sequence_pages import SequencePages
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.schedule.admission import NewTokenRatio
+from llmfw.core.schedule.cache.kv_pool import KVPool
+from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.plan import StepResult
+from llmfw.core.schedule.scheduler import Scheduler
+from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.plugins.policies.lpm import LPM
 
 PROMPT, OUTPUT = 100, 1000

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from tables import write_between
 
-from llmfw.api.parts import build_chat_template
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+from llmfw.api.services.parts import build_chat_template
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.model_demo.corpus import Draw, copying_drills
 
 DRAFTER = "prompt-lookup"

@@ -27,13 +27,13 @@ import jsonschema
 import numpy as np
 from jsonschema.validators import validator_for
 
-from llmfw.core.errors import RequestError
-from llmfw.core.grammar import GrammarBackend
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import GrammarSpec
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import GrammarBackend
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 
 VALID, REFUSED, CUT = "valid", "refused", "cut by length"
 CLOSED = "valid, brought to its end before max_tokens"

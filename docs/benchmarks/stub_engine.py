@@ -10,15 +10,15 @@ import sys
 import time
 from typing import Any
 
-from llmfw.core.engine.process import main
-from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
+from llmfw.core.base.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
+from llmfw.core.engine.process.process import main
 
 VOCAB_SIZE = 4096
 FIRST_WORD = 300  # tokens from here on are words in the demo model's vocabulary
 
 
 class StubEngine:
-    """Has the interface of `llmfw.core.engine.engine.Engine`.
+    """Has the interface of `llmfw.core.engine.generation.engine.Engine`.
 
     Args:
         model: for its name.

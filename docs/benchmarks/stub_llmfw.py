@@ -9,16 +9,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import llmfw.api.serve
+import llmfw.api.app.serve
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 
 if __name__ == "__main__":
     folder, port, interval, step_s, *storage = sys.argv[1:]
     stub = (sys.executable, str(Path(__file__).parent / "stub_engine.py"), step_s)
-    llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=stub)  # type: ignore
-    llmfw.api.serve.serve(
+    llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=stub)  # type: ignore
+    llmfw.api.app.serve.serve(
         EngineConfig(model=folder, stream_interval=int(interval)),
         ServerConfig(
             served_model_name="demo",

@@ -22,7 +22,7 @@ from servers import Server
 from tables import write_between
 
 if TYPE_CHECKING:
-    from llmfw.core.engine.engine import Engine
+    from llmfw.core.engine.generation.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -60,10 +60,10 @@ def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
     """
     import torch
 
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.engine import Engine
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.engine.generation.engine import Engine
     from llmfw.core.imports import garbage
-    from llmfw.core.plugins import load_plugins
+    from llmfw.core.plugin.plugins import load_plugins
     from llmfw.plugins.cpu_native.library import load_library
 
     native: list[float] = []
@@ -97,7 +97,7 @@ def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
 
 def decode(engine: Engine, request_id: str, num_steps: int) -> list[float]:
     """Return the seconds of each step of one request, but for that of its prompt."""
-    from llmfw.core.request import Request, SamplingParams
+    from llmfw.core.base.request import Request, SamplingParams
 
     sampling = SamplingParams(temperature=0, max_tokens=num_steps, ignore_eos=True)
     engine.add(Request(id=request_id, prompt=list(range(300, 320)), sampling=sampling))

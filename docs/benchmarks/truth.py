@@ -37,7 +37,7 @@ import msgspec
 from servers import Server
 from tables import write_between
 
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.bench.client import CompletionClient
 from llmfw.plugins.bench.reply import Reply
 from llmfw.plugins.simulator.figures import figures_of

@@ -1,7 +1,6 @@
 """Attention by FlashInfer's kernels for paged keys and values, on NVIDIA GPUs."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 
 @hookimpl

@@ -23,11 +23,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import torch
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.errors import PartError
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.dtype import dtype_name, is_fp8
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec, PartError
+from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 
 from .kind import Kind
 from .pages import find_pages, one_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from llmfw.core.attention import LayerSpec
+from llmfw.core import LayerSpec
 
 
 class Kind(NamedTuple):

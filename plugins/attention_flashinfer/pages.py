@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from llmfw.core.forward_batch import ForwardBatch
+from llmfw.core import ForwardBatch
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,7 +1,6 @@
 """Attention by torch's own operators: any device, and the reference for every other backend."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 
 @hookimpl

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.dtype import as_bytes, decode
+from llmfw.core import AttentionBackend, ForwardBatch, LayerSpec
+from llmfw.core.interfaces.kv_dtype import as_bytes, decode
 
 QUERY_BLOCK = 8
 KEY_BLOCK = 64

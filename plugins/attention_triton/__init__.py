@@ -1,7 +1,6 @@
 """Attention by our own Triton kernels, for CUDA devices from Ampere on."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 
 @hookimpl

@@ -16,10 +16,8 @@ import numpy.typing as npt
 import torch
 import triton
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.dtype import as_bytes
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec
+from llmfw.core.interfaces.kv_dtype import as_bytes
 
 from .decode import Partials, decode, num_tiles
 from .prefill import Spans, Tiles, cut_queries, prefill

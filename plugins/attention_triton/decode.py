@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from llmfw.core.attention import LayerSpec
+from llmfw.core import LayerSpec
 
 from .schedule import PIECE_STEP, Schedule
 from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, score_factors

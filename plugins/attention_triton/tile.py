@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from llmfw.core.attention import LayerSpec
+from llmfw.core import LayerSpec
 
 LOG2_E = math.log2(math.e)
 

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from llmfw.core.kv.dtype import as_bytes
+from llmfw.core.interfaces.kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
 """Bits of a code after its exponent; 0 is for what Triton converts to itself."""

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from llmfw.core.chat_template import ChatTemplate, Message
-from llmfw.core.errors import ConfigError, RequestError
+from llmfw.core import ChatTemplate, ConfigError, Message, RequestError
 from llmfw.core.imports.hf import postpone_index
 
 from .content_form import content_forms

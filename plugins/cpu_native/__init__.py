@@ -1,7 +1,6 @@
 """Native code for CPUs: decoder layers and attention in C++, which the system's compiler builds at first use."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 _PACKAGE = "llmfw.plugins.cpu_native"
 _PREPARE = f"{_PACKAGE}.prepare:prepare"

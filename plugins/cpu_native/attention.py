@@ -15,10 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.errors import PartError
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec, PartError
 
 from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library, why_no_attention
 from .build import BuildError

@@ -8,7 +8,7 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 import torch
 
-from llmfw.core.layers import LayerSpec
+from llmfw.core import LayerSpec
 
 from .build import BuildError
 from .libraries import Scalar

@@ -12,7 +12,7 @@ def has_bfloat16_pairs() -> bool:
 
 
 def has_fast_bfloat16() -> bool:
-    """Return whether torch finds instructions for matrices of bfloat16, as `core.engine.devices` asks it."""
+    """Return whether torch finds instructions for matrices of bfloat16, as `core.model.devices` asks it."""
     flags = _line("flags").split() or _line("Features").split()
     return "bf16" in flags or {"avx512bw", "avx512dq", "avx512vl"} <= set(flags) or "avx_ne_convert" in flags
 

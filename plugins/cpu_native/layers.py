@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from llmfw.core.modeling.module_trial import Recording, agree, attention_input
-from llmfw.core.module_pass import ModulePass
-from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear
-from llmfw.core.quantization.quantize import num_bytes
+from llmfw.core import ModulePass
+from llmfw.core.model.module_trial import Recording, agree, attention_input
+from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear
+from llmfw.core.model.quantization.quantize import num_bytes
 
 from .decoder import NativeDecoder
 from .headed import HeadedForward

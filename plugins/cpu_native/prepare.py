@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from llmfw.core.config import EngineConfig
+from llmfw.core.base.config import EngineConfig
 
 from .build import BuildError
 from .cpu import has_fast_bfloat16

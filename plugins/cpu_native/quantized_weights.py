@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from llmfw.core.quantization.codes import pack_halves
-from llmfw.core.quantization.modules import QuantizedLinear, QuantizedWeight
-from llmfw.core.quantization.schemes import GROUP, SCALE_BYTES, num_groups
+from llmfw.core.model.quantization.codes import pack_halves
+from llmfw.core.model.quantization.modules import QuantizedLinear, QuantizedWeight
+from llmfw.core.model.quantization.schemes import GROUP, SCALE_BYTES, num_groups
 
 from .library import load_quantized
 from .weights import Arena, Packed, PackedWeights

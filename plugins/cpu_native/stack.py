@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from llmfw.core.modeling.hf_attention import AttentionStep, Step
+from llmfw.core.model.hf_attention import AttentionStep, Step
 
 from .attention import CpuAttention
 from .library import load_library

@@ -17,8 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from llmfw.core.drafter import Drafter, SequenceDrafter
-from llmfw.core.errors import ConfigError
+from llmfw.core import ConfigError, Drafter, SequenceDrafter
 
 MOST_PLACES = 16
 """So many places of a key are looked at, the latest first."""

@@ -1,7 +1,6 @@
 """Triton kernels for what stands between a model's matrix products: norms, activations, rotary embeddings."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 _PACKAGE = "llmfw.plugins.fused_triton"
 

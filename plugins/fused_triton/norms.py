@@ -11,14 +11,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from llmfw.core.modeling.module_trial import (
+from llmfw.core import ModulePass
+from llmfw.core.model.module_trial import (
     Recording,
     agree,
     attention_input,
     random_input,
     uses_our_attention,
 )
-from llmfw.core.module_pass import ModulePass
 
 from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm
 from .recognition import adopt, is_ordinary, no_kernels, replace

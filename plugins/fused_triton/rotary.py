@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from llmfw.core.modeling.hf_attention import attend
-from llmfw.core.modeling.module_trial import Recording, agree, attention_input, uses_our_attention
-from llmfw.core.module_pass import ModulePass
+from llmfw.core import ModulePass
+from llmfw.core.model.hf_attention import attend
+from llmfw.core.model.module_trial import Recording, agree, attention_input, uses_our_attention
 
 from .norms import read_norm
 from .ops import HeadNorm, rotate

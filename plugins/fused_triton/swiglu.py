@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from transformers.activations import SiLUActivation
 
-from llmfw.core.modeling.module_trial import NUM_TOKENS, agree, is_untouched, random_input
-from llmfw.core.module_pass import ModulePass
+from llmfw.core import ModulePass
+from llmfw.core.model.module_trial import NUM_TOKENS, agree, is_untouched, random_input
 
 from .ops import silu_mul
 from .recognition import adopt, is_ordinary, no_kernels, replace

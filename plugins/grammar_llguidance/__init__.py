@@ -1,7 +1,6 @@
 """Structured output by llguidance: JSON schemas, regular expressions, grammars and structural tags."""
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 
 @hookimpl

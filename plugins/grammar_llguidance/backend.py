@@ -14,9 +14,8 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
-from llmfw.core.errors import GrammarCostError, PartError, RequestError
-from llmfw.core.grammar import Grammar, GrammarBackend
-from llmfw.core.request import GrammarSpec
+from llmfw.core import Grammar, GrammarBackend, GrammarSpec
+from llmfw.core.base.errors import GrammarCostError, PartError, RequestError
 
 from .closing import Closing
 from .document import MAX_BYTES
@@ -27,7 +26,7 @@ from .structural_tag import regex_terminal, to_lark
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from llmfw.core.tokenizer import Tokenizer
+    from llmfw.core import Tokenizer
 
 PREPARED = "llguidance:"
 """Before the kind of a spec in llguidance's own form."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core import Tokenizer
 
 Words = npt.NDArray[np.int32]
 

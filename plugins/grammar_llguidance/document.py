@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from llmfw.core.errors import RequestError
+from llmfw.core import RequestError
 
 from .dialect import OLDEST, dialect_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from llmfw.core.errors import RequestError
+from llmfw.core import RequestError
 
 
 def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:

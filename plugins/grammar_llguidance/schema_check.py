@@ -12,7 +12,7 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from llmfw.core.errors import RequestError
+from llmfw.core import RequestError
 
 from .arrays import array_keywords, contains, count, distinct
 from .cases import Case, cases_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from llguidance import regex_to_lark
 
-from llmfw.core.errors import RequestError
+from llmfw.core import RequestError
 
 from .json_text import OPTIONS
 from .schema_check import prepare

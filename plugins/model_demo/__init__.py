@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core import hookimpl
-from llmfw.core.hookspecs import Register
+from llmfw.core import Register, hookimpl
 
 
 @hookimpl

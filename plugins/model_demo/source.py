@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llmfw.core.model_source import ModelSource
+from llmfw.core import ModelSource
 
 
 class DemoModel(ModelSource):

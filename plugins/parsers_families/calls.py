@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from llmfw.core.parsers import ContentDelta, ToolCallDelta, ToolParser
+from llmfw.core import ContentDelta, ToolCallDelta, ToolParser
 
 from .json_scanner import JsonScanner
 from .markers import certain_length

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from llmfw.core.parsers import CallFormat
+from llmfw.core import CallFormat
 
 from .calls import CallParser, Steps, examples
 from .qwen3 import Deltas, Qwen3ReasoningParser

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from llmfw.core.parsers import CallFormat, ContentDelta, MessageMarks, ReasoningDelta, ReasoningParser
+from llmfw.core import CallFormat, ContentDelta, MessageMarks, ReasoningDelta, ReasoningParser
 
 from .calls import CallParser, Steps, examples
 from .markers import partial_length

@@ -3,7 +3,7 @@ of its own with JSON arguments."""
 
 from __future__ import annotations
 
-from llmfw.core.parsers import CallFormat
+from llmfw.core import CallFormat
 
 from .calls import Steps, examples
 from .json_call import JsonCallParser

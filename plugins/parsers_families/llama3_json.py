@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core.parsers import CallFormat
+from llmfw.core import CallFormat
 
 from .calls import Steps, examples
 from .json_call import JsonCallParser

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser
+from llmfw.core import ContentDelta, ReasoningDelta, ReasoningParser
 
 from .markers import certain_length
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmfw.core.policy import Figures, Order, Waiting
+from llmfw.core import Figures, Order, Waiting
 
 
 def aged(wanted: Order, waiting: Waiting, figures: Figures, bound: int) -> Order:

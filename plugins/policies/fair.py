@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmfw.core.policy import Figures, Floats, Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Floats, Order, SchedulePolicy, Waiting
 
 
 class Fair(SchedulePolicy):

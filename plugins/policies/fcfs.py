@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core.policy import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Order, SchedulePolicy, Waiting
 
 
 class FCFS(SchedulePolicy):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from llmfw.core.policy import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Order, SchedulePolicy, Waiting
 
 from .ageing import aged
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from llmfw.core.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core import Figures, Order, Places, Running, SchedulePolicy, Waiting
 
 
 class Priority(SchedulePolicy):

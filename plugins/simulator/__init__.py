@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmfw.core import hookimpl
-from llmfw.core.lazy_command import LazyCommand
+from llmfw.core import LazyCommand, hookimpl
 
 if TYPE_CHECKING:
     import click

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core.errors import LLMFWError
+from llmfw.core import LLMFWError
 
 
 class SimulatorError(LLMFWError):

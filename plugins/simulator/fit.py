@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.scheduling.plan import BatchPlan
+from llmfw.core.schedule.plan import BatchPlan
 
 from .profile import Profile
 

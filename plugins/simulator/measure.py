@@ -11,14 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.errors import ConfigError
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
-from llmfw.core.scheduling.plan import BatchPlan
-from llmfw.core.scheduling.trace import QuietTrace
+from llmfw.core import ConfigError, Request, SamplingParams, load_plugins
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.schedule.trace import QuietTrace
 
 from .fit import Step, fit_profile
 from .profile import Profile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from llmfw.core.registry import Registry
-from llmfw.core.scheduling.policy_guard import GuardedPolicy, load_policy
+from llmfw.core import Registry
+from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
 
 from .errors import SimulatorError
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from llmfw.core.policy import SchedulePolicy
+from llmfw.core import SchedulePolicy
 
 from .ledger import Ledger
 from .profile import Profile

@@ -3,7 +3,7 @@
     plain        the step ends: its tokens are committed; the next one is planned and begins
     overlapped   the step ends: its tokens are committed; the next one, planned before, begins; one more is planned
 
-as in `core.engine.engine`.
+as in `core.engine.generation.engine`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import cast
 
 import numpy as np
 
-from llmfw.core.cache.eviction import find_eviction
-from llmfw.core.cache.kv_pool import KVPool
-from llmfw.core.cache.radix_cache import RadixCache
-from llmfw.core.engine.piece_guard import PieceGuard
-from llmfw.core.policy import SchedulePolicy
-from llmfw.core.request import Request, SamplingParams
-from llmfw.core.scheduling.admission import NewTokenRatio
-from llmfw.core.scheduling.plan import BatchPlan, StepResult
-from llmfw.core.scheduling.scheduler import Scheduler
-from llmfw.core.scheduling.sequence import SequenceState, Status
-from llmfw.core.scheduling.sequence_pages import SequencePages
+from llmfw.core import Request, SamplingParams, SchedulePolicy
+from llmfw.core.engine.generation.piece_guard import PieceGuard
+from llmfw.core.schedule.admission import NewTokenRatio
+from llmfw.core.schedule.cache.eviction import find_eviction
+from llmfw.core.schedule.cache.kv_pool import KVPool
+from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.plan import BatchPlan, StepResult
+from llmfw.core.schedule.scheduler import Scheduler
+from llmfw.core.schedule.sequence import SequenceState, Status
+from llmfw.core.schedule.sequence_pages import SequencePages
 
 from .ledger import Ledger
 from .profile import Profile
@@ -43,7 +42,7 @@ class EngineSettings:
         page_size: tokens in a page.
         max_running: most sequences in one step.
         chunk: most prompt tokens in one step.
-        stretch: bounds pieces of longer prompts beside sequences that decode, see `core.engine.piece_guard`.
+        stretch: bounds pieces of longer prompts beside sequences that decode, see `core.engine.generation.piece_guard`.
         eviction: the rule by which prefixes leave the cache.
     """
 

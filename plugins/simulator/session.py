@@ -12,7 +12,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from llmfw.core.plugins import load_plugins
+from llmfw.core import load_plugins
 
 from .bounds import infinite_hit_rate
 from .errors import SimulatorError

@@ -34,7 +34,7 @@ class Line(msgspec.Struct, frozen=True):
         block_size: tokens in a block; None: as the reader says.
         output_hash_ids: of the blocks of prompt and output together, from the first that is not full in the prompt.
         max_tokens: what the client allowed; None: as many as came.
-        priority, tenant, cache_salt, deferrable: as of `core.request.Request`.
+        priority, tenant, cache_salt, deferrable: as of `llmfw.core.Request`.
     """
 
     timestamp: float

@@ -10,7 +10,7 @@ import os
 import tempfile
 import weakref
 
-from llmfw.core.errors import StorageError, StorageFullError
+from llmfw.core import StorageError, StorageFullError
 
 BLOCK = 2**18  # bytes
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

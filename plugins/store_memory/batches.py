@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from llmfw.core.batch_store import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
+from llmfw.core import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
 
 PIECE = 100  # lines that are given at once
 

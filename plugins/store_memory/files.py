@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.file_store import Describe, FileRecord, FileStore
+from llmfw.core import ConfigError, Describe, FileRecord, FileStore
 
 from .arena import BLOCK, Arena, Content
 

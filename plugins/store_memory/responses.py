@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from pathlib import Path
 
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):

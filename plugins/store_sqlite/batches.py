@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 import sqlite_utils
 
-from llmfw.core.batch_store import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
-from llmfw.core.errors import ConfigError
+from llmfw.core import ENDED, BatchRecord, BatchResults, BatchStore, ConfigError, LineResult
 
 from .database import Database, bindable, one_of
 from .statements import StatementThread

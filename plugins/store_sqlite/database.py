@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlite_utils
 
-from llmfw.core.errors import ConfigError
+from llmfw.core import ConfigError
 
 Migration = Callable[[sqlite_utils.Database], None]
 """Brings a file of one version to the next."""

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from llmfw.core.errors import StorageError, StorageFullError
+from llmfw.core import StorageError, StorageFullError
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PROBE = b"\0" * 2**16

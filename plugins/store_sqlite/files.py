@@ -19,8 +19,7 @@ from typing import Any, BinaryIO, ClassVar, TypeVar
 
 import sqlite_utils
 
-from llmfw.core.errors import ConfigError, StorageError
-from llmfw.core.file_store import Describe, FileRecord, FileStore
+from llmfw.core import ConfigError, Describe, FileRecord, FileStore, StorageError
 
 from .contents import Contents, Incoming, has_entries
 from .database import Database, bindable, one_of

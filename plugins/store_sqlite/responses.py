@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import sqlite_utils
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.core import ConfigError, ResponseRecord, ResponseStore
 
 from .database import Database, bindable
 from .statements import StatementThread

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from llmfw.api.grammar_check import GrammarChecker
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.model import resolve_model
-from llmfw.core.parts.grammar_choice import choose_grammar_backend
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.grammar_choice import choose_grammar_backend
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from llmfw.core.control import PinPrefix, PrefixInfo, SetPolicy
+from llmfw.core.base.control import PinPrefix, PrefixInfo, SetPolicy
 
 from ..doubles.echo_administration import EchoAdministration
 from ..doubles.echo_engine import VOCAB_SIZE, EchoEngine
 from ..doubles.serving import MARKERS, SERVED_NAME, Served, byte_tokenizer, serving
-from .test_errors import error_of
+from .http.test_errors import error_of
 
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
 PINS = "/admin/cache/pins"

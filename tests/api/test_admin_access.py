@@ -17,7 +17,7 @@ from llmfw.api.admin.access import AdminPaths, FromThisMachine
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
-from .test_errors import error_of
+from .http.test_errors import error_of
 
 Serve = Callable[..., AbstractContextManager[Served]]
 ROUTES = (

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
-from llmfw.core.control import PinPrefix, PrefixInfo, SetPolicy
+from llmfw.core.base.control import PinPrefix, PrefixInfo, SetPolicy
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving

@@ -14,7 +14,7 @@ import pytest
 from anthropic.types import Message
 
 from llmfw.api.anthropic.conversation import conversation_of
-from llmfw.core.request import TokenEvent
+from llmfw.core.base.request import TokenEvent
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving, wait_until

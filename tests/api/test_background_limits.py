@@ -10,7 +10,7 @@ import pytest
 
 from llmfw.api.responses import background as module
 from llmfw.api.responses.background import Background
-from llmfw.core.errors import OverloadedError, TenantLimitError
+from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 
 class Jobs:

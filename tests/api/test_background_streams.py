@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from llmfw.api.responses.event_log import EventLog, EventLogs
 from llmfw.api.schemas.responses import Response
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
 
 from ..doubles.echo_engine import EchoEngine

@@ -21,11 +21,11 @@ import httpx
 import pytest
 
 from ..crash import serve_echo
-from .test_serve import LLMFW, READY, Process
+from .app.test_serve import LLMFW, READY, Process
 
 DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
-POLICY = "from llmfw.core.policy import Order, SchedulePolicy\n"
-TEMPLATE = "from llmfw.core.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
+POLICY = "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
+TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
 
 ENDLESS = "import time\ntime.sleep(600)\n"

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
-from llmfw.core.registry import INTERFACES
+from llmfw.core.plugin.registry import INTERFACES
 from llmfw.core.testing.installed import KITS
 
 REGISTER = """
@@ -23,10 +23,10 @@ def register_{hook}(register):
     register("mine", __name__ + ":Mine")
 """
 POLICY = REGISTER.format(hook="schedule_policies") + (
-    "from llmfw.core.policy import Order, SchedulePolicy\nclass Mine(SchedulePolicy):\n"
+    "from llmfw.core.interfaces.policy import Order, SchedulePolicy\nclass Mine(SchedulePolicy):\n"
 )
 PARSER = REGISTER.format(hook="reasoning_parsers") + (
-    "from llmfw.core.parsers import ContentDelta, ReasoningParser\nclass Mine(ReasoningParser):\n"
+    "from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser\nclass Mine(ReasoningParser):\n"
     "    def feed(self, text): return [ContentDelta(text)] if text else []\n"
 )
 KEEPS = PARSER + "    def finish(self): return []\n"
@@ -188,7 +188,7 @@ def test_a_class_that_lacks_a_method_says_which(install_plugin):
     install_plugin("ours", POLICY + "    pass\n")
     done = check("policy mine")
     assert done.exit_code == 1
-    assert "lacks order, which llmfw.core.policy.SchedulePolicy asks for" in done.output
+    assert "lacks order, which llmfw.core.interfaces.policy.SchedulePolicy asks for" in done.output
 
 
 def test_without_pytest_it_says_how_to_get_it(monkeypatch):

@@ -14,7 +14,7 @@ from llmfw.api.cli import build_cli
 ROUTES = """
 from litestar import Controller, get, post
 from litestar.datastructures import State
-from llmfw.core.errors import OverloadedError
+from llmfw.core.base.errors import OverloadedError
 
 @get("/load")
 async def load(state: State) -> dict[str, int]:
@@ -47,7 +47,7 @@ def register_routes(register):
 
 COMMANDS = """
 import click
-from llmfw.core.lazy_command import LazyCommand
+from llmfw.core.interfaces.lazy_command import LazyCommand
 
 @hookimpl
 def register_commands(cli):

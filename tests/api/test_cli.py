@@ -15,15 +15,15 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.serve import build_configs, serve_command
 from llmfw.api.commands.settings import setting_options
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.model import ResolvedModel
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.plugin.model_name import ResolvedModel
 
 MODEL = ResolvedModel("/models/m", "m", tool_parser="hermes")
 HELLO = """
 @hookimpl
 def register_commands(cli):
     import click
-    from llmfw.core.errors import EngineError
+    from llmfw.core.base.errors import EngineError
 
     @cli.command()
     @click.option("--fail", is_flag=True)

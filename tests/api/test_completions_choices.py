@@ -10,9 +10,9 @@ import pytest
 import tokenizers
 
 from llmfw.api.completions.fill_in import LAYOUTS, end_ids, find_layout, lay_out
-from llmfw.core.errors import RequestError
-from llmfw.core.request import Request, TokenEvent
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import Request, TokenEvent
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ..doubles.echo_engine import EchoEngine, score
 from ..doubles.serving import Served, byte_tokenizer, serving

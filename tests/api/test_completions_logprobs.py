@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai.types import Completion
 
-from llmfw.core.request import Request, TokenEvent
+from llmfw.core.base.request import Request, TokenEvent
 
 from ..doubles.echo_engine import EOS, EchoEngine, score
 from ..doubles.serving import Served, byte_tokenizer, serving

@@ -17,8 +17,8 @@ from llmfw.api.commands.batch.run import run_command
 from llmfw.api.commands.part_options import say_where_from
 from llmfw.api.commands.serve import build_configs, serve_command
 from llmfw.api.commands.settings import config_names
-from llmfw.core.errors import ConfigError
-from llmfw.core.model import ResolvedModel
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.plugin.model_name import ResolvedModel
 
 WRONG = {
     "prot = 1": "'prot' in FILE: there is no such setting; did you mean 'port'",

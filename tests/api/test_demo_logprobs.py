@@ -10,9 +10,9 @@ import torch
 from openai.types.chat import ChatCompletion
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ..doubles.serving import Served

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from .test_serve import LLMFW, READY, running, sdk_of
+from .app.test_serve import LLMFW, READY, running, sdk_of
 
 pytestmark = pytest.mark.slow
 CAPITAL = {"role": "user", "content": "What is the capital of France?"}

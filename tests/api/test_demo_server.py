@@ -10,11 +10,11 @@ from typing import Any
 import openai
 import pytest
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.serving import SERVED_NAME, serving
 

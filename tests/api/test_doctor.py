@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.doctor import examination
 from llmfw.api.commands.doctor.checks import problems_of
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 from llmfw.plugins.store_memory.files import MemoryFiles
 
 PARTS = """
 import asyncio, os, sys, time
 import msgspec
-from llmfw.core.policy import Order, SchedulePolicy
+from llmfw.core.interfaces.policy import Order, SchedulePolicy
 
 class Fine(SchedulePolicy):
     class Options(SchedulePolicy.Options, frozen=True):
@@ -56,7 +56,7 @@ EXPECTED = {
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
     "unread": "Options is not a msgspec Struct",
-    "stranger": "is not a subclass of llmfw.core.policy.SchedulePolicy",
+    "stranger": "is not a subclass of llmfw.core.interfaces.policy.SchedulePolicy",
     "nowhere": "cannot be imported: AttributeError",
 }
 

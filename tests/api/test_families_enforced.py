@@ -15,9 +15,9 @@ import jsonschema
 import pytest
 import tokenizers
 
-from llmfw.api.grammar_check import GrammarChecker
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.parsers_families import deepseek, harmony, mistral
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.json_calls import JsonCallsToolParser

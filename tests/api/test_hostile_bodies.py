@@ -18,7 +18,7 @@ import pytest
 
 from ..doubles import serve_echo
 from ..doubles.serving import SERVED_NAME, byte_tokenizer
-from .test_errors import error_of
+from .http.test_errors import error_of
 
 NUM_BODIES = 10_000
 NUM_LARGE = 8  # 10 MB each

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from llmfw.api.llm import LLM
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.policy_choice import PolicyChoice
-from llmfw.core.errors import ConfigError, ContextLengthError, ModelError, RequestError
-from llmfw.core.registry import Registry
-from llmfw.core.request import SamplingParams
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError, ContextLengthError, ModelError, RequestError
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.engine.generation.policy_choice import PolicyChoice
+from llmfw.core.plugin.registry import Registry
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
@@ -104,7 +104,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
         PolicyChoice(registry, config.policy, config.options)
         raise NotImplementedError
 
-    monkeypatch.setattr("llmfw.core.engine.build.build_engine", keep)
+    monkeypatch.setattr("llmfw.core.engine.process.build.build_engine", keep)
     return configs
 
 

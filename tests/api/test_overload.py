@@ -11,9 +11,9 @@ import httpx
 import openai
 import pytest
 
-from llmfw.api.sse import comment_on
-from llmfw.core.errors import DeadlineError
-from llmfw.core.request import Wait
+from llmfw.api.http.sse import comment_on
+from llmfw.core.base.errors import DeadlineError
+from llmfw.core.base.request import Wait
 
 from ..doubles.busy_engine import FULL, TENANT, BusyEngine
 from ..doubles.echo_engine import WAIT

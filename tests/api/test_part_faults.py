@@ -13,17 +13,17 @@ import httpx
 import pytest
 from litestar import get
 
-from llmfw.api.grammar_check import GrammarChecker
-from llmfw.core.batch_store import BatchRecord, BatchStore
-from llmfw.core.chat_template import ChatTemplate
-from llmfw.core.errors import RequestError
-from llmfw.core.file_store import FileRecord, FileStore
-from llmfw.core.grammar import Grammar, GrammarBackend
-from llmfw.core.isolation.guard import guarded
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolParser
-from llmfw.core.registry import Entry, Registry
-from llmfw.core.request import GrammarSpec
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolParser
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
+from llmfw.core.plugin.guard import guarded
+from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser

@@ -13,15 +13,15 @@ from click.testing import CliRunner, Result
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.declared_options import declared_options, kinds_with_options
 from llmfw.api.commands.option_fields import fields_of
-from llmfw.core.about import DISTRIBUTION
-from llmfw.core.plugins import load_plugins
-from llmfw.core.policy import SchedulePolicy
-from llmfw.core.registry import INTERFACES
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import INTERFACES
 
 POLICY = """
 import msgspec
 from typing import Annotated
-from llmfw.core.policy import Order, SchedulePolicy
+from llmfw.core.interfaces.policy import Order, SchedulePolicy
 {imports}
 
 class Base(SchedulePolicy):
@@ -145,7 +145,7 @@ def test_a_part_that_is_not_there_is_an_error_that_says_what_is(wanted, message)
 
 
 def test_the_kinds_with_options_are_those_whose_interface_has_them():
-    from llmfw.core.registry import kinds_with_options as really
+    from llmfw.core.plugin.registry import kinds_with_options as really
 
     assert kinds_with_options() == set(really())
     assert {"attention", "policy"} <= kinds_with_options() <= INTERFACES.keys()

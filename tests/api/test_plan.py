@@ -15,15 +15,15 @@ from llmfw.api.commands.plan import choices
 from llmfw.api.commands.plan.assess import Model
 from llmfw.api.commands.plan.devices import DEVICES, GIB
 from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine import capacity
-from llmfw.core.engine.memory_plan import CONTEXT_BYTES
-from llmfw.core.errors import ModelError
-from llmfw.core.kv.storage import bytes_per_token
-from llmfw.core.modeling.models import load_model
-from llmfw.core.registry import Registry
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ModelError
+from llmfw.core.engine.generation import capacity
+from llmfw.core.engine.generation.memory_plan import CONTEXT_BYTES
+from llmfw.core.interfaces.kv_storage import bytes_per_token
+from llmfw.core.model.models import load_model
+from llmfw.core.plugin.registry import Registry
 
-from ..core.engine.tiny_models import REFUSED, SERVABLE, save_random_model
+from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_model
 from ..docs.gpu_script import gpu_script
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
-from llmfw.core.hookspecs import HOOK_NAMES
+from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
 NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
 

@@ -178,7 +178,7 @@ def test_a_url_that_is_none_is_an_error(url: str) -> None:
 
 
 def test_the_default_url_is_the_server_s_own() -> None:
-    from llmfw.core.config import ServerConfig
+    from llmfw.core.base.config import ServerConfig
 
     config = ServerConfig(served_model_name="m")
     assert f"http://{config.host}:{config.port}" == DEFAULT_URL

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from llmfw.api.responses.ids import new_response_id
 from llmfw.api.responses.output import Output
 from llmfw.api.schemas.responses import MessageItem
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 
 from ..doubles.serving import SERVED_NAME, Served, wait_until
 

@@ -17,7 +17,7 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import BaseModel, TypeAdapter
 
-from llmfw.core.parsers import CallFormat
+from llmfw.core.interfaces.parsers import CallFormat
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 
 from ..doubles.echo_engine import EchoEngine

@@ -16,7 +16,7 @@ from openai.lib._parsing._responses import type_to_text_format_param
 from llmfw.api.responses.ids import item_id, new_response_id, response_of
 from llmfw.api.responses.items import check_items, messages_of
 from llmfw.api.responses.request import chat_fields, decode_request, renamed
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 
 def fields_of(**body: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llmfw.api.responses.items import Item, check_calls
 from llmfw.api.responses.truncation import cuts, newest_that_fits, without
-from llmfw.core.errors import ContextLengthError, RequestError
+from llmfw.core.base.errors import ContextLengthError, RequestError
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, byte_tokenizer, serving

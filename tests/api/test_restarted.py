@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from llmfw.core.request import Request, TokenEvent
+from llmfw.core.base.request import Request, TokenEvent
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving

@@ -11,11 +11,11 @@ import openai
 import pytest
 from litestar import get
 
-from llmfw.api.app import create_app
-from llmfw.api.plugin_routes import usable_routes
-from llmfw.api.services import ModelParts, Stores
-from llmfw.core.config import ServerConfig
-from llmfw.core.errors import PartError
+from llmfw.api.app.app import create_app
+from llmfw.api.app.plugin_routes import usable_routes
+from llmfw.api.services.services import ModelParts, Stores
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import PartError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ..doubles.echo_engine import EchoEngine

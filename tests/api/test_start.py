@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from llmfw.api.app.listen import bind, url_of
 from llmfw.api.chat.messages import check_messages
-from llmfw.api.fingerprint import TELLING_KINDS, system_fingerprint
-from llmfw.api.listen import bind, url_of
-from llmfw.api.parts import build_chat_template
-from llmfw.core.config import OptionValue
-from llmfw.core.errors import ConfigError, RequestError
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.api.services.fingerprint import TELLING_KINDS, system_fingerprint
+from llmfw.api.services.parts import build_chat_template
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import byte_tokenizer
@@ -53,7 +53,7 @@ def test_a_chat_template_is_the_model_s_own_or_the_named_part_or_file(
 
 
 MARKED = """
-from llmfw.core.chat_template import ChatTemplate
+from llmfw.core.interfaces.chat_template import ChatTemplate
 
 @hookimpl
 def register_chat_templates(register):
@@ -109,7 +109,7 @@ def test_reasoning_is_read_under_both_of_its_names() -> None:
 
 
 def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
-    code = "import sys, llmfw.api.serving, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
+    code = "import sys, llmfw.api.app.serving, llmfw.api.llm; print([m in sys.modules for m in ('torch', 'transformers')])"
     assert fresh_python(code) == "[False, False]\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.threads import MAX_SHORT, TextThreads
-from llmfw.core.errors import ContextLengthError, RequestError
+from llmfw.core.base.errors import ContextLengthError, RequestError
 
 from ..doubles.serving import Served
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from llmfw.api.chat.thinking import thinking_of
-from llmfw.core.errors import RequestError
-from llmfw.core.request import Thinking
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import Thinking
+from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.harmony import GptOssReasoningParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, serving

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.parsers import CallFormat
+from llmfw.core.interfaces.parsers import CallFormat
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 
 from ..doubles.echo_engine import EchoEngine

@@ -12,7 +12,7 @@ import pytest
 from litestar import get
 from litestar.datastructures import State
 
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.store_sqlite.batches import SqliteBatches
 from llmfw.plugins.store_sqlite.files import SqliteFiles
 from llmfw.plugins.store_sqlite.responses import SqliteResponses

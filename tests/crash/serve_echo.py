@@ -9,12 +9,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import llmfw.api.serve
+import llmfw.api.app.serve
 from llmfw.api.cli import build_cli
 from llmfw.core.client.process import ProcessEngineClient
 
 ENGINE = (sys.executable, str(Path(__file__).parents[1] / "doubles" / "echo_engine.py"))
 
 if __name__ == "__main__":
-    llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
+    llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
     build_cli()(["serve", *sys.argv[1:]], prog_name="llmfw")

@@ -10,8 +10,8 @@ from typing import Any
 
 from serve_echo import ENGINE  # type: ignore[import-not-found]  # run as a script, it stands alone in its folder
 
+import llmfw.api.app.serve
 import llmfw.api.chat.service
-import llmfw.api.serve
 from llmfw.api.chat.prompt import render_prompt
 from llmfw.api.cli import build_cli
 from llmfw.core.client.process import ProcessEngineClient
@@ -26,5 +26,5 @@ def poisoned(*args: Any) -> str:
 
 if __name__ == "__main__":
     llmfw.api.chat.service.render_prompt = poisoned  # type: ignore[attr-defined]
-    llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
+    llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
     build_cli()(["serve", *sys.argv[1:]], prog_name="llmfw")

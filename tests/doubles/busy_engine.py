@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from llmfw.core.errors import OverloadedError, TenantLimitError
-from llmfw.core.request import Request, TokenEvent, Wait
+from llmfw.core.base.errors import OverloadedError, TenantLimitError
+from llmfw.core.base.request import Request, TokenEvent, Wait
 
 from .echo_engine import EchoEngine
 

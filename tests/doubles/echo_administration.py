@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmfw.core.control import (
+from llmfw.core.base.control import (
     Answer,
     CacheView,
     Command,
@@ -19,8 +19,8 @@ from llmfw.core.control import (
     TraceEntry,
     UnpinPrefix,
 )
-from llmfw.core.errors import NotFoundError, RequestError
-from llmfw.core.request import Request
+from llmfw.core.base.errors import NotFoundError, RequestError
+from llmfw.core.base.request import Request
 
 POLICIES = ("fcfs", "lpm")
 BREAK_POLICY = "breaks"  # putting it in force fails in a way that nobody expects

@@ -9,9 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 
-from llmfw.core.control import Answer, Command
-from llmfw.core.errors import EngineError, OverloadedError, RequestError
-from llmfw.core.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent, TokenLogprob, Wait
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.errors import EngineError, OverloadedError, RequestError
+from llmfw.core.base.request import (
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    Request,
+    TokenEvent,
+    TokenLogprob,
+    Wait,
+)
 
 # Run as a script it stands alone in its folder.
 try:
@@ -41,7 +49,7 @@ def score(token_id: int, num_top: int) -> TokenLogprob:
 
 
 class EchoEngine:
-    """Has the interface of `llmfw.core.engine.engine.Engine`.
+    """Has the interface of `llmfw.core.engine.generation.engine.Engine`.
 
     Args:
         max_model_len: longest sequence.
@@ -175,6 +183,6 @@ class EchoEngine:
 
 
 if __name__ == "__main__":
-    from llmfw.core.engine.process import main
+    from llmfw.core.engine.process.process import main
 
     main(lambda config: EchoEngine(delay=0.01, num_chores=3))  # type: ignore[arg-type,return-value]

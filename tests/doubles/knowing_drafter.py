@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from llmfw.core.drafter import Drafter, SequenceDrafter
+from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
 
 
 class KnowingDrafter(Drafter):

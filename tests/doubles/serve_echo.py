@@ -9,15 +9,15 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import llmfw.api.serve
+import llmfw.api.app.serve
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.config import EngineConfig, ServerConfig
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 
 if __name__ == "__main__":
     command = (sys.executable, str(Path(__file__).parent / "echo_engine.py"))
-    llmfw.api.serve.ProcessEngineClient = partial(ProcessEngineClient, command=command)  # type: ignore
+    llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=command)  # type: ignore
     engine_config = EngineConfig(model=sys.argv[1], load_format="dummy")
-    llmfw.api.serve.serve(
+    llmfw.api.app.serve.serve(
         engine_config, ServerConfig(served_model_name="tiny", port=0, tool_parser="hermes"), load_plugins()
     )

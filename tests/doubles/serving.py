@@ -17,17 +17,17 @@ import openai
 import tokenizers
 import uvicorn
 
-from llmfw.api.app import create_app
-from llmfw.api.listen import bind, url_of
+from llmfw.api.app.app import create_app
+from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import protocol_factory
-from llmfw.api.services import ModelParts, Stores
+from llmfw.api.services.services import ModelParts, Stores
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient
-from llmfw.core.config import ServerConfig
-from llmfw.core.request import GrammarSpec
-from llmfw.core.tokenization.tokenizer_files import load_tokenizer
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from llmfw.core.attention import LayerSpec
-from llmfw.core.device.graphs import Graph
-from llmfw.core.forward_batch import ForwardBatch
+from llmfw.core.interfaces.attention import LayerSpec
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.step.graphs import Graph
 from llmfw.plugins.attention_torch.backend import TorchAttention
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.errors import RequestError
-from llmfw.core.grammar import Grammar, GrammarBackend
-from llmfw.core.request import GrammarSpec
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 FIRST_BYTE = 10
 

@@ -11,9 +11,9 @@ from collections import deque
 
 import numpy as np
 
-from llmfw.core.request import FinishReason, Request, TokenEvent
-from llmfw.core.scheduling.constraint import Constraint, constraint_of
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.request import FinishReason, Request, TokenEvent
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.schedule.constraint import Constraint, constraint_of
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
 
 from .echo_engine import VOCAB_SIZE, EchoEngine
@@ -33,7 +33,7 @@ class _Walk:
 
 
 class WalkEngine(EchoEngine):
-    """Has the interface of `llmfw.core.engine.engine.Engine`.
+    """Has the interface of `llmfw.core.engine.generation.engine.Engine`.
 
     Args:
         tokenizer: of the model; the letters are its ordinary tokens.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing.attention import AttentionBackendTests
 
 ENTRIES = load_plugins().registry.entries("attention")

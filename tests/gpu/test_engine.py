@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.plugin.plugins import load_plugins
 
-from ..core.engine.running import build_engine, generate, random_prompts, run
-from ..core.engine.tiny_models import VOCAB_SIZE, save_random_model
+from ..core.engine.generation.running import build_engine, generate, random_prompts, run
+from ..core.engine.generation.tiny_models import VOCAB_SIZE, save_random_model
 from .greedy import assert_greedy
 
 pytestmark = pytest.mark.gpu

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..core.engine.running import GREEDY, build_engine, random_prompts, run
-from ..core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from ..core.engine.generation.running import GREEDY, build_engine, random_prompts, run
+from ..core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 from .greedy import assert_greedy
 
 

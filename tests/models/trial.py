@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.engine import Engine
-from llmfw.core.errors import LLMFWError
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams, TokenLogprob
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.request import Request, SamplingParams, TokenLogprob
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.plugins import load_plugins
 
 from .checkpoint import save_checkpoint
 from .tiny_config import VOCAB_SIZE

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
+from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.testing.attention import RAGGED, AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_torch.backend import TorchAttention

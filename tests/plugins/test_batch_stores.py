@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.batch_store import BatchStore
+from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.testing import BatchStoreTests
 from llmfw.plugins.store_memory.batches import MemoryBatches
 from llmfw.plugins.store_sqlite.batches import SqliteBatches

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from llmfw.core.errors import ConfigError, RequestError
-from llmfw.core.plugins import load_plugins
+from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.chat_jinja.content_form import content_forms
 from llmfw.plugins.chat_jinja.named import TEMPLATES, ChatML, DeepSeek, Gemma, Llama3, Mistral
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.file_store import FileStore
+from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.testing import FileStoreTests
 from llmfw.plugins.store_memory.files import MemoryFiles
 from llmfw.plugins.store_sqlite.files import SqliteFiles

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.about import DISTRIBUTION
-from llmfw.core.chat_template import ChatTemplate
-from llmfw.core.grammar import GrammarBackend
-from llmfw.core.model_source import ModelSource
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.grammar import GrammarBackend
+from llmfw.core.interfaces.model_source import ModelSource
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import ChatTemplateTests, GrammarBackendTests, ModelSourceTests, ResponseStoreTests
 
 

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 from llmfw.plugins.store_memory.responses import MemoryResponses
 from llmfw.plugins.store_sqlite import responses as sqlite_responses
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
@@ -178,7 +178,7 @@ async def put_all(store: ResponseStore, *records: ResponseRecord) -> None:
 WRITER = """
 import asyncio, itertools, sys
 from pathlib import Path
-from llmfw.core.response_store import ResponseRecord
+from llmfw.core.interfaces.response_store import ResponseRecord
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
 
 async def write():

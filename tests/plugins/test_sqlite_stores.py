@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.batch_store import BatchStore
-from llmfw.core.errors import ConfigError, StorageError, StorageFullError
-from llmfw.core.file_store import FileStore
+from llmfw.core.base.errors import ConfigError, StorageError, StorageFullError
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.testing.batch_model import counts, job, line, lines
 from llmfw.core.testing.file_model import ids, put, read, stream
 from llmfw.plugins.store_sqlite import batches, files, statements

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmfw.core.batch_store import BatchRecord
-from llmfw.core.file_store import FileRecord
-from llmfw.core.response_store import ResponseRecord
+from llmfw.core.interfaces.batch_store import BatchRecord
+from llmfw.core.interfaces.file_store import FileRecord
+from llmfw.core.interfaces.response_store import ResponseRecord
 from llmfw.core.testing.batch_model import job, line, lines
 from llmfw.core.testing.file_model import ids, put, read
 from llmfw.core.testing.response_model import response

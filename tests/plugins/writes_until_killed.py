@@ -13,8 +13,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from llmfw.core.batch_store import BatchRecord, LineResult
-from llmfw.core.file_store import FileRecord
+from llmfw.core.interfaces.batch_store import BatchRecord, LineResult
+from llmfw.core.interfaces.file_store import FileRecord
 from llmfw.plugins.store_sqlite.batches import SqliteBatches
 from llmfw.plugins.store_sqlite.files import SqliteFiles
 

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import click
 
-from llmfw.core.batch_store import ENDED
+from llmfw.api.offline.whole_file import whole_file
+from llmfw.core.interfaces.batch_store import ENDED
 
-from ...whole_file import whole_file
 from ..remote import Remote, server_options
 from .meter import ByteMeter
 from .server import BatchServer, Job

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from llmfw.core.errors import LLMFWError
-from llmfw.core.log import setup_logging
-from llmfw.core.model import resolve_model
+from llmfw.api.offline.whole_file import check_writable
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.log import setup_logging
+from llmfw.core.plugin.model_name import resolve_model
 
-from ...whole_file import check_writable
 from ..params import Text, plugins_of
 from ..part_options import OPTIONS, say_where_from
 from ..serve import build_configs
@@ -30,7 +30,7 @@ from .wait import BatchError
 from .words import counts_in_words, show_errors
 
 if TYPE_CHECKING:
-    from llmfw.core.batch_store import BatchRecord
+    from llmfw.core.interfaces.batch_store import BatchRecord
 
 # A server's doors and cupboards. What shapes answers (templates, parsers, defaults) is the same for both.
 _SERVERS_OWN = (
@@ -107,9 +107,9 @@ def run_command(
     kept = {"storage": str(folder_path), **_STORES}
     engine, config = build_configs(resolved, {**DEFAULTS, **values, **kept})
 
-    from ...event_loop import run_to_end
-    from ...offline.folder import RunFolder, Subject, digest_of
-    from ...offline.run import FileRun
+    from llmfw.api.app.event_loop import run_to_end
+    from llmfw.api.offline.folder import RunFolder, Subject, digest_of
+    from llmfw.api.offline.run import FileRun
 
     size, sha256 = digest_of(file)
     subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)

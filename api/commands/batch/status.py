@@ -6,7 +6,7 @@ import json
 
 import click
 
-from llmfw.core.batch_store import ENDED
+from llmfw.core.interfaces.batch_store import ENDED
 
 from ..remote import Remote, server_options
 from .server import BatchServer, Job

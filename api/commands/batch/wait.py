@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import click
 
-from llmfw.core.batch_store import ENDED
-from llmfw.core.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.interfaces.batch_store import ENDED
 
 from ..remote import RemoteError
 from .meter import LineMeter

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.errors import PartError
-from llmfw.core.registry import Entry
+from llmfw.core.base.errors import PartError
+from llmfw.core.plugin.registry import Entry
 
 
 def problems_of(entry: Entry) -> Iterator[str]:

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from llmfw.core.errors import PartError
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
+from llmfw.core.base.errors import PartError
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -54,7 +54,7 @@ def _examined(part: Entry) -> dict[str, Any]:
 
 
 def _examined_route(plugin: str, path: str) -> dict[str, Any]:
-    from ...plugin_routes import import_route, route_entry  # brings Litestar
+    from llmfw.api.app.plugin_routes import import_route, route_entry  # brings Litestar
 
     began = time.perf_counter()
     problems = []

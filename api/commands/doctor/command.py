@@ -7,8 +7,8 @@ from itertools import chain
 
 import click
 
-from llmfw.core.parts.package_metadata import without_plugins
-from llmfw.core.plugins import GROUP, NAMES_NO_PLUGIN
+from llmfw.core.plugin.package_metadata import without_plugins
+from llmfw.core.plugin.plugins import GROUP, NAMES_NO_PLUGIN
 
 from .examination import Examined, Finding, examine, installed_plugins
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.plugins import GROUP
+from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
 """An import that takes longer is told of. torch alone takes seconds where much else goes on."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llmfw.core.engine.memory_plan import MemoryPlan, ModelShape, plan_memory
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.engine.generation.memory_plan import MemoryPlan, ModelShape, plan_memory
 
 from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, all_by_size

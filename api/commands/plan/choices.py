@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core.kv.dtype_names import KV_DTYPE_BYTES
+from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
 
 FRACTION, MAX_RUNNING, CHUNK = 0.88, 512, 8192
 """What `llmfw serve` takes on a GPU where it is not told; a test holds the two together."""

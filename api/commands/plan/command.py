@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from llmfw.core.model import resolve_model
-from llmfw.core.quantization.schemes import SCHEMES
+from llmfw.core.model.quantization.schemes import SCHEMES
+from llmfw.core.plugin.model_name import resolve_model
 
 from ..params import plugins_of
 from ..setting import positive
@@ -120,7 +120,7 @@ def _folder(ctx: click.Context, name: str) -> Path:
     path = resolve_model(name, plugins_of(ctx).registry).path
     if Path(path).is_dir():
         return Path(path)
-    from llmfw.core.tokenization.tokenizer_files import model_files  # brings tokenizers
+    from llmfw.core.model.tokenizer_files import model_files  # brings tokenizers
 
     return model_files(path)
 
@@ -133,11 +133,7 @@ def look_at(
     Raises:
         ModelError: its config cannot be read, or llmfw does not serve such models.
     """
-    from .assess import (  # only where it is used, as every start of llmfw comes by here
-        Model,
-        Settings,
-        describe,
-    )
+    from .assess import Model, Settings, describe
     from .numbers import quantized_bytes, read_numbers, weight_bytes
 
     numbers = read_numbers(folder)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmfw.core.errors import ModelError
+from llmfw.core.base.errors import ModelError
 
 from .choices import DTYPE_BYTES
 
@@ -42,8 +42,8 @@ print(sum(parameter.numel() for parameter in model.parameters()))
 
 COUNT_QUANTIZED = """
 import sys, torch, transformers
-from llmfw.core.quantization.quantize import planned_size
-from llmfw.core.quantization.schemes import find_scheme
+from llmfw.core.model.quantization.quantize import planned_size
+from llmfw.core.model.quantization.schemes import find_scheme
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):

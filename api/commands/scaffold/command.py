@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.hookspecs import HOOK_NAMES
-from llmfw.core.plugins import Plugins
+from llmfw.core import ConfigError, Plugins
+from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
 from ..params import plugins_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmfw.core.hookspecs import HOOK_NAMES
+from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
 KEPT = "the promises of its interface"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 
-from llmfw.core.about import DISTRIBUTION
-from llmfw.core.errors import ConfigError
+from llmfw.core import ConfigError
+from llmfw.core.base.about import DISTRIBUTION
 
 from .kinds import Kind
 

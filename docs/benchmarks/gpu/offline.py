@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from task import Task
 
-from llmfw.core.config import EngineConfig
-from llmfw.core.device.step_clock import StepClock, StepTime
-from llmfw.core.engine.engine import Engine
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.step.device.step_clock import StepClock, StepTime
 
 
 @dataclass(frozen=True)

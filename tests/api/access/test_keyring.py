@@ -14,8 +14,8 @@ import pytest
 from llmfw.api.access import keyring as module
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.keys import ADMIN
-from llmfw.core.config import ServerConfig
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

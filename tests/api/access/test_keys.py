@@ -11,7 +11,7 @@ import pytest
 from llmfw.api.access.key_file import read_keys
 from llmfw.api.access.key_text import digest_of, hashed
 from llmfw.api.access.keys import ADMIN, Keys
-from llmfw.core.errors import ConfigError
+from llmfw.core.base.errors import ConfigError
 
 LONG = "0123456789abcdef" * 2
 

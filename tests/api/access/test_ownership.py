@@ -12,8 +12,8 @@ import pytest
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.keys import ADMIN
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
-from llmfw.api.terms import key_name
-from llmfw.core.config import ServerConfig
+from llmfw.api.text.terms import key_name
+from llmfw.core.base.config import ServerConfig
 from llmfw.core.testing.batch_model import job
 from llmfw.core.testing.file_model import put
 from llmfw.plugins.store_memory.batches import MemoryBatches

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ...doubles.serving import MARKERS, byte_tokenizer
 from .rig import fresh_stores

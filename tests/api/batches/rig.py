@@ -15,14 +15,14 @@ import msgspec
 
 from llmfw.api.batches.runner import BatchRunner
 from llmfw.api.schemas.batches import CreateBatchRequest
-from llmfw.api.services import ModelParts, Services, Stores
-from llmfw.core.batch_store import ENDED, BatchRecord
+from llmfw.api.services.services import ModelParts, Services, Stores
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import StorageError
+from llmfw.core.base.ids import sortable_id
 from llmfw.core.client.inproc import InprocEngineClient
-from llmfw.core.config import ServerConfig
-from llmfw.core.errors import StorageError
-from llmfw.core.file_store import FileRecord, FileStore
-from llmfw.core.ids import sortable_id
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.batch_store import ENDED, BatchRecord
+from llmfw.core.interfaces.file_store import FileRecord, FileStore
+from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.store_sqlite.batches import SqliteBatches
 from llmfw.plugins.store_sqlite.files import SqliteFiles

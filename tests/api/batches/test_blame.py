@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from llmfw.api.batches import blame
-from llmfw.core.batch_store import LineCrash
 from llmfw.core.client.process import _how_it_ended
+from llmfw.core.interfaces.batch_store import LineCrash
 from llmfw.core.testing.batch_model import job
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from llmfw.api.schemas.batches import OutputExpiresAfter
-from llmfw.api.terms import key_name
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.api.text.terms import key_name
+from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ...doubles.echo_engine import EchoEngine

@@ -14,7 +14,7 @@ import pytest
 
 from llmfw.api.batches import job as job_module
 from llmfw.api.batches.work_marks import NAME
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ...doubles.echo_engine import CRASH, EchoEngine
 from .rig import Line, Rig, chat_line, chat_lines, running

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.batch_store import BatchRecord
-from llmfw.core.errors import StorageError, StorageFullError
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import StorageError, StorageFullError
+from llmfw.core.interfaces.batch_store import BatchRecord
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ...doubles.echo_engine import EchoEngine
 from .rig import Faults, Rig, chat_line, chat_lines, failing_times, running

@@ -10,8 +10,8 @@ import pytest
 
 from llmfw.api.batches.patience import Patience
 from llmfw.api.batches.results import GROUP, ResultBuffer
-from llmfw.core.batch_store import LineResult
-from llmfw.core.errors import StorageError
+from llmfw.core.base.errors import StorageError
+from llmfw.core.interfaces.batch_store import LineResult
 from llmfw.plugins.store_memory.batches import MemoryResults
 
 

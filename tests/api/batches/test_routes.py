@@ -14,8 +14,8 @@ import openai
 import pytest
 from openai.types import Batch
 
-from llmfw.core.request import FinishReason, TokenEvent
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.request import FinishReason, TokenEvent
+from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import Served, memory_stores, serving

@@ -10,7 +10,7 @@ from openai.types import Batch
 
 from llmfw.api.batches import states
 from llmfw.api.batches.view import view
-from llmfw.core.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
+from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, BatchUsage
 
 WRONG = [BatchError(code="invalid_json_line", message="no", line=1)]
 EVENTS = {

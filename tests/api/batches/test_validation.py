@@ -15,8 +15,8 @@ from llmfw.api.batches import validation
 from llmfw.api.batches.input_lines import LineSplitter, LongLine, read_lines
 from llmfw.api.batches.validation import validate
 from llmfw.api.server.limits import body_limits
-from llmfw.core.batch_store import BatchError
-from llmfw.core.config import ServerConfig
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.interfaces.batch_store import BatchError
 
 from .rig import chat_line, chat_lines, jsonl, put_file
 

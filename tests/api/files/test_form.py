@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.errors import RequestError, TooLargeError
+from llmfw.core.base.errors import RequestError, TooLargeError
 
 from .forms import BOUNDARY, PURPOSE, cut, form, part, read, upload_form
 

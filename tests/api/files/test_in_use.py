@@ -17,10 +17,10 @@ import pytest
 from llmfw.api.access.ownership import Ownership
 from llmfw.api.files.expiry import FileExpiry
 from llmfw.api.files.service import FileService, new_record
-from llmfw.core.batch_store import BatchRecord
-from llmfw.core.errors import ConflictError, NotFoundError, StorageError, StorageFullError
-from llmfw.core.file_store import FileRecord
-from llmfw.core.ids import sortable_id
+from llmfw.core.base.errors import ConflictError, NotFoundError, StorageError, StorageFullError
+from llmfw.core.base.ids import sortable_id
+from llmfw.core.interfaces.batch_store import BatchRecord
+from llmfw.core.interfaces.file_store import FileRecord
 from llmfw.plugins.store_memory.batches import MemoryBatches
 from llmfw.plugins.store_memory.files import MemoryFiles
 

@@ -11,7 +11,7 @@ import pytest
 
 from llmfw.api.files import room as module
 from llmfw.api.files.room import DiskRoom
-from llmfw.core.errors import StorageError, StorageFullError
+from llmfw.core.base.errors import StorageError, StorageFullError
 
 MIB = 2**20
 

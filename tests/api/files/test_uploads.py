@@ -20,7 +20,7 @@ from llmfw.api.files.service import FileService
 from llmfw.api.files.uploads import UploadService, part_form
 from llmfw.api.schemas.files import CompleteRequest, UploadRequest
 from llmfw.api.schemas.files import Upload as UploadReply
-from llmfw.core.errors import ConflictError, NotFoundError, RequestError, StorageError
+from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError, StorageError
 from llmfw.plugins.store_memory.batches import MemoryBatches
 from llmfw.plugins.store_memory.files import MemoryFiles
 from llmfw.plugins.store_sqlite.batches import SqliteBatches

@@ -14,7 +14,7 @@ import pytest
 
 from llmfw.api.server.json_scan import JsonScan
 from llmfw.api.server.limits import BodyLimits
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import Served, byte_tokenizer, serving, wait_until

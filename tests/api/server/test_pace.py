@@ -10,7 +10,7 @@ import pytest
 
 from llmfw.api.server import pace as module
 from llmfw.api.server.pace import Pace
-from llmfw.core.errors import OverloadedError
+from llmfw.core.base.errors import OverloadedError
 
 
 async def test_work_leaves_half_of_the_time_to_others():

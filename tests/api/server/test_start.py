@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from llmfw.api.server.start import prepare_process
-from llmfw.core.config import ServerConfig
+from llmfw.core.base.config import ServerConfig
 
 pytest.importorskip("resource")
 
@@ -16,7 +16,7 @@ LIMITS = """
 import logging, resource
 logging.basicConfig(format="%(message)s")
 from llmfw.api.server.start import prepare_process
-from llmfw.core.config import ServerConfig
+from llmfw.core.base.config import ServerConfig
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard}))
 prepare_process(ServerConfig(served_model_name="m", max_connections=1000), has_keys=True)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -11,8 +11,8 @@ import pytest
 
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
 from llmfw.api.text.engine_places import EnginePlaces
-from llmfw.core.errors import DeadlineError, OverloadedError
-from llmfw.core.request import FinishReason, Request, SamplingParams, TokenEvent
+from llmfw.core.base.errors import DeadlineError, OverloadedError
+from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
 
 class CountingClient:

@@ -9,13 +9,13 @@ from contextlib import aclosing
 
 import pytest
 
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import GetPolicy, PinInfo, PinPrefix, PolicyInfo, SetPolicy
+from llmfw.core.base.errors import EngineDeadError, EngineError, OverloadedError, RequestError
+from llmfw.core.base.request import Request, SamplingParams, TokenEvent
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.config import EngineConfig
-from llmfw.core.control import GetPolicy, PinInfo, PinPrefix, PolicyInfo, SetPolicy
-from llmfw.core.errors import EngineDeadError, EngineError, OverloadedError, RequestError
-from llmfw.core.request import Request, SamplingParams, TokenEvent
 
 from ...doubles import echo_engine
 from ...doubles.echo_administration import BREAK_POLICY

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.request import EmbedRequest, Request, SamplingParams
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.build import build_engine
-from llmfw.core.errors import LLMFWError
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import EmbedRequest, Request, SamplingParams
+from llmfw.core.engine.process.build import build_engine
+from llmfw.core.plugin.plugins import load_plugins
 
-from ..embedding.encoders import save_encoder
+from ..engine.embedding.encoders import save_encoder
 
 MANY = [[5] * 500] * 2000
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import GetPolicy
+from llmfw.core.base.errors import EngineDeadError, EngineError, ModelError
+from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.client.wire import Launch, new_pair, write_launch
-from llmfw.core.config import EngineConfig
-from llmfw.core.control import GetPolicy
-from llmfw.core.errors import EngineDeadError, EngineError, ModelError
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.ipc.wire import Launch, new_pair, write_launch
 
 from ...doubles import echo_engine
 from ...doubles.echo_engine import WAIT
@@ -149,8 +149,8 @@ async def test_an_idle_engine_uses_no_processor_time(client: ProcessEngineClient
 
 async def test_a_failure_at_start_is_the_same_exception_here() -> None:
     code = """
-    from llmfw.core.engine.process import main
-    from llmfw.core.errors import ModelError
+    from llmfw.core.engine.process.process import main
+    from llmfw.core.base.errors import ModelError
     def build(config):
         raise ModelError("there is no model 'x'")
     main(build)
@@ -165,9 +165,9 @@ async def test_a_failure_at_start_is_the_same_exception_here() -> None:
 def test_a_signal_that_an_import_swallows_ends_the_process_all_the_same(then: str) -> None:
     code = f"""
     import os, signal
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.engine.process import main
-    from llmfw.core.errors import ModelError
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.engine.process.process import main
+    from llmfw.core.base.errors import ModelError
     def build(config):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -198,8 +198,8 @@ def test_the_engine_ends_when_its_parent_is_killed(moment: str) -> None:
     code = f"""
     import asyncio, sys
     from llmfw.core.client.process import ProcessEngineClient
-    from llmfw.core.config import EngineConfig
-    from llmfw.core.request import Request, SamplingParams
+    from llmfw.core.base.config import EngineConfig
+    from llmfw.core.base.request import Request, SamplingParams
     async def main():
         client = ProcessEngineClient(EngineConfig(model="echo"), {COMMAND!r})
         start = asyncio.create_task(client.start())

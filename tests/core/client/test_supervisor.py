@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import GetPolicy, PolicyInfo, SetPolicy
+from llmfw.core.base.errors import CrashingRequestError, DeadlineError, EngineDeadError, EngineRestartingError
+from llmfw.core.base.request import EngineStats, Request, SamplingParams, TokenEvent
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
-from llmfw.core.config import EngineConfig
-from llmfw.core.control import GetPolicy, PolicyInfo, SetPolicy
-from llmfw.core.errors import CrashingRequestError, DeadlineError, EngineDeadError, EngineRestartingError
-from llmfw.core.request import EngineStats, Request, SamplingParams, TokenEvent
 
 from ...doubles import echo_engine
 from ...doubles.echo_engine import CRASH, EOS, HANG, WAIT
@@ -152,7 +152,7 @@ async def test_a_step_that_does_not_end_is_a_hang_with_stacks(capfd: pytest.Capt
     await client.close()
     said = capfd.readouterr().err
     assert "in _next" in said
-    assert "llmfw/core/engine/process.py" in said
+    assert "llmfw/core/engine/process/process.py" in said
 
 
 async def test_past_its_limit_the_engine_is_given_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.client.watchdog import LOOK_S, Hang, ProcessState, Watchdog, WatchdogLimits
-from llmfw.core.engine.heartbeat import Phase, Reading
+from llmfw.core.engine.process.heartbeat import Phase, Reading
 
 
 class Rig:

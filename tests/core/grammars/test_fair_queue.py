@@ -7,9 +7,9 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmfw.core.base.request import GrammarSpec
 from llmfw.core.grammars.fair_queue import FairQueue
 from llmfw.core.grammars.messages import Job
-from llmfw.core.request import GrammarSpec
 
 SPEC = GrammarSpec("regex", "a")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.errors import GrammarCostError, OverloadedError, PartError, RequestError
+from llmfw.core.base.errors import GrammarCostError, OverloadedError, PartError, RequestError
+from llmfw.core.base.request import GrammarSpec
 from llmfw.core.grammars.messages import Launch, Limits
 from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
-from llmfw.core.registry import Entry
-from llmfw.core.request import GrammarSpec
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing.grammar_case import small_tokenizer
 
 ROOT = str(Path(__file__).parents[3])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..engine.tiny_models import SERVABLE, save_random_model
+from ..engine.generation.tiny_models import SERVABLE, save_random_model
 
 HEAVY = (
     "torch._dynamo",
@@ -23,11 +23,11 @@ HEAVY = (
 """Not run by an engine that serves the demo model on a CPU: each takes a tenth of a second or more."""
 
 BUILT = """
-from llmfw.core.config import EngineConfig
-from llmfw.core.engine.process import _build
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.process.process import _build
 from llmfw.core.imports.postponed import has_run
-from llmfw.core.model import resolve_model
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
 engine = _build(EngineConfig(model=resolve_model("demo", load_plugins().registry).path, device="cpu"))
 """
 
@@ -68,10 +68,10 @@ def test_every_architecture_loads_without_what_is_left_out(
 from llmfw.core.imports.hf import import_modeling
 import_modeling()
 import torch
-from llmfw.core.config import EngineConfig
-from llmfw.core.modeling.models import load_model
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.model.models import load_model
 from llmfw.core.imports.postponed import has_run
-from llmfw.core.registry import Registry
+from llmfw.core.plugin.registry import Registry
 for i in range({len(SERVABLE)}):
     load_model(EngineConfig(model=f"{tmp_path}/{{i}}", dtype="float32"), torch.device("cpu"), Registry())
 print(has_run("torch._dynamo"), has_run("transformers"))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.forward_batch import ForwardBatch
+from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
+from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.plugins.attention_torch.backend import TorchAttention
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmfw.core.batch_store import BatchRecord, BatchResults, LineResult
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, LineResult
 from llmfw.core.testing import BatchStoreTests
 from llmfw.plugins.store_memory.batches import MemoryBatches, MemoryResults
 

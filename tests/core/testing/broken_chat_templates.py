@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.chat_template import ChatTemplate, Message
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.chat_template import ChatTemplate, Message
 from llmfw.core.testing import ChatTemplateTests
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from llmfw.core.drafter import Drafter, SequenceDrafter
+from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
 from llmfw.core.testing import DrafterTests
 
 

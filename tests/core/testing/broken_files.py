@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.file_store import Describe, FileRecord
+from llmfw.core.interfaces.file_store import Describe, FileRecord
 from llmfw.core.testing import FileStoreTests
 from llmfw.plugins.store_memory.files import MemoryFiles
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmfw.core.errors import RequestError
-from llmfw.core.grammar import Grammar, GrammarBackend
-from llmfw.core.request import GrammarSpec
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 from llmfw.core.testing import GrammarBackendTests
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend, LlguidanceGrammar
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.model_source import ModelSource
+from llmfw.core.interfaces.model_source import ModelSource
 from llmfw.core.testing import ModelSourceTests
 from llmfw.plugins.model_demo.source import DemoModel
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from llmfw.core.module_pass import ModulePass
+from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.testing.module_pass import ModulePassTests
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmfw.core.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.testing import SchedulePolicyTests
 
 

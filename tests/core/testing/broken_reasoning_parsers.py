@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ReasoningParser
 from llmfw.core.testing import ReasoningExample, ReasoningParserTests
 from llmfw.plugins.parsers_families.qwen3 import Deltas, Qwen3ReasoningParser
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmfw.core.response_store import ResponseRecord, ResponseStore
+from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 from llmfw.core.testing import ResponseStoreTests
 from llmfw.plugins.store_memory.responses import MemoryResponses
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from llmfw.core.parsers import CallFormat, ContentDelta, ToolCallDelta, ToolParser
+from llmfw.core.interfaces.parsers import CallFormat, ContentDelta, ToolCallDelta, ToolParser
 from llmfw.core.testing import ToolExample, ToolParserTests
 
 CALL = re.compile(r'<call name="([\w-]+)">(\{.*?\})</call>', re.DOTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llmfw.core.file_store import FileStore
+from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.testing.declared import built
 from llmfw.plugins.store_memory.files import MemoryFiles
 

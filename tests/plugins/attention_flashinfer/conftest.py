@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from llmfw.core.attention import LayerSpec
+from llmfw.core.interfaces.attention import LayerSpec
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention, unsupported_layers
 
 from . import fake_flashinfer

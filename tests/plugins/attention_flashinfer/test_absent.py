@@ -35,7 +35,7 @@ def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_p
 
 def test_the_automatic_choice_passes_over_it(fresh_python: Callable[..., str]) -> None:
     code = ABSENT + (
-        "from llmfw.core.plugins import load_plugins\n"
+        "from llmfw.core.plugin.plugins import load_plugins\n"
         "[entry, *_] = [e for e in load_plugins().registry.entries('attention') if not e.missing()]\n"
         "print(entry.name)\n"
     )

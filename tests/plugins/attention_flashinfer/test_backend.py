@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
-from llmfw.core.errors import PartError
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core.base.errors import PartError
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.testing.attention import RAGGED, AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention

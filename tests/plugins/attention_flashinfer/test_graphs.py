@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
+from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.testing.attention_case import AttentionCase
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
-from llmfw.core.kv.dtype import KV_DTYPES
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_dtype import KV_DTYPES
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention

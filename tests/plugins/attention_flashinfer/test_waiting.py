@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.testing.attention_case import make_layer
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
 

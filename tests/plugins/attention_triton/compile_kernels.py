@@ -20,8 +20,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from llmfw.core.kv.dtype import as_bytes
-from llmfw.core.layers import LayerSpec
+from llmfw.core.interfaces.kv_dtype import as_bytes
+from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.plugins.attention_triton import decode, prefill, schedule, write
 from llmfw.plugins.attention_triton.backend import reads_bytes
 

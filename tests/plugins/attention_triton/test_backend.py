@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 triton = pytest.importorskip("triton")
 
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing.attention_case import make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention, _to_device, reads_bytes
 from llmfw.plugins.attention_triton.prefill import cut_queries

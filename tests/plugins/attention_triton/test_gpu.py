@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from llmfw.core.attention import AttentionBackend
+from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.plugins.attention_triton.backend import TritonAttention
 

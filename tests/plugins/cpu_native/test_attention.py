@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
+from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.testing.attention import TOLERANCES, AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.cpu_native.attention import CpuAttention

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.cpu_native.library import why_not
 
-from ...core.engine.running import build_engine, generate_alone, random_prompts, run
-from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from ...core.engine.generation.running import build_engine, generate_alone, random_prompts, run
+from ...core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
@@ -47,7 +47,7 @@ def test_torch_gets_one_thread_in_the_engines_process_where_all_that_takes_long_
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     settings = f"model={str(folder)!r}, attention={attention!r}, module_passes='cpu-native', threads=2"
     code = (
-        "import torch\nfrom llmfw.core.config import EngineConfig\nfrom llmfw.core.engine.process import _build\n"
+        "import torch\nfrom llmfw.core.base.config import EngineConfig\nfrom llmfw.core.engine.process.process import _build\n"
         f"_build(EngineConfig({settings}, grammar='none', log_level='error', device='cpu'))\n"
         "print(torch.get_num_threads())"
     )

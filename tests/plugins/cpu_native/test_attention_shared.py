@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.storage import KVStorage
-from llmfw.core.layers import LayerSpec
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.testing.attention_case import attend_in_float64, make_layer
 from llmfw.plugins.cpu_native.attention import CpuAttention
 from llmfw.plugins.cpu_native.cpu import has_bfloat16_pairs

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.errors import PartError
+from llmfw.core.base.errors import PartError
 from llmfw.plugins.cpu_native.attention_structs import why_no_attention
 from llmfw.plugins.cpu_native.build import BuildError, Unit, build_library, find_compiler
 from llmfw.plugins.cpu_native.library import load_attention, load_library, load_quantized, why_not
 
-from ...core.engine.running import build_engine, run
+from ...core.engine.generation.running import build_engine, run
 
 DEMO = str(importlib.resources.files("llmfw.plugins.model_demo") / "weights")
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.engine.engine import Engine
-from llmfw.core.modeling.hf_attention import AttentionStep
-from llmfw.core.request import Request, SamplingParams
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.model.hf_attention import AttentionStep
 from llmfw.plugins.cpu_native.headed import HeadedForward
 from llmfw.plugins.cpu_native.library import largest, load_library, why_not
 
-from ...core.engine.running import build_engine, generate, random_prompts
-from ...core.engine.tiny_models import SERVABLE, save_random_model
+from ...core.engine.generation.running import build_engine, generate, random_prompts
+from ...core.engine.generation.tiny_models import SERVABLE, save_random_model
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 

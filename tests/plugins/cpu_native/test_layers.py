@@ -13,18 +13,18 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.modeling.fuse import merge_projections
-from llmfw.core.modeling.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.modeling.packed import run_in_one_row
-from llmfw.core.modeling.probe import probe
+from llmfw.core.model.fuse import merge_projections
+from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.model.packed import run_in_one_row
+from llmfw.core.model.probe import probe
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
 from llmfw.plugins.cpu_native.layers import NativePass
 from llmfw.plugins.cpu_native.library import load_library, why_not
 from llmfw.plugins.cpu_native.weights import NativeLinear
 
-from ...core.engine.running import build_engine, generate_alone, random_prompts, run
-from ...core.engine.tiny_models import SERVABLE, SIZES, VOCAB_SIZE, save_random_model
+from ...core.engine.generation.running import build_engine, generate_alone, random_prompts, run
+from ...core.engine.generation.tiny_models import SERVABLE, SIZES, VOCAB_SIZE, save_random_model
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from llmfw.core.modeling.packed import run_in_one_row
-from llmfw.core.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
-from llmfw.core.quantization.quantize import quantize
-from llmfw.core.quantization.schemes import INT4, INT8, SCHEMES, Scheme
-from llmfw.core.request import SamplingParams
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.model.packed import run_in_one_row
+from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
+from llmfw.core.model.quantization.quantize import quantize
+from llmfw.core.model.quantization.schemes import INT4, INT8, SCHEMES, Scheme
 from llmfw.core.testing.module_pass import assert_close
 from llmfw.plugins.cpu_native import library
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
@@ -25,8 +25,8 @@ from llmfw.plugins.cpu_native.library import why_not
 from llmfw.plugins.cpu_native.quantized_weights import PackedCodes
 from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinear
 
-from ...core.engine.running import build_engine, random_prompts, run
-from ...core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from ...core.engine.generation.running import build_engine, random_prompts, run
+from ...core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 from .test_layers import LENGTHS, TOLERANCES, make
 from .test_products import FLAGS, flags_of_this_cpu
 

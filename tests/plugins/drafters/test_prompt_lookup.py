@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.drafter import Drafter
-from llmfw.core.errors import ConfigError
-from llmfw.core.plugins import load_plugins
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.drafter import Drafter
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing import DrafterTests
 from llmfw.plugins.drafters.prompt_lookup import MOST_PLACES, Lookup, PromptLookup
 

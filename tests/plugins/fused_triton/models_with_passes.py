@@ -12,17 +12,17 @@ import torch
 from torch import nn
 from transformers.models.llama import modeling_llama
 
-from llmfw.core.modeling.fuse import merge_projections
-from llmfw.core.module_pass import ModulePass
-from llmfw.core.request import SamplingParams
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.interfaces.module_pass import ModulePass
+from llmfw.core.model.fuse import merge_projections
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
 from llmfw.core.testing.module_pass_models import build_model, logits_of
 from llmfw.plugins.fused_triton.norms import FusedLayer, FusedNorm, NormPass
 from llmfw.plugins.fused_triton.rotary import RotaryPass
 from llmfw.plugins.fused_triton.swiglu import SwigluPass
 
-from ...core.engine.running import build_engine, run
-from ...core.engine.tiny_models import save_random_model
+from ...core.engine.generation.running import build_engine, run
+from ...core.engine.generation.tiny_models import save_random_model
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 DTYPES = [torch.float32] if DEVICE == "cpu" else [torch.float32, torch.bfloat16, torch.float16]

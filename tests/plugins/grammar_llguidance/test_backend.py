@@ -12,10 +12,10 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from llmfw.core.errors import PartError, RequestError
-from llmfw.core.plugins import load_plugins
-from llmfw.core.request import GrammarSpec
-from llmfw.core.tokenizer import Tokenizer
+from llmfw.core.base.errors import PartError, RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
 
 from .walking import TOKENIZER_SIZE, VOCAB_SIZE, allowed, compiled, demo_backend, demo_tokenizer, fits, walk

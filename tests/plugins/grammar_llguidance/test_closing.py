@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from llmfw.core.request import GrammarSpec
+from llmfw.core.base.request import GrammarSpec
 
 from .walking import VOCAB_SIZE, demo_backend, demo_tokenizer
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 from .schemas import REFUSED, SUPPORTED
 from .walking import compiled, fits, walk

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.errors import RequestError
+from llmfw.core.base.errors import RequestError
 
 from .walking import compiled, demo_tokenizer, fits, walk
 

@@ -6,7 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from llmfw.core.parsers import ContentDelta, ReasoningDelta, ReasoningParser, ToolCallDelta, ToolParser
+from llmfw.core.interfaces.parsers import (
+    ContentDelta,
+    ReasoningDelta,
+    ReasoningParser,
+    ToolCallDelta,
+    ToolParser,
+)
 
 Parsed = tuple[str, list[tuple[str, str]]]
 """Content, and the calls' names and arguments."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.parsers import ToolParser
+from llmfw.core.interfaces.parsers import ToolParser
 from llmfw.core.testing.parsing import cut, halves
 from llmfw.core.testing.tool_parsers import arguments_texts, names
 from llmfw.plugins.parsers_families.deepseek import DeepSeekV3ToolParser, DeepSeekV31ToolParser

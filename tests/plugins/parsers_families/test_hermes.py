@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.parsers import ToolCallDelta
+from llmfw.core.interfaces.parsers import ToolCallDelta
 from llmfw.core.testing.parsing import cut
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 

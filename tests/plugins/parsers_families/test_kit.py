@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.about import DISTRIBUTION
-from llmfw.core.parsers import ReasoningParser, ToolParser
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import ReasoningExample, ReasoningParserTests, ToolExample, ToolParserTests
 from llmfw.core.testing.declared import declared
 from llmfw.core.testing.parsing import tools_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.parsers import ReasoningDelta
+from llmfw.core.interfaces.parsers import ReasoningDelta
 from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
 
 pieces = st.sampled_from(["<think>", "</think>", "<", "think", ">", "\n\n", " ", "a", "b"])

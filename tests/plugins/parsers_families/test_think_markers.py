@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmfw.core.parsers import ReasoningDelta
+from llmfw.core.interfaces.parsers import ReasoningDelta
 from llmfw.core.testing.parsing import halves
 from llmfw.plugins.parsers_families.deepseek import DeepSeekR1ReasoningParser
 from llmfw.plugins.parsers_families.mistral import MistralReasoningParser

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.policy import Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Order, SchedulePolicy, Waiting
 from llmfw.core.testing.policy_views import make_figures, make_waiting
 from llmfw.plugins.policies.ageing import aged
 from llmfw.plugins.policies.lpm import LPM

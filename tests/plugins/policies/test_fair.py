@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.policy import Waiting
+from llmfw.core.interfaces.policy import Waiting
 from llmfw.core.testing.policy_views import make_figures, make_waiting
 from llmfw.plugins.policies.fair import Fair
 

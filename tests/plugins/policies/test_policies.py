@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llmfw.core.plugins import load_plugins
-from llmfw.core.policy import SchedulePolicy
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing.policy_views import make_figures, make_running, make_waiting
 
 

@@ -78,7 +78,7 @@ def test_a_policy_of_another_package_has_its_own_options(simulate, trace, instal
         "@hookimpl\ndef register_schedule_policies(register):\n    register('lifo', 'lifo_policy:Lifo')\n",
     )
     (folder / "lifo_policy.py").write_text(
-        "from llmfw.core.policy import Order, SchedulePolicy\n"
+        "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
         "class Lifo(SchedulePolicy):\n"
         "    class Options(SchedulePolicy.Options, frozen=True):\n"
         "        reverse: bool = True\n"
@@ -100,7 +100,7 @@ def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plu
         "@hookimpl\ndef register_schedule_policies(register):\n    register('bad', 'bad_policy:Bad')\n",
     )
     (folder / "bad_policy.py").write_text(
-        "from llmfw.core.policy import Order, SchedulePolicy\n"
+        "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
         "class Bad(SchedulePolicy):\n"
         "    def order(self, waiting, figures):\n"
         "        return Order(waiting.arrival[:0])\n"

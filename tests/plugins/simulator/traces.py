@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from llmfw.core.policy import SchedulePolicy
+from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.simulator.ledger import Ledger
 from llmfw.plugins.simulator.profile import Profile

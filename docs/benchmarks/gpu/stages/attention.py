@@ -17,11 +17,11 @@ from lines import Line, line_of_error
 from task import Task
 from timing import median_seconds, watch_kernels
 
-from llmfw.core.attention import AttentionBackend, LayerSpec
-from llmfw.core.forward_batch import ForwardBatch
-from llmfw.core.kv.storage import KVStorage
-from llmfw.core.plugins import load_plugins
-from llmfw.core.registry import Entry
+from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 
 CALLS = 50
 MOST_LAYERS = 512

@@ -13,7 +13,7 @@ import torch
 from lines import Line
 from task import Task
 
-from llmfw.core.plugins import load_plugins
+from llmfw.core.plugin.plugins import load_plugins
 
 PACKAGES = ("torch", "triton", "transformers", "numpy", "flashinfer-python", "apache-tvm-ffi", "msgspec")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from llmfw.core.policy import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Order, SchedulePolicy, Waiting
 
 
 class Deadline(SchedulePolicy):

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llmfw_deadline.policy import Deadline
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.plugins import load_plugins
+from llmfw.core import ConfigError, load_plugins
 from llmfw.core.testing import SchedulePolicyTests
 from llmfw.core.testing.policy_views import make_figures, make_waiting
 

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from llmfw.core.errors import LLMFWError
+from llmfw.core import LLMFWError
 
 
 class LoadError(LLMFWError):

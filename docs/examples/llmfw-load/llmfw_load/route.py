@@ -7,7 +7,7 @@ from litestar import Response, get
 from litestar.datastructures import State
 from litestar.params import Parameter
 
-from llmfw.core.client.client import EngineClient
+from llmfw.core import EngineClient
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from litestar.datastructures import State
 from litestar.testing import TestClient
 from llmfw_load.route import load
 
-from llmfw.core.request import EngineStats
+from llmfw.core import EngineStats
 
 STATS = EngineStats(
     num_running=15,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import psycopg
 
-from llmfw.core.batch_store import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
+from llmfw.core import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
 
 from .database import Database
 from .texts import storable

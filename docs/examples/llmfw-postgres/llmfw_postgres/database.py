@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
-from llmfw.core.errors import ConfigError, StorageError, StorageFullError
+from llmfw.core import ConfigError, StorageError, StorageFullError
 
 LOCK = 0x6C6C6D6677  # "llmfw": who migrates holds it
 WAIT_S = 10

@@ -20,8 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from llmfw.core.errors import LLMFWError, StorageError
-from llmfw.core.file_store import Describe, FileRecord, FileStore
+from llmfw.core import Describe, FileRecord, FileStore, LLMFWError, StorageError
 
 from .database import Database
 from .texts import restored, storable

@@ -9,7 +9,7 @@ from llmfw_postgres.batches import MIGRATIONS, PostgresBatches
 from llmfw_postgres.conformance import PostgresBatchesTests, schema_of, schemas
 from llmfw_postgres.database import Database
 
-from llmfw.core.batch_store import BatchRecord, LineResult
+from llmfw.core import BatchRecord, LineResult
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from llmfw_postgres.conformance import PostgresFilesTests, schema_of, schemas
 from llmfw_postgres.files import CHUNK, PostgresFiles
 from llmfw_postgres.texts import restored, storable
 
-from llmfw.core.errors import ConfigError, StorageError
-from llmfw.core.file_store import FileRecord
+from llmfw.core import ConfigError, FileRecord, StorageError
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from llmfw.core.attention import AttentionBackend
-from llmfw.core.kv.dtype import as_bytes, encode
-from llmfw.core.kv.storage import KVStorage
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_dtype import as_bytes, encode
+from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention

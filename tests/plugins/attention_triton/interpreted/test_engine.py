@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.request import SamplingParams
+from llmfw.core.base.request import SamplingParams
 
-from ....core.engine.running import build_engine, run
-from ....core.engine.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from ....core.engine.generation.running import build_engine, run
+from ....core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.errors import ConfigError
-from llmfw.core.plugins import load_plugins
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton import decode
 from llmfw.plugins.attention_triton.backend import INTERPRETED_SMS, TritonAttention

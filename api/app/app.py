@@ -1,0 +1,150 @@
+"""The HTTP application: routes, error handling, request ids and the API key around all of it.
+
+Knows nothing of processes and sockets, nor what its services do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.exceptions import ImproperlyConfiguredException
+from litestar.types import ASGIApp, ControllerRouterHandler
+
+from llmfw.api.access.access_log import AccessLog
+from llmfw.api.access.authentication import AdminOnly, ApiKey
+from llmfw.api.access.key_text import hashed
+from llmfw.api.access.keyring import Keyring
+from llmfw.api.admin.access import AdminPaths, FromThisMachine
+from llmfw.api.http.errors import EXCEPTION_HANDLERS
+from llmfw.api.routes.admin import admin_routes
+from llmfw.api.routes.anthropic import anthropic_routes
+from llmfw.api.routes.batches import batch_routes
+from llmfw.api.routes.chat import chat_routes
+from llmfw.api.routes.completions import completion_routes
+from llmfw.api.routes.embeddings import embedding_routes
+from llmfw.api.routes.files import file_routes
+from llmfw.api.routes.health import OPEN_PATHS, health_routes
+from llmfw.api.routes.metrics import metrics_routes
+from llmfw.api.routes.models import model_routes
+from llmfw.api.routes.native import native_routes
+from llmfw.api.routes.openapi import openapi_routes
+from llmfw.api.routes.responses import response_routes
+from llmfw.api.routes.tokenize import tokenize_routes
+from llmfw.api.routes.uploads import upload_routes
+from llmfw.api.server.bodies import BodyReader
+from llmfw.api.server.hosts import known_hosts
+from llmfw.api.server.limits import body_limits
+from llmfw.api.services.services import ModelParts, Services, Stores
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import PartError
+from llmfw.core.client.client import EngineClient
+from llmfw.core.plugin.calls import PartLedger
+
+from .middleware import RequestId
+from .plugin_routes import plugin_route, route_entry
+
+
+def create_app(
+    client: EngineClient,
+    parts: ModelParts,
+    stores: Stores,
+    config: ServerConfig,
+    *,
+    keys: Keyring | None = None,
+    plugin_routes: Sequence[tuple[str, str]] = (),
+    ledger: PartLedger | None = None,
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        client: started.
+        stores: are closed with the application.
+        keys: of the clients; None: those of the config.
+        plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
+            They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
+            state.
+        ledger: of the parts and stores; None: nobody watches their calls.
+
+    Raises:
+        ConfigError: an API key, or a file of them, is wrong.
+        PartError: a plugin's route cannot be imported, or its path is taken.
+    """
+    keys = keys or Keyring(config)
+    config = _without_keys(config)
+    services = Services(client, parts, stores, config, keys)
+    ledger = ledger or PartLedger()
+    own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
+    limits = body_limits(config)
+    state = {
+        "bodies": BodyReader(limits),
+        "client": client,
+        "generator": services.live.generator,
+        "chat": services.live.chat,
+        "completions": services.live.completions,
+        "responses": services.live.responses,
+        "config": config,
+    }
+    app = Litestar(
+        own,
+        on_startup=[services.start],
+        on_shutdown=[services.close],
+        exception_handlers=EXCEPTION_HANDLERS,
+        state=State(state),
+        request_max_body_size=limits.body_bytes,
+        openapi_config=None,
+        logging_config=None,
+    )
+    for plugin, path in plugin_routes:
+        try:
+            app.register(plugin_route(plugin, path, ledger))
+        except ImproperlyConfiguredException as error:
+            entry = route_entry(plugin, path)
+            raise PartError(f"{entry} does not go with the others: {error.detail}") from error
+    return _guarded(app, config, keys)
+
+
+def _routes(
+    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring
+) -> list[ControllerRouterHandler]:
+    """Return the API's own handlers."""
+    live, strict = services.live, config.strict_params
+    return [
+        *chat_routes(live.chat, strict=strict),
+        *anthropic_routes(services.messages, strict=strict),
+        *completion_routes(live.completions, strict=strict),
+        *embedding_routes(live.embeddings, strict=strict),
+        *response_routes(live.responses, strict=strict),
+        *file_routes(services.files),
+        *upload_routes(services.uploads, strict=strict),
+        *batch_routes(services.batches, strict=strict),
+        *native_routes(services.native, live.generator, client, strict=strict),
+        *tokenize_routes(services.tokenization, strict=strict),
+        *admin_routes(services.admin, strict=strict),
+        *model_routes(live.generator),
+        *health_routes(client),
+        *openapi_routes(needs_key=keys.has_keys),
+    ]
+
+
+def _without_keys(config: ServerConfig) -> ServerConfig:
+    """Return a server's settings with digests in place of its keys: plugins' routes are given the settings."""
+    return msgspec.structs.replace(
+        config,
+        api_key=tuple((name, hashed(key)) for name, key in config.api_key),
+        admin_api_key=hashed(config.admin_api_key) if config.admin_api_key else None,
+    )
+
+
+def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
+    """Put around an application what holds for every request."""
+    guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
+    known = known_hosts(guarded, config, has_keys=keys.has_keys)
+    return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))))
+
+
+def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
+    """Put around an application what holds for an administrator's requests: there is always something."""
+    return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)

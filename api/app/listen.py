@@ -1,0 +1,44 @@
+"""Takes the port before anything slow happens, and says clearly why it cannot be had."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+from llmfw.core.base.errors import ConfigError
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a bound socket that does not listen yet: until it does, connections are refused.
+
+    Raises:
+        ConfigError: the address is none of this machine's, or the port is taken or not allowed.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigError(f"host {host!r} is not an address: {error.strerror}") from error
+    sock = socket.socket(family, kind, proto)
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        hint = "" if port else " (of any free port)"
+        raise ConfigError(
+            f"cannot listen on {host}:{port}{hint}: {os.strerror(error.errno or 0)}; choose another with --port"
+        ) from error
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Return the URL at which a bound socket will be reached."""
+    host, port = sock.getsockname()[:2]
+    with contextlib.suppress(ValueError):
+        if sock.family == socket.AF_INET6:
+            host = f"[{host}]"
+    return f"http://{host}:{port}"

@@ -1,0 +1,90 @@
+"""Routes that plugins bring: imported, and put behind a layer that knows whose they are when they raise."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterable
+from operator import attrgetter
+from types import FunctionType
+from typing import Any
+
+from litestar import Request, Response, Router
+from litestar.exceptions import HTTPException, ImproperlyConfiguredException
+
+from llmfw.api.http.errors import error_response, handle
+from llmfw.core.base.errors import LLMFWError, PartError
+from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.plugins import package_of
+from llmfw.core.plugin.registry import Entry
+
+logger = logging.getLogger(__name__)
+
+
+def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of some routes that can be served; the others are logged, and missed by nobody who is served.
+
+    Raises:
+        PartError: one cannot, and LLMFW_STRICT_PLUGINS is set.
+    """
+    usable = []
+    for plugin, path in routes:
+        try:
+            import_route(plugin, path)
+        except PartError as error:
+            if os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
+                raise
+            logger.warning("%s; it is not served", " ".join(str(error).split()))
+        else:
+            usable.append((plugin, path))
+    return usable
+
+
+def plugin_route(plugin: str, path: str, ledger: PartLedger) -> Router:
+    """Return a route handler, router or controller of a plugin, in a router of its own.
+
+    Args:
+        path: "package.module:name".
+        ledger: counts its failures.
+
+    Raises:
+        PartError: it cannot be imported, or is none.
+    """
+    found = import_route(plugin, path)
+
+    def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        if isinstance(error, LLMFWError | HTTPException):
+            return handle(request, error)
+        where = f"{request.method} {request.url.path}"
+        return error_response(ledger.of(route_entry(plugin, path)).failed(error, where))
+
+    return Router("/", route_handlers=[found], exception_handlers={HTTPException: handle, Exception: failed})
+
+
+def import_route(plugin: str, path: str) -> Any:
+    """Return what a plugin registered as a route.
+
+    Raises:
+        PartError: it cannot be imported, or is no route handler, router or controller.
+    """
+    module, _, name = path.partition(":")
+    entry = route_entry(plugin, path)
+    try:
+        found = attrgetter(name)(importlib.import_module(module))
+    except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+        raise PartError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
+    try:
+        Router("/", route_handlers=[found])
+    except ImproperlyConfiguredException as error:
+        if isinstance(found, FunctionType):
+            reason = "is a function that none of litestar's get, post, … decorates"
+        else:
+            reason = f"is no Litestar route handler, router or controller: {error.detail}"
+        raise PartError(f"{entry} {reason}") from error
+    return found
+
+
+def route_entry(plugin: str, path: str) -> Entry:
+    """Return what stands for a plugin's route among parts: in errors, and in the ledger of calls."""
+    return Entry("route", path, path, plugin, *package_of(plugin))

@@ -1,0 +1,81 @@
+"""`llmfw serve`: takes the port, starts the engine process, and only then imports what serves.
+
+The engine process is what a start waits for: it imports torch and reads the weights while this one imports Litestar.
+Knows nothing of what is served: `serving` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import signal
+from collections.abc import Iterator
+
+import msgspec
+
+from llmfw.api.access.keyring import Keyring
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.log import setup_logging
+from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.restarts import RestartPolicy
+from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.watchdog import WatchdogLimits
+from llmfw.core.plugin.part_options import option_text
+from llmfw.core.plugin.plugins import Plugins
+from llmfw.core.plugin.preparation import begin_to_prepare
+
+from .event_loop import run_to_end
+from .listen import bind
+
+logger = logging.getLogger(__name__)
+
+_PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
+
+
+def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
+    """Serve until SIGINT or SIGTERM; returns after a clean end.
+
+    Raises:
+        ConfigError: the port, the model, a part or an API key cannot be had; with the reason.
+        EngineError: the engine could not be started.
+        EngineLostError: it died too often to be started again.
+    """
+    setup_logging(server_config.log_level)
+    logger.info("%s", _arguments_line(engine_config, server_config))
+    keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
+    with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
+        limits = WatchdogLimits.of(server_config.watchdog_timeout)
+        client = SupervisedEngineClient(
+            lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
+        )
+        begin_to_prepare(engine_config, plugins.registry)
+        with _keeping_signals() as seen, client.launched():
+            from .serving import Serving  # brings Litestar
+
+            serving = Serving(client, engine_config, server_config, plugins, keys)
+            run_to_end(serving.run(sock, lambda: bool(seen)))
+
+
+@contextlib.contextmanager
+def _keeping_signals() -> Iterator[list[int]]:
+    """Take note of signals to stop, until the event loop takes them over: nothing is left half started or half ended."""
+    seen: list[int] = []
+    stopping = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: seen.append(number)) for number in stopping]
+    try:
+        yield seen
+    finally:
+        for number, handler in zip(stopping, before, strict=True):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
+    """Return all settings on one line; API keys, and passwords in the URLs of options, are hidden."""
+    values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
+    for name in ("api_key", "admin_api_key"):
+        values[name] = "***" if values[name] else None
+    values["options"] = {
+        key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in server.options.items()
+    }
+    return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())

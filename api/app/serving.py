@@ -1,0 +1,242 @@
+"""The server itself: engine process → application → uvicorn, and the way back down.
+
+Knows processes, signals and the log; nothing of routes. `serve` imports it while the engine process starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+from typing import Any
+
+import uvicorn
+from litestar.types import ASGIApp
+
+from llmfw.api.access.keyring import Keyring
+from llmfw.api.server.connections import ConnectionTable, watching
+from llmfw.api.server.limits import connection_limits
+from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
+from llmfw.api.server.start import prepare_process
+from llmfw.api.services.parts import open_stores, start_engine
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.log import TIME_FORMAT, TIME_PREFIX
+from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.imports import garbage
+from llmfw.core.plugin.plugins import Plugins
+
+from .app import create_app
+from .listen import url_of
+from .plugin_routes import usable_routes
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 3.0  # for streams that run when the server is told to stop
+
+
+class Startable:
+    """An application that keeps why it did not start, so that this is told once, and as it was meant.
+
+    Attributes:
+        failure: what was raised.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.failure: Exception | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_traceback(message: Any) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                message = {"type": "lifespan.startup.failed", "message": ""}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, without_traceback)
+        except Exception as error:
+            self.failure = error
+            while isinstance(self.failure, ExceptionGroup) and len(self.failure.exceptions) == 1:
+                self.failure = self.failure.exceptions[0]  # Litestar groups them
+            raise
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period."""
+
+    def __init__(
+        self, app: Startable, server_config: ServerConfig, client: SupervisedEngineClient, url: str
+    ) -> None:
+        limits = connection_limits(server_config)
+        self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
+        super().__init__(_uvicorn_config(app, protocol_factory(limits, self._connections)))
+        self._app = app
+        self._client = client
+        self._url = url
+        self._hurried = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to `_Serving`: it handles them from before the engine's start on."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so; raise what the application raised if it cannot."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            if self._app.failure is None:
+                raise
+            raise self._app.failure from self._app.failure.__cause__
+        garbage.settle()
+        logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
+        logger.info("The server is fired up and ready to roll!")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests finish for a while; then end what still runs by ending the engine."""
+        ending = asyncio.create_task(self._end_streams())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    async def main_loop(self) -> None:
+        """Serve until told to stop."""
+        with watching(self._connections):
+            await super().main_loop()
+
+    def hurry(self) -> None:
+        """Do not wait for running requests any longer."""
+        self._hurried.set()
+
+    async def _end_streams(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), GRACE_S)
+        await self._client.close()
+
+
+class Serving:
+    """One run of the server, and what a signal means at each moment of it.
+
+    Args:
+        client: whose process may have been started already.
+        keys: of the clients.
+    """
+
+    def __init__(
+        self,
+        client: SupervisedEngineClient,
+        engine: EngineConfig,
+        server: ServerConfig,
+        plugins: Plugins,
+        keys: Keyring,
+    ) -> None:
+        self._client = client
+        self._engine_config = engine
+        self._config = server
+        self._plugins = plugins
+        self._keys = keys
+        self._server: Server | None = None
+        self._starting: asyncio.Task[Server] | None = None
+
+    async def run(self, sock: socket.socket, is_stopped: Callable[[], bool]) -> None:
+        """Serve on a bound socket until a signal.
+
+        Args:
+            is_stopped: whether there was one before this could see it.
+
+        Raises:
+            EngineLostError: the engine died too often to be started again.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
+            if is_stopped():
+                self._stop()
+            try:
+                self._server = await self._starting
+            except asyncio.CancelledError:
+                logger.info("Stopped while starting")
+                return
+            await self._serve(self._server, sock)
+        finally:
+            await self._client.close()
+
+    async def _serve(self, server: Server, sock: socket.socket) -> None:
+        """Serve until a signal, or until the engine is given up: then raise why."""
+        losing = asyncio.create_task(self._client.wait_lost())
+        serving = asyncio.create_task(server.serve([sock]))
+        try:
+            await asyncio.wait({losing, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if losing.done():
+                self._stop()
+            await serving
+        finally:
+            losing.cancel()
+            serving.cancel()
+        if losing.done():
+            raise losing.result()
+
+    def _stop(self) -> None:
+        """Handle SIGINT or SIGTERM; a second one does not wait for running requests."""
+        self._client.stop_restarting()
+        if self._server is not None:
+            if self._server.should_exit:
+                self._server.hurry()
+            self._server.should_exit = True
+        elif self._starting is not None:
+            self._starting.cancel()
+
+    async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
+        """Open the stores, start the engine, and put the application together."""
+        registry = self._plugins.registry
+        stores = await open_stores(self._config, registry)
+        try:
+            parts = await start_engine(client, self._engine_config, self._config, registry)
+            routes = usable_routes(self._plugins.routes)
+            app = create_app(
+                client,
+                parts,
+                stores,
+                self._config,
+                keys=self._keys,
+                plugin_routes=routes,
+                ledger=registry.ledger,
+            )
+        except BaseException:
+            await stores.close()
+            raise
+        prepare_process(self._config, has_keys=self._keys.has_keys)
+        _setup_uvicorn_logging()
+        startable = Startable(app)
+        return Server(startable, self._config, client, url)
+
+
+def _setup_uvicorn_logging() -> None:
+    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels."""
+    form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
+    for name in ("uvicorn", "llmfw.access"):
+        handler = logging.StreamHandler()
+        handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
+        logging.getLogger(name).handlers = [handler]
+        logging.getLogger(name).propagate = False
+
+
+def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=protocol,  # type: ignore[arg-type]
+        ws="none",  # another protocol would take over connections, without our limits
+        log_config=None,
+        access_log=False,  # `access.access_log` has a line without secrets
+        timeout_graceful_shutdown=int(GRACE_S) + 3,
+        server_header=False,
+    )

@@ -1,0 +1,1 @@
+"""Runs the conformance tests of installed components and routes, for `llmfw check`."""

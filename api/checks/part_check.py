@@ -1,0 +1,188 @@
+"""Runs the conformance tests of an installed part, and says promise by promise what came of it.
+
+It runs pytest in this process, on a file made for it, apart from any project's settings, plugins and folders. What
+the tests are, `core.testing.installed` knows; it is imported by that file, so that pytest can rewrite its assertions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import LLMFWError
+
+from .verdict import Promise, Verdict
+
+_FILE = """from llmfw.core.testing.installed import conformance_class
+
+TestInstalledPart = conformance_class({kind!r}, {name!r}, {options!r}, {fixtures!r})
+"""
+_NOISE = ("Use -v", "...Full output", "Drill down")
+_DRAWN = re.compile(r"^[E| ]*(Failing test case|Falsifying example): ", re.MULTILINE)
+MAX_GIST = 12  # lines
+
+
+class OvertimeError(BaseException):
+    """A test did not come to an end. Not an Exception: the part under test might catch that."""
+
+
+def run_check(
+    kind: str,
+    name: str,
+    options: Mapping[str, OptionValue],
+    fixtures: Mapping[str, Any],
+    *,
+    home: Path,
+    timeout: float,
+    show: Callable[[Promise], None],
+) -> Verdict:
+    """Run the tests of an installed part.
+
+    Args:
+        options: of the part, "kind.key" → value.
+        fixtures: values of fixtures of its test class.
+        home: folder of the part's own code.
+        timeout: seconds that one test may take.
+        show: called with each promise when its tests have ended.
+    """
+    start = time.monotonic()
+    listener = _Listener(home, timeout, show)
+    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
+        file = Path(folder, f"test_part_{uuid.uuid4().hex}.py")  # a module's name is taken once in a process
+        code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
+        file.write_text(code, "utf-8")
+        Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")
+        arguments = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, "--basetemp", f"{folder}/tmp"]
+        arguments += ["-p", "no:cacheprovider", "--capture=sys", "--import-mode=importlib", "-q", str(file)]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            ended = pytest.main(arguments, plugins=[listener])
+    listener.close()
+    if listener.error is None and ended == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    if listener.error is None and ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        listener.error = RuntimeError(f"pytest ended with code {ended}: {said.getvalue()[-2000:]}")
+    return Verdict(listener.promises, listener.error, time.monotonic() - start)
+
+
+@contextlib.contextmanager
+def _apart(folder: str) -> Iterator[None]:
+    """Keep what the environment says to pytest, and what hypothesis writes down, away."""
+    before = dict(os.environ)
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{folder}/hypothesis"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class _Listener:
+    """A plugin of pytest that puts the reports together."""
+
+    def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
+        self.promises: list[Promise] = []
+        self.error: BaseException | None = None
+        self._home = home
+        self._timeout = timeout
+        self._show = show
+
+    def close(self) -> None:
+        """Show the last promise."""
+        if self.promises:
+            self._show(self.promises[-1])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        with self._watched():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with self._watched():
+            return (yield)
+
+    def pytest_exception_interact(self, node: pytest.Item | pytest.Collector, call: Any) -> None:
+        if isinstance(node, pytest.Collector):
+            self.error = call.excinfo.value
+        elif self.promises and self.promises[-1].where is None:
+            self.promises[-1].where = _where(call.excinfo, self._home)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed:
+            return
+        promise = self._promise(report.nodeid.rpartition("::")[2].partition("[")[0])
+        if report.passed:
+            promise.kept += 1
+        elif report.skipped:
+            promise.skipped += 1
+            if not promise.broken and not promise.reason:
+                promise.reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
+        else:
+            promise.broken += 1
+            if promise.broken == 1:
+                promise.traceback = report.longreprtext
+                promise.reason = _gist(report.longreprtext)
+
+    def _promise(self, name: str) -> Promise:
+        if not self.promises or self.promises[-1].name != name:
+            self.close()
+            self.promises.append(Promise(name))
+        return self.promises[-1]
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Raise OvertimeError in what goes on for too long, where the system can."""
+        if not hasattr(signal, "SIGALRM"):
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            raise OvertimeError(f"after {self._timeout:g} s (--timeout) it had not come to an end")
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, self._timeout)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _gist(traceback: str) -> str:
+    """Return what pytest says of an assertion, without the code around it and the arguments that hypothesis drew."""
+    traceback = _DRAWN.split(traceback)[0]
+    lines = [
+        line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
+    ]
+    lines = [
+        line for line in lines if line and not line.startswith(_NOISE)
+    ] or traceback.strip().splitlines()[-1:]
+    return "\n".join(lines if len(lines) <= MAX_GIST else [*lines[:MAX_GIST], "…"])
+
+
+def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | None:
+    """Return file and line of the innermost call in the part's own folder, None if there is none."""
+    inside = [entry for entry in excinfo.traceback if Path(entry.path).is_relative_to(home)]
+    return f"{inside[-1].path}:{inside[-1].lineno + 1}" if inside else None
+
+
+def explained(error: BaseException) -> str:
+    """Return why nothing could be run, as one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

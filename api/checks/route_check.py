@@ -1,0 +1,195 @@
+"""Checks a plugin's route: in an application like a server's, with an engine that is idle and computes nothing.
+
+What a route answers is its author's to test; here it is found out whether a server can have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import traceback
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any, NoReturn, Self
+
+import httpx
+import tokenizers
+from litestar import Litestar, Router
+from litestar.routes import HTTPRoute
+from litestar.types import ASGIApp
+
+from llmfw.api.app.app import create_app
+from llmfw.api.app.plugin_routes import import_route
+from llmfw.api.services.parts import open_stores
+from llmfw.api.services.services import ModelParts
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import EngineError, PartError
+from llmfw.core.base.request import EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.registry import Entry, Registry
+
+from .verdict import Promise
+
+_NO_ENGINE = "`llmfw check` has no engine"
+
+
+def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
+    """Yield what comes of a plugin's route, promise by promise; the first that is broken ends it."""
+    it_is_one = Promise("it_is_a_route")
+    try:
+        found = import_route(entry.plugin, entry.path)
+    except PartError as error:
+        yield _broken(it_is_one, error.__cause__ or error, str(error).removeprefix(str(entry)).strip())
+        return
+    it_is_one.kept = 1
+    yield it_is_one
+    yield from asyncio.run(_served(entry, found, registry))
+
+
+async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
+    """Put the route into an application, and ask it."""
+    fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
+    config = ServerConfig(served_model_name="none")
+    try:
+        async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
+            fits.kept = 1
+            return [fits, await _asked(app, found)]
+    except PartError as error:
+        return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
+
+
+@contextlib.asynccontextmanager
+async def idle_app(
+    config: ServerConfig, registry: Registry, plugin_routes: Sequence[tuple[str, str]] = ()
+) -> AsyncGenerator[ASGIApp]:
+    """Give an application like a server's, whose engine computes nothing.
+
+    Args:
+        config: of the server.
+        registry: has its stores.
+        plugin_routes: as `create_app` has them.
+
+    Raises:
+        PartError: a plugin's route cannot be had.
+    """
+    stores = await open_stores(config, registry)
+    parts = ModelParts(
+        tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE())), chat_template=_NoTemplate("", {})
+    )
+    try:
+        yield create_app(
+            _IdleEngine(), parts, stores, config, plugin_routes=plugin_routes, ledger=PartLedger()
+        )
+    finally:
+        await stores.close()
+
+
+async def _asked(app: Any, found: Any) -> Promise:
+    """Ask for each path that can be asked for without knowing what it wants."""
+    answers = Promise("who_asks_without_parameters_gets_an_answer")
+    answers.reason = "it has no GET without parameters in its path"
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for path in _plain_paths(found):
+            with _Raised() as raised:
+                reply = await http.get(path)
+            if raised.error is not None:
+                reason = f"GET {path}: {type(raised.error).__name__}: {raised.error}"
+                return _broken(answers, raised.error, reason)
+            if reply.status_code >= 500 and _NO_ENGINE in reply.text:
+                answers.skipped += 1
+                answers.reason = f"GET {path} wants an engine; {_NO_ENGINE}"
+            else:
+                answers.kept += 1
+    answers.skipped += not answers.kept and not answers.skipped
+    return answers
+
+
+def _plain_paths(found: Any) -> list[str]:
+    """Return the paths of a route's GETs that have no parameters."""
+    app = Litestar([Router("/", route_handlers=[found])], openapi_config=None, logging_config=None)
+    return [
+        route.path
+        for route in app.routes
+        if isinstance(route, HTTPRoute)
+        and not route.path_parameters
+        and any("GET" in handler.http_methods for handler in route.route_handlers)
+    ]
+
+
+def _broken(promise: Promise, error: BaseException, reason: str) -> Promise:
+    promise.broken, promise.reason = 1, reason
+    promise.traceback = "".join(traceback.format_exception(error))
+    return promise
+
+
+class _Raised(logging.Handler):
+    """Keeps the exception that the log tells of meanwhile, in place of writing it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: BaseException | None = None
+        self._logger = logging.getLogger("llmfw")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.error = record.exc_info[1]
+
+    def __enter__(self) -> Self:
+        self._propagated, self._logger.propagate = self._logger.propagate, False
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._propagated
+
+
+class _NoTemplate(ChatTemplate):
+    """Renders nothing: no conversation comes by here."""
+
+    def render(self, *args: Any, **kwargs: Any) -> str:
+        return ""
+
+
+class _IdleEngine(EngineClient):
+    """An engine that has nothing to do, and does nothing."""
+
+    info = EngineInfo(
+        model="none",
+        architecture="none",
+        dtype="float32",
+        device="cpu",
+        vocab_size=1,
+        max_model_len=1,
+        max_total_tokens=1,
+        max_running_requests=1,
+        attention="none",
+        policy="none",
+    )
+    failure = None
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        self._refuse()
+        yield
+
+    async def embed(self, request: object) -> bytes:
+        self._refuse()
+
+    async def control(self, command: object) -> Any:
+        self._refuse()
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=0, num_waiting=0, num_used_tokens=0, num_cached_tokens=0, num_total_tokens=1
+        )
+
+    def _refuse(self) -> NoReturn:
+        raise EngineError(_NO_ENGINE)

@@ -1,0 +1,216 @@
+"""A request's body: bytes → Struct, with an error that names the field, and the list of what is ignored.
+
+Knows which fields a Struct declares as refused or ignored (`schemas.common`); nothing of what the others do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from llmfw.api.schemas.common import Body, GenerationRequest, Inert, StreamOptions
+from llmfw.api.schemas.native import GenerateRequest
+from llmfw.api.server.json_scan import CODE
+from llmfw.core.base.errors import RequestError
+
+IGNORED_HEADER = "llmfw-ignored-params"
+MAX_IGNORED_NAMES = 50
+MAX_SHOWN_BYTES = 2**18
+"""Largest body that is decoded again to show the value that is wrong."""
+
+MAX_FIELDS = 1000
+"""Members of a body, and of the objects in it that have fields of their own."""
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+CheckedT = TypeVar("CheckedT", bound=Body)
+GenerationT = TypeVar("GenerationT", bound=GenerationRequest)
+NestedT = TypeVar("NestedT", bound=Body)
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_AT_PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_IN_KEYS = re.compile(r" - at `key` in `\$\.?(?P<path>.*)`$")
+
+
+def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
+    """Return the body as a Struct.
+
+    Raises:
+        RequestError: not JSON, or a value of the wrong type; names the field and shows its value.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        body = _decode(raw) if len(raw) <= MAX_SHOWN_BYTES else None  # to show a value of it
+        raise _wrong_value(body, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from error
+
+
+def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str]]:
+    """Return the body, and the names of fields in it that change nothing.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
+    return body, check_fields(body, fields_of(raw))
+
+
+def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:
+    """Return the body, and the names of fields in it that change nothing.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
+    given = fields_of(raw)
+    ignored = check_fields(body, given)
+    if not given.keys().isdisjoint(Inert.__struct_fields__):
+        decode_body(raw, Inert)
+    return body, sorted(ignored + check_stream_options(body.stream_options, body.stream, given))
+
+
+def check_stream_options(
+    options: StreamOptions | None, stream: bool | None, given: dict[str, msgspec.Raw]
+) -> list[str]:
+    """Return the names of a stream's options that change nothing.
+
+    Args:
+        given: the body's fields.
+
+    Raises:
+        RequestError: there are options and no stream.
+    """
+    if options is None:
+        return []
+    if not stream:
+        raise RequestError("stream_options needs stream to be true", param="stream_options")
+    ignored = check_fields(options, fields_of(given["stream_options"]), "stream_options.")
+    return [*ignored, "stream_options.include_obfuscation"] if options.include_obfuscation else ignored
+
+
+def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
+    """As `decode_generation`, for SGLang's native form."""
+    return decode_nested(raw, GenerateRequest, ("sampling_params",))
+
+
+def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
+    """Return a body that has others inside, and the names of fields in any of them that change nothing.
+
+    Args:
+        inner: the fields that are a Body of their own.
+
+    Raises:
+        RequestError: as `decode_body`, or a field asks for what this server does not do.
+    """
+    body = decode_body(raw, kind)
+    given = fields_of(raw)
+    ignored = check_fields(body, given)
+    for name in inner:
+        part = getattr(body, name)
+        if part is not None:
+            ignored += check_fields(part, fields_of(given[name]), f"{name}.")
+    return body, ignored
+
+
+def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
+    """Refuse what the body's kind refuses, and return the names of fields that change nothing.
+
+    Args:
+        prefix: of the names, for a body inside another.
+    """
+    ignored = []
+    for name in given.keys() - set(body.__struct_fields__):
+        value = _decode(given[name])
+        if name in body.refused:
+            if body.asks(name, value):
+                raise RequestError(
+                    f"{prefix}{name} is {_shown(value)}, which is not supported: {body.refused[name]}",
+                    param=prefix + name,
+                    code="unsupported_parameter",
+                )
+        elif value is not None:
+            ignored.append(prefix + name)
+    return sorted(ignored)
+
+
+def ignored_header(names: list[str]) -> dict[str, str]:
+    """Return the header that reports ignored fields, none if there are none. Odd characters are percent-encoded."""
+    if not names:
+        return {}
+    shown = [quote(name[:100], safe="[]. ") for name in names[:MAX_IGNORED_NAMES]]
+    if len(names) > MAX_IGNORED_NAMES:
+        shown.append("...")
+    return {IGNORED_HEADER: ", ".join(shown)}
+
+
+def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
+    """Return `ignored_header`, or, where requests are read strictly, raise RequestError if there is any."""
+    if strict and names:
+        shown = ", ".join(name[:100] for name in names[:MAX_IGNORED_NAMES])
+        raise RequestError(
+            f"{shown}: this server does nothing with it, and was started with --strict-params",
+            param=names[0],
+            code="unsupported_parameter",
+        )
+    return ignored_header(names)
+
+
+def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the fields of a JSON object; raise RequestError if it is none."""
+    try:
+        fields = _fields_decoder.decode(raw)
+    except (ValueError, RecursionError) as error:  # what a Struct skips is not looked at when it is decoded
+        raise _not_json(error) from error
+    if len(fields) > MAX_FIELDS:
+        raise RequestError(
+            f"an object has {len(fields)} members; at most {MAX_FIELDS} are allowed", code=CODE
+        )
+    return fields
+
+
+def _decode(raw: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from error
+
+
+def _not_json(error: Exception) -> RequestError:
+    return RequestError(f"the request's body is not valid JSON: {error}", code="invalid_json")
+
+
+def _wrong_value(body: Any, message: str) -> RequestError:
+    """Turn msgspec's message, which ends with a path, into one that names the field and its value."""
+    found = _AT_PATH.search(message) or _IN_KEYS.search(message)
+    if found is None:
+        missing = re.search(r"missing required field `(\w+)`", message)
+        if missing:
+            return RequestError(f"{missing[1]} is missing; it is required", param=missing[1])
+        return RequestError(f"the request's body is not what it should be: {message}")
+    path, problem = found["path"], message[: found.start()]
+    if missing := re.search(r"missing required field `(\w+)`", problem):
+        path = f"{path}.{missing[1]}"
+        return RequestError(f"{path} is missing; it is required", param=path)
+    value = "wrong" if body is None else _value_at(body, path)
+    expected = problem[:1].lower() + problem[1:]
+    return RequestError(f"{path} is {value}: {expected}", param=path or None)
+
+
+def _value_at(body: Any, path: str) -> str:
+    for key in re.findall(r"[^.\[\]]+|\[\.\.\.\]", path):
+        try:
+            body = body[int(key)] if isinstance(body, list) else body[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            break
+    return _shown(body)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as JSON, short enough for a message."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 100 else f"{text[:100]}…"

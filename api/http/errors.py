@@ -1,0 +1,187 @@
+"""Exception → status and OpenAI error body: the one table."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+from llmfw.core.base.errors import (
+    ConflictError,
+    CrashingRequestError,
+    DeadlineError,
+    EngineDeadError,
+    EngineError,
+    EngineRestartingError,
+    LLMFWError,
+    ModelNotFoundError,
+    NotFoundError,
+    OverloadedError,
+    PartError,
+    PartFailedError,
+    RequestError,
+    StorageError,
+    StorageFullError,
+    TenantLimitError,
+    TooLargeError,
+)
+
+logger = logging.getLogger(__name__)
+
+STATUS: dict[type[LLMFWError], int] = {
+    ModelNotFoundError: 404,
+    NotFoundError: 404,
+    TooLargeError: 413,
+    ConflictError: 409,
+    RequestError: 400,
+    StorageFullError: 507,
+    StorageError: 503,
+    TenantLimitError: 429,
+    OverloadedError: 503,
+    DeadlineError: 408,
+    EngineDeadError: 503,
+    EngineError: 500,
+    PartFailedError: 500,
+}
+"""The first class that fits counts."""
+
+MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
+
+NO_RETRY = {"x-should-retry": "false"}
+"""SDKs repeat a request after any status from 500 up, and after 408 and 409, unless told that it is of no use."""
+
+RETRY_SOON = {"retry-after": "1"}
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of an exception."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def body_of(error: Exception) -> ErrorBody:
+    """Return the error body of an exception. Of an unexpected one it tells no details: they are in the log."""
+    if isinstance(error, RequestError):
+        detail = ErrorDetail(
+            message=_shortened(str(error), MAX_MESSAGE),
+            type="invalid_request_error",
+            param=_shortened(error.param, MAX_PARAM) if error.param is not None else None,
+            code=error.code,
+        )
+    elif isinstance(error, EngineDeadError):
+        code = "engine_restarting" if isinstance(error, EngineRestartingError) else "engine_dead"
+        detail = ErrorDetail(message=str(error), type="server_error", code=code)
+    elif isinstance(error, CrashingRequestError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="request_crashed_engine")
+    elif isinstance(error, StorageError):
+        code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
+        detail = ErrorDetail(message=_STORAGE[code], type="server_error", code=code)
+    elif isinstance(error, TenantLimitError):
+        detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
+    elif isinstance(error, OverloadedError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="overloaded")
+    elif isinstance(error, DeadlineError):
+        detail = ErrorDetail(message=str(error), type="timeout_error", code="request_timeout")
+    elif isinstance(error, PartFailedError | PartError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="plugin_error")
+    elif isinstance(error, LLMFWError):
+        detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
+    elif isinstance(error, HTTPException):
+        kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+        message, param = _said(error)
+        detail = ErrorDetail(message=message, type=kind, param=param, code=_HTTP_CODES.get(error.status_code))
+    else:
+        detail = ErrorDetail(
+            message="The server failed on this request; its log says why.",
+            type="server_error",
+            code="internal_error",
+        )
+    return ErrorBody(detail)
+
+
+_STORAGE = {
+    "storage_full": "the server's storage has no room for this; delete files that you do not need, or ask the operator "
+    "for more room",
+    "storage_unavailable": "the server's storage cannot be used now; its log says why",
+}
+"""What clients are told of a store's errors, whose own texts name paths of the server."""
+
+
+def _said(error: HTTPException) -> tuple[str, str | None]:
+    """Return the message, and the parameter at fault where Litestar knows it (of a plugin's route: ours check bodies)."""
+    found = error.extra if isinstance(error.extra, list) else []
+    for each in found:
+        if isinstance(each, dict) and isinstance(key := each.get("key"), str):
+            return _shortened(f"{error.detail}: {key}: {each.get('message', '')}", MAX_MESSAGE), key
+    return error.detail, None
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Return a text that may quote the client's own: it is not sent back in megabytes."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+_HTTP_CODES = {
+    401: "invalid_api_key",
+    404: "unknown_url",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    416: "range_not_satisfiable",
+}
+
+
+def error_response(error: Exception) -> Response[bytes]:
+    """Return the reply for an exception."""
+    status = status_of(error)
+    headers: dict[str, Any] = dict(getattr(error, "headers", None) or {}) | retry_advice(error, status)
+    return Response(
+        msgspec.json.encode(body_of(error)),
+        status_code=status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def retry_advice(error: Exception, status: int) -> dict[str, str]:
+    """Return the headers that tell a client whether the same request may succeed later."""
+    if isinstance(error, StorageError) and not isinstance(error, StorageFullError):
+        return RETRY_SOON
+    if isinstance(error, ConflictError):
+        return RETRY_SOON if error.passing else NO_RETRY
+    if isinstance(error, OverloadedError | EngineRestartingError):
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    return NO_RETRY if status >= 500 or isinstance(error, DeadlineError) else {}
+
+
+def log_unexpected(error: Exception, where: str) -> None:
+    """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
+    if isinstance(error, StorageError | PartError):
+        logger.error("%s failed: %s", where, error)
+    elif not isinstance(error, LLMFWError | HTTPException):
+        logger.error("%s failed", where, exc_info=error)
+
+
+def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Return the reply for an exception of a route, with what the request tells of it; log it if need be."""
+    where = f"{request.method} {request.url.path}"
+    log_unexpected(error, where)
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        error.detail = f"Unknown request URL: {where}"
+    elif isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("allow", "")
+        error.detail = f"{request.method} is not allowed on {request.url.path}; allowed: {allowed}"
+    elif isinstance(error, HTTPException) and error.status_code == 413:
+        limit = request.route_handler.resolve_request_max_body_size()
+        error.detail = f"the request's body is larger than {limit} bytes"
+    return error_response(error)
+
+
+EXCEPTION_HANDLERS: ExceptionHandlersMap = {HTTPException: handle, Exception: handle}

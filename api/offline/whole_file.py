@@ -1,0 +1,60 @@
+"""Writes a file whole or not at all. Knows nothing of what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from llmfw.core.base.errors import LLMFWError
+
+
+class OutputError(LLMFWError):
+    """A file cannot be written."""
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mark: str | None = None) -> Iterator[BinaryIO]:
+    """Give a file that takes the place of the one at `path` when the block ends; with an exception nothing changes.
+
+    What is there and is no regular file (a pipe, a terminal, /dev/null) is written as it comes.
+
+    Args:
+        mark: of the temporary file's name. Who alone writes this path may give one: then a second attempt takes the
+            place of what a crash has left.
+
+    Raises:
+        OutputError: it cannot be written; with the reason.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            with open(path, "wb") as file:
+                yield file
+            return
+        target = path.resolve()  # a link stays a link
+        temporary = target.with_name(f".{target.name}.{mark or secrets.token_hex(4)}.part")
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise an OutputError if there could be no file at `path`: better before the work than after it."""
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise OutputError(f"{str(path)!r} cannot be written: it is a folder")
+    if not folder.is_dir():
+        raise OutputError(f"{str(path)!r} cannot be written: there is no folder {str(folder)!r}")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{str(path)!r} cannot be written: the folder {str(folder)!r} is read-only")

@@ -1,0 +1,220 @@
+"""The parts that the API process uses, by the names that the user chose."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llmfw.api.text.generation_config import load_sampling_defaults
+from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.errors import ConfigError, ModelError, UnknownPartError
+from llmfw.core.base.request import EngineInfo
+from llmfw.core.client.client import EngineClient
+from llmfw.core.grammars.messages import Limits
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.file_store import FileStore
+from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
+from llmfw.core.interfaces.response_store import ResponseStore
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.grammar_choice import choose_grammar_backend
+from llmfw.core.plugin.guard import guarded
+from llmfw.core.plugin.part_options import with_keywords
+from llmfw.core.plugin.registry import Registry, refuse_options
+
+from .services import ModelParts, Stores
+
+logger = logging.getLogger(__name__)
+
+STORES: dict[str, type] = {
+    "file_store": FileStore,
+    "batch_store": BatchStore,
+    "response_store": ResponseStore,
+}
+
+ParserKind = tuple[str, type, tuple[Any, ...]]
+"""A kind of parser, its interface, and arguments with which any one of it can be built."""
+
+REASONING: ParserKind = ("reasoning_parser", ReasoningParser, ())
+TOOLS: ParserKind = ("tool_parser", ToolParser, ([],))
+
+JSON_CALLS = "json_calls"
+"""Tool parser for calls that models do not write by themselves, but grammars make them."""
+
+
+def build_chat_template(
+    name: str | None,
+    registry: Registry,
+    tokenizer: Tokenizer,
+    options: Mapping[str, OptionValue] = {},
+) -> ChatTemplate:
+    """Return the chat template that a user's choice stands for.
+
+    Args:
+        name: a registered template, else a file with a Jinja template; None: the model's own.
+        options: of parts, "kind.key" → value.
+
+    Raises:
+        ConfigError: it is neither, the template is broken, or an option is wrong.
+    """
+    source, entry_name = tokenizer.chat_template, "jinja"
+    if name is not None:
+        try:
+            entry_name = registry.find("chat_template", name).full_name
+        except UnknownPartError as error:
+            source = _read_template(name, str(error))
+    entry = registry.find("chat_template", entry_name)
+    made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
+    return entry.build(made, source, tokenizer.special_tokens, **entry.built_with(options))
+
+
+def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
+    """Return the parts that a user's settings stand for. The grammar checker waits for the engine's figures.
+
+    Raises:
+        ConfigError: a part or the model's files cannot be had; with the reason.
+    """
+    _check_grammar_options(config, registry)
+    tokenizer = load_tokenizer(model.model, model.load_format)
+    return ModelParts(
+        tokenizer=tokenizer,
+        chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
+        reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
+        tool_parser=_load_parser(registry, TOOLS, config.tool_parser, config.options),
+        json_tool_parser=(
+            _load_parser(registry, TOOLS, JSON_CALLS, {})
+            if JSON_CALLS in registry.names("tool_parser")
+            else None
+        ),
+        sampling_defaults=(
+            load_sampling_defaults(model.model) if config.sampling_defaults == "model" else {}
+        ),
+    )
+
+
+async def start_engine(
+    client: EngineClient, engine: EngineConfig, config: ServerConfig, registry: Registry
+) -> ModelParts:
+    """Start an engine; meanwhile load the parts that fit its model, and return them.
+
+    Raises:
+        ConfigError: a part or the model's files cannot be had; with the reason.
+        EngineError: the engine could not be started.
+    """
+    starting = asyncio.create_task(client.start())
+    try:
+        parts = await asyncio.to_thread(load_model_parts, engine, config, registry)
+        await starting
+    finally:
+        starting.cancel()
+    _check_end_tokens(parts.tokenizer, client.info)
+    return with_grammar_checker(parts, config, registry, client.info.vocab_size)
+
+
+def _check_end_tokens(tokenizer: Tokenizer, info: EngineInfo) -> None:
+    """Raise ModelError if an end token is none of the model's: each request would be refused."""
+    wrong = [token for token in tokenizer.eos_token_ids if token >= info.vocab_size]
+    if wrong and info.task == "generate":
+        raise ModelError(
+            f"model {info.model!r}: eos_token_id is {wrong[0]}, and its tokens go from 0 to {info.vocab_size - 1}; correct "
+            "generation_config.json, config.json or the tokenizer"
+        )
+
+
+def with_grammar_checker(
+    parts: ModelParts, config: ServerConfig, registry: Registry, vocab_size: int
+) -> ModelParts:
+    """Return the parts with a checker of the grammar backend that a user chose.
+
+    Args:
+        vocab_size: width of the model's logits.
+
+    Raises:
+        ConfigError: as `choose_grammar_backend`.
+    """
+    entry = choose_grammar_backend(config.grammar, registry)
+    calls = registry.ledger.of(entry) if entry is not None else None
+    limits = Limits(
+        deadline_s=config.grammar_timeout,
+        memory_mb=config.grammar_memory_mb,
+        workers=config.grammar_workers,
+    )
+    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options, limits)
+    return msgspec.structs.replace(parts, grammar_checker=checker)
+
+
+def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
+    """Raise ConfigError for an option that the grammar backend does not have, before the engine has read the model."""
+    entry = choose_grammar_backend(config.grammar, registry)
+    if entry is None:
+        refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
+    elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
+        entry.build_options(config.options)  # else the first grammar loads it
+
+
+def _load_parser(
+    registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
+) -> Any:
+    """Return the class of a parser, which has its options, and whose calls are watched."""
+    named, interface, arguments = kind
+    if not name:
+        flag = f"--{named.replace('_', '-')} NAME"
+        refuse_options(named, options, f"no {named.replace('_', ' ')} is chosen; {flag} chooses one")
+        return None
+    entry = registry.find(named, name)
+    part, keywords = entry.load(), entry.built_with(options)
+    entry.build(part, *arguments, **keywords)  # one that cannot be built is told of now, not by each request
+    return with_keywords(guarded(part, interface, registry.ledger.of(entry), per_request=True), keywords)
+
+
+async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
+    """Return the stores that a user's settings stand for.
+
+    Raises:
+        ConfigError: there is none of that name, it cannot use the folder, or an option is wrong. None is open then.
+    """
+    folder = Path(config.storage).expanduser() if config.storage is not None else None
+    args = {"response_store": (config.response_store_mb * 2**20,)}
+    stores: list[Any] = []
+    names: list[str] = []
+    try:
+        for kind, interface in STORES.items():
+            name = getattr(config, kind)
+            if name == "auto":
+                name = "memory" if folder is None else "sqlite"
+            entry = registry.find(kind, name)
+            made = guarded(entry.load(), interface, registry.ledger.of(entry))
+            given = entry.built_with(config.options)
+            stores.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ()), **given))
+            names.append(entry.name)
+    except BaseException:
+        for store in stores:
+            await store.close()
+        raise
+    logger.info("%s", _where(names, folder))
+    files, batches, responses = stores
+    return Stores(files=files, batches=batches, responses=responses, folder=folder)
+
+
+def _where(names: Sequence[str], folder: Path | None) -> str:
+    """Return a line for the log: where files, batches and responses are, by the names of their stores."""
+    if set(names) == {"memory"}:
+        return "Files, batches and responses end with the server; --storage DIR keeps them in a folder"
+    if set(names) == {"sqlite"}:
+        return f"Files, batches and responses are kept in the folder {folder}"
+    files, batches, responses = names
+    return f"Files are kept by {files!r}, batches by {batches!r}, responses by {responses!r}"
+
+
+def _read_template(path: str, unknown: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"chat template {path!r} cannot be read: {error} ({unknown})") from error

@@ -1,0 +1,197 @@
+"""What answers requests, put together once: for the HTTP application, or for a batch that runs without one.
+
+Knows neither routes nor processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from llmfw.api.access.keyring import Keyring
+from llmfw.api.access.ownership import Ownership, warn_of_unowned
+from llmfw.api.admin.service import AdminService
+from llmfw.api.anthropic.service import MessageService
+from llmfw.api.batches.deferring import DeferringClient
+from llmfw.api.batches.service import open_batches
+from llmfw.api.chat.service import ChatService
+from llmfw.api.completions.service import CompletionService
+from llmfw.api.embeddings.embeddings import EmbeddingService
+from llmfw.api.files.expiry import FileExpiry
+from llmfw.api.files.room import DiskRoom
+from llmfw.api.files.service import FileService
+from llmfw.api.files.uploads import UploadService
+from llmfw.api.native.service import NativeService
+from llmfw.api.responses.memory import ResponseMemory
+from llmfw.api.responses.service import ResponseService
+from llmfw.api.server.limits import body_limits
+from llmfw.api.text.engine_places import EnginePlaces
+from llmfw.api.text.generation import Generator
+from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.api.tokenize.tokenization import TokenizationService
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.batch_store import BatchStore
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.file_store import FileStore
+from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
+from llmfw.core.interfaces.response_store import ResponseStore
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+from .fingerprint import system_fingerprint
+
+SECONDS_A_DAY = 24 * 3600
+
+
+class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits the model, beside its engine.
+
+    Attributes:
+        chat_template: messages → prompt.
+        reasoning_parser, tool_parser: classes, or None.
+        json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
+        grammar_checker: for structured output; None: there is none.
+        sampling_defaults: the model's own, by SamplingParams' names.
+    """
+
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    reasoning_parser: type[ReasoningParser] | None = None
+    tool_parser: type[ToolParser] | None = None
+    json_tool_parser: type[ToolParser] | None = None
+    grammar_checker: GrammarChecker | None = None
+    sampling_defaults: Mapping[str, float] = {}
+
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what is to be kept is kept.
+
+    Attributes:
+        folder: that the user named for it, if any.
+    """
+
+    files: FileStore
+    batches: BatchStore
+    responses: ResponseStore
+    folder: Path | None = None
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await self.responses.close()
+        await self.batches.close()
+        await self.files.close()
+
+
+class Answering:
+    """The services that make something of a body, all over one engine client.
+
+    Attributes:
+        generator: runs prompts for all of them.
+    """
+
+    def __init__(
+        self, client: EngineClient, parts: ModelParts, config: ServerConfig, memory: ResponseMemory
+    ) -> None:
+        self.generator = Generator(
+            client,
+            parts.tokenizer,
+            config.served_model_name,
+            parts.grammar_checker,
+            parts.sampling_defaults,
+            places=EnginePlaces(client.info.max_running_requests),
+            max_biases=config.max_logit_bias,
+        )
+        parsers = (parts.reasoning_parser, parts.tool_parser)
+        fingerprint = system_fingerprint(
+            client.info,
+            (parts.chat_template.source, *parsers),
+            config.options,
+            parts.sampling_defaults,
+        )
+        self.chat = ChatService(
+            self.generator,
+            parts.chat_template,
+            reasoning_parser=parts.reasoning_parser,
+            tool_parser=parts.tool_parser,
+            json_tool_parser=parts.json_tool_parser,
+            fingerprint=fingerprint,
+            reasoning_field=config.reasoning_field,
+            max_messages=config.max_messages,
+        )
+        self.completions = CompletionService(self.generator, fingerprint)
+        self.embeddings = EmbeddingService(self.generator)
+        self.responses = ResponseService(
+            self.chat, memory, config.served_model_name, client.info.max_running_requests
+        )
+
+
+class Services:
+    """All services of a server.
+
+    Args:
+        client: started.
+        stores: are closed with the services.
+        keys: of the clients; None: there are none.
+
+    Attributes:
+        live: what answers clients that wait.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        parts: ModelParts,
+        stores: Stores,
+        config: ServerConfig,
+        keys: Keyring | None = None,
+    ) -> None:
+        self._ownership = Ownership(keys, config.adopt_unowned)
+        self._keys = keys
+        self._memory = ResponseMemory(
+            stores.responses, config.response_ttl_days * SECONDS_A_DAY, self._ownership
+        )
+        self._stores = stores
+        self.live = Answering(client, parts, config, self._memory)
+        self.messages = MessageService(self.live.chat, self.live.generator)
+        self.native = NativeService(self.live.generator)
+        self.tokenization = TokenizationService(self.live.generator, self.live.chat)
+        self.admin = AdminService(client, self.live.generator, self.live.chat)
+        room = DiskRoom(config.storage, config.min_free_disk_mb)
+        self.files = FileService(stores.files, stores.batches, self._ownership, room)
+        self.uploads = UploadService(stores.files, self._ownership, room)
+        self._file_expiry = FileExpiry(self.files)
+        deferred = Answering(DeferringClient(client), parts, config, self._memory)
+        self.batches = open_batches(
+            client,
+            deferred,
+            stores.files,
+            stores.batches,
+            strict=config.strict_params,
+            limits=body_limits(config),
+            deleting=self.files.deleting,
+            ownership=self._ownership,
+            folder=stores.folder,
+        )
+
+    async def start(self) -> None:
+        """Settle what an earlier server left."""
+        if self._keys is not None:
+            self._keys.start()
+        if self._ownership.leaves_unowned():
+            await warn_of_unowned(self._stores.files, self._stores.batches)
+        await self._memory.start()
+        self._file_expiry.start()
+        await self.batches.start()
+
+    async def close(self) -> None:
+        """Stop what runs by itself, and close the stores."""
+        await self.batches.close()
+        await self.live.responses.close()
+        await self.live.generator.close()
+        await self._memory.close()
+        await self._file_expiry.close()
+        if self._keys is not None:
+            await self._keys.close()
+        await self._stores.close()

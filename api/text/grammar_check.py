@@ -1,0 +1,193 @@
+"""Checks grammars before a request is sent to the engine, so that a wrong or too costly one is answered with a 400.
+
+Other processes compile them (`core.grammars`); verdicts are kept, so that the same grammar is compiled there once.
+Knows nothing of what a grammar says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import GrammarCostError, PartFailedError, RequestError
+from llmfw.core.base.request import GrammarSpec
+from llmfw.core.grammars.messages import Launch, Limits
+from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.registry import Entry
+
+MAX_VERDICTS = 1024
+MAX_CACHED_CHARS = 64_000_000  # of prepared grammars
+COSTLY_KEPT_S = 600.0
+"""How long a grammar that was killed is remembered: on a busy machine it may have been unlucky."""
+
+Key = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a grammar is not held to, and until when that is certain."""
+
+    reason: str
+    code: str | None
+    until: float
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A grammar that is being compiled, and how many requests wait for it."""
+
+    task: asyncio.Task[GrammarSpec | _Refusal]
+    num_waiting: int = 0
+
+
+class GrammarChecker:
+    """Has grammars compiled to see whether they can be. Used by one event loop.
+
+    Args:
+        entry: the grammar backend; None: there is none.
+        tokenizer: the model's.
+        vocab_size: width of the model's logits.
+        calls: of the backend; None: nobody watches them.
+        options: "kind.key" → value.
+        limits: what one grammar may cost.
+    """
+
+    def __init__(
+        self,
+        entry: Entry | None,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        calls: PartCalls | None = None,
+        options: Mapping[str, OptionValue] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._calls = calls
+        self._verdicts: OrderedDict[Key, GrammarSpec | _Refusal] = OrderedDict()
+        self._num_chars = 0
+        self._shared: dict[Key, _Shared] = {}
+        self._prover: GrammarProver | None = None
+        if entry is not None:
+            found, given = entry, dict(options or {})
+            self._prover = GrammarProver(
+                lambda: _launch(found, tokenizer, vocab_size, given, limits or Limits())
+            )
+
+    async def check(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
+        """Return what the engine is to compile in place of a grammar, if it can be held to.
+
+        Args:
+            param: how the client calls it, such as "response_format.json_schema.schema".
+            tenant: whose it is; tenants are served in turns.
+
+        Raises:
+            RequestError: it is broken, costs too much, or asks for what the backend cannot hold to, or there is no
+                backend; names the parameter.
+            OverloadedError: too many wait to be compiled.
+            PartError: the backend cannot be imported or built.
+            PartFailedError: it raised what it should not.
+        """
+        if self._prover is None:
+            raise RequestError(
+                f"{param} asks for structured output, and this server has no grammar backend", param=param
+            )
+        key = (spec.kind, hashlib.sha256(spec.source.encode("utf-8", "surrogatepass")).digest())
+        verdict = self._known(key)
+        if verdict is None:
+            verdict = await self._ask(key, spec, tenant, self._prover)
+        if isinstance(verdict, _Refusal):
+            raise RequestError(f"{param}: {verdict.reason}", param=param, code=verdict.code)
+        return verdict
+
+    async def close(self) -> None:
+        """End the processes that compile grammars."""
+        if self._prover is not None:
+            await self._prover.close()
+
+    def _known(self, key: Key) -> GrammarSpec | _Refusal | None:
+        verdict = self._verdicts.get(key)
+        if verdict is None or (isinstance(verdict, _Refusal) and verdict.until < monotonic()):
+            return None
+        self._verdicts.move_to_end(key)
+        return verdict
+
+    async def _ask(
+        self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
+    ) -> GrammarSpec | _Refusal:
+        """Return the verdict on a grammar; requests with the same one wait for it together."""
+        shared = self._shared.get(key)
+        if shared is None:
+            task = asyncio.create_task(self._prove(key, spec, tenant, prover))
+            shared = self._shared[key] = _Shared(task)
+        shared.num_waiting += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.num_waiting -= 1
+            if not shared.num_waiting:
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+                shared.task.cancel()
+
+    async def _prove(
+        self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
+    ) -> GrammarSpec | _Refusal:
+        verdict: GrammarSpec | _Refusal
+        try:
+            verdict = await prover.prove(spec, tenant)
+        except RequestError as error:
+            is_costly = isinstance(error, GrammarCostError)
+            verdict = _Refusal(str(error), error.code, monotonic() + COSTLY_KEPT_S if is_costly else math.inf)
+        except BackendFailureError as error:
+            raise self._failed(error) from error
+        self._keep(key, verdict)
+        return verdict
+
+    def _failed(self, error: BackendFailureError) -> PartFailedError:
+        if self._calls is None:
+            return PartFailedError(f"the grammar backend failed: {error}")
+        error.add_note(error.detail)
+        return self._calls.failed(error, "compile()")
+
+    def _keep(self, key: Key, verdict: GrammarSpec | _Refusal) -> None:
+        self._drop(key)
+        self._verdicts[key] = verdict
+        self._num_chars += _num_chars(verdict)
+        while len(self._verdicts) > MAX_VERDICTS or self._num_chars > MAX_CACHED_CHARS:
+            self._drop(next(iter(self._verdicts)))
+
+    def _drop(self, key: Key) -> None:
+        self._num_chars -= _num_chars(self._verdicts.pop(key, None))
+
+
+def _num_chars(verdict: GrammarSpec | _Refusal | None) -> int:
+    return len(verdict.source) if isinstance(verdict, GrammarSpec) else 0
+
+
+def _launch(
+    entry: Entry,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    options: dict[str, OptionValue],
+    limits: Limits,
+) -> Launch:
+    """Return what the process that compiles is to know."""
+    return Launch(
+        entry=dataclasses.asdict(entry),
+        options=options,
+        tokenizer=tokenizer.to_json(),
+        eos_token_ids=tuple(tokenizer.eos_token_ids),
+        special_tokens=dict(tokenizer.special_tokens),
+        vocab_size=vocab_size,
+        limits=limits,
+        import_path=tuple(sys.path),
+    )

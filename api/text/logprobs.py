@@ -1,0 +1,105 @@
+"""Scored tokens → the forms in which clients get log probabilities.
+
+All are natural logarithms of the model's own probabilities, before temperature, penalties and grammar.
+
+A chat has entries for the tokens of its content: those of reasoning and tool calls, the token that ends the text and
+what a stop string cuts off are left out. In a stream a chunk has the entries of the tokens whose text begins in its
+text, so that in a row the chunks have those of the whole reply. A completion has an entry for each token that was
+generated, the one that ends it too, but for what a stop string cuts off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from llmfw.api.schemas.logprobs import ChatLogprobs, CompletionLogprobs, TokenEntry, TopLogprob
+from llmfw.core.base.request import TokenLogprob
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+from .scored_tokens import ScoredContent, ScoredToken, score
+from .text_stream import Delta
+
+
+def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
+    """Return the entries of an answer's pieces; None if they have no scores at all, or no tokens."""
+    tokens = tokens_of(deltas)
+    return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
+
+
+def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
+    """Return the tokens of pieces of an answer, in order; none of those without scores."""
+    return [token for delta in deltas if isinstance(delta, ScoredContent) for token in delta.tokens]
+
+
+def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> CompletionLogprobs:
+    """Return the entries of a completion's tokens.
+
+    Args:
+        offset: of the text that the tokens' starts count from, in the text that the client's offsets count from.
+    """
+    return CompletionLogprobs(
+        tokens=[_name(token.bytes) for token in tokens],
+        token_logprobs=[token.logprob for token in tokens],
+        top_logprobs=[_top(token) for token in tokens],
+        text_offset=[offset + token.start for token in tokens],
+    )
+
+
+def prompt_tokens(
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
+) -> list[ScoredToken]:
+    """Return the tokens of a prompt, with starts in its text.
+
+    Args:
+        logprobs: of each token but the first.
+        text: of the prompt, as the client wrote it or gets it; special tokens may be in it or not.
+    """
+    detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
+    tokens = []
+    for token_id, logprob in zip(token_ids, chain([None], logprobs), strict=True):
+        tokens.append(score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes))
+        piece = detokenizer.feed([token_id])
+        if not text.startswith(piece, place) and text.startswith(piece.lstrip(), place):
+            piece = piece.lstrip()  # a space that only stands between two words
+        if text.startswith(piece, place) or tokenizer.decode([token_id]):
+            place += len(piece)  # else a special token that the text does not have
+    return tokens
+
+
+def mean_logprob(tokens: Sequence[ScoredToken]) -> float:
+    """Return the mean over tokens, minus infinity of none."""
+    found = [token.logprob for token in tokens if token.logprob is not None]
+    return sum(found) / len(found) if found else -float("inf")
+
+
+def _entry(token: ScoredToken) -> TokenEntry:
+    return TokenEntry(
+        _text(token.bytes),
+        0.0 if token.logprob is None else token.logprob,
+        list(token.bytes),
+        [TopLogprob(_text(top.bytes), top.logprob, list(top.bytes)) for top in token.top],
+    )
+
+
+def _top(token: ScoredToken) -> dict[str, float] | None:
+    """Return the most likely tokens and the token itself. Of two with the same text the more likely one counts."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float] = {}
+    for top in token.top:
+        found.setdefault(_name(top.bytes), top.logprob)
+    found.setdefault(_name(token.bytes), token.logprob)
+    return found
+
+
+def _text(token: bytes) -> str:
+    return token.decode("utf-8", "replace")
+
+
+def _name(token: bytes) -> str:
+    r"""Return a token's text; of a part of a character its bytes as OpenAI writes them: `bytes:\xf0\x9f`."""
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)

@@ -1,0 +1,99 @@
+"""A body's fields → SamplingParams. The values are checked by SamplingParams itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import SamplingParams
+
+MAX_STOPS, MAX_STOP_LENGTH = 256, 256
+"""Stop strings, and characters of one: each is looked for in the text of each token."""
+
+MAX_BIASES = 16_384
+"""Entries of logit_bias: they are sent with each choice."""
+
+_SAME_NAME = (
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "ignore_eos",
+    "seed",
+)
+
+
+def to_sampling(
+    body: msgspec.Struct,
+    max_tokens: int | None,
+    renamed: dict[str, str] | None = None,
+    defaults: Mapping[str, float] | None = None,
+    max_biases: int = MAX_BIASES,
+) -> SamplingParams:
+    """Return the sampling parameters of a body; what the client left open keeps its default.
+
+    Args:
+        body: has fields of SamplingParams' names, or of those in `renamed`.
+        max_tokens: its field has several names.
+        renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
+        defaults: by SamplingParams' names, what the client left open is instead of SamplingParams' own default.
+        max_biases: entries of logit_bias.
+
+    Raises:
+        RequestError: a value out of range.
+    """
+    renamed = renamed or {}
+    values: dict[str, Any] = {name: getattr(body, renamed.get(name, name)) for name in _SAME_NAME}
+    values["max_tokens"] = max_tokens
+    values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None), max_biases)
+    stop = getattr(body, "stop", None)
+    values["stop"] = _stops(stop)
+    values["stop_token_ids"] = tuple(getattr(body, "stop_token_ids", None) or ())
+    try:
+        given = {name: value for name, value in values.items() if value is not None}
+        return SamplingParams(**{**(defaults or {}), **given})
+    except RequestError as error:
+        raise _renamed(error, renamed, isinstance(stop, str)) from error
+
+
+def _stops(given: str | list[str] | None) -> tuple[str, ...]:
+    stops = (given,) if isinstance(given, str) else tuple(given or ())
+    if len(stops) > MAX_STOPS:
+        raise RequestError(f"stop has {len(stops)} strings; at most {MAX_STOPS} are allowed", param="stop")
+    for i, text in enumerate(stops):
+        if len(text) > MAX_STOP_LENGTH:
+            name = "stop" if isinstance(given, str) else f"stop[{i}]"
+            raise RequestError(
+                f"{name} has {len(text)} characters; at most {MAX_STOP_LENGTH} are allowed", param=name
+            )
+    return stops
+
+
+def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
+    """Return the biases by token id. On the wire the keys are strings."""
+    found: dict[int, float] = {}
+    if given and len(given) > most:
+        raise RequestError(
+            f"logit_bias has {len(given)} entries; at most {most} are allowed", param="logit_bias"
+        )
+    for key, bias in (given or {}).items():
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise RequestError(
+                f"logit_bias.{key[:100]}: {key[:100]!r} is no token id; the keys of logit_bias are",
+                param=f"logit_bias.{key}",
+            )
+        found[int(key)] = bias
+    return found
+
+
+def _renamed(error: RequestError, renamed: dict[str, str], one_stop: bool) -> RequestError:
+    name = error.param or ""
+    theirs = "stop" if one_stop and name == "stop[0]" else renamed.get(name, name)
+    return RequestError(str(error).replace(name, theirs, 1), param=theirs, code=error.code)

@@ -1,0 +1,199 @@
+"""Which tokens a piece of an answer's text came from, and how likely they were.
+
+A token belongs to a piece of text if some of its own text is in it. A token that is a part of a character belongs to
+the piece with that character. One whose text is cut in two (by what is held back, say) belongs to the piece with its
+beginning. So in a row the pieces' tokens are each of the text's tokens once, in order.
+
+Parsers give back text without saying where it stood; it is looked for in what they were fed. Knows nothing of how
+clients get log probabilities (`logprobs`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from llmfw.core.base.request import TokenLogprob
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser, ToolParser
+
+TokenBytes = Callable[[int], bytes]
+"""Given a token id, returns its bytes (`core.tokenizer.Tokenizer.token_bytes`)."""
+
+LOWEST_LOGPROB = -9999.0  # JSON has no -infinity
+
+
+class Likely(msgspec.Struct, frozen=True):
+    """A token that might stand at some place.
+
+    Attributes:
+        bytes: of its text; maybe a part of a character.
+        logprob: natural logarithm of its probability.
+    """
+
+    token_id: int
+    bytes: bytes
+    logprob: float
+
+
+class ScoredToken(msgspec.Struct, frozen=True):
+    """A token of a text.
+
+    Attributes:
+        start: where its text begins, in characters from the text's beginning.
+        bytes: of its text; maybe a part of a character.
+        logprob: None where nothing precedes it.
+        top: the most likely tokens at its place, the most likely first.
+    """
+
+    start: int
+    token_id: int
+    bytes: bytes
+    logprob: float | None
+    top: tuple[Likely, ...] = ()
+
+
+class ScoredContent(ContentDelta, frozen=True, tag="scored_content"):
+    """More text of the answer, with its tokens."""
+
+    tokens: tuple[ScoredToken, ...] = ()
+
+
+def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: TokenBytes) -> ScoredToken:
+    """Return a token with what the engine says of it; None: nothing precedes it."""
+    if logprob is None:
+        return ScoredToken(start, token_id, token_bytes(token_id), None)
+    return ScoredToken(
+        start,
+        token_id,
+        token_bytes(token_id),
+        max(logprob.logprob, LOWEST_LOGPROB),
+        tuple(
+            Likely(top_id, token_bytes(top_id), max(top_logprob, LOWEST_LOGPROB))
+            for top_id, top_logprob in zip(logprob.top_ids, logprob.top_logprobs, strict=True)
+        ),
+    )
+
+
+class _Span(msgspec.Struct):
+    """A piece of text that came at once, with its tokens; more than one where only the last made a character whole.
+
+    Attributes:
+        start, end: in characters from the text's beginning; equal as long as there is no text.
+    """
+
+    start: int
+    end: int
+    tokens: list[ScoredToken]
+
+
+class TokenSpans:
+    """The tokens of one choice whose place in the answer is not known yet.
+
+    Args:
+        token_bytes: of the tokenizer.
+        reasoning, tools: the parsers of the text, whose markers are no content, or None.
+
+    Attributes:
+        tokens: all so far, those of reasoning, calls and the end included.
+    """
+
+    def __init__(
+        self,
+        token_bytes: TokenBytes,
+        reasoning: ReasoningParser | None = None,
+        tools: ToolParser | None = None,
+    ) -> None:
+        self.tokens: list[ScoredToken] = []
+        self._token_bytes = token_bytes
+        self._opening = reasoning.opening if reasoning else None
+        self._call_end = tools.call_format.end.strip() if tools and tools.call_format else None
+        self._marker = reasoning.closing if reasoning else None  # may stand before the next content
+        self._spans: deque[_Span] = deque()
+        self._text = ""  # was fed and not yet seen in a piece
+        self._start = 0  # where it begins, in characters from the text's beginning
+        self._marked = reasoning is not None and reasoning.in_reasoning  # the piece before was no content
+
+    def add(self, token_id: int, logprob: TokenLogprob, text: str) -> None:
+        """Take the next token, and the text that is certain with it."""
+        token = self._score(token_id, logprob)
+        if not self._spans or self._spans[-1].end > self._spans[-1].start:
+            self._spans.append(_Span(token.start, token.start, []))
+        self._spans[-1].tokens.append(token)
+        self._spans[-1].end += len(text)
+        self._text += text
+
+    def add_end(self, token_id: int, logprob: TokenLogprob) -> None:
+        """Take the token that ends the text, and is no part of it."""
+        token = self._score(token_id, logprob)
+        self._spans.append(_Span(token.start, token.start, [token]))
+
+    def content(self, text: str) -> ScoredContent:
+        """Return the next piece of the answer with its tokens."""
+        at = self._find(text)
+        begin, length = (
+            (0, len(self._text)) if at < 0 else (at, len(text))
+        )  # changed: all that was fed for it
+        self._marker, self._marked = None, False
+        self._skip(begin)
+        end = self._start + length
+        tokens: list[ScoredToken] = []
+        while self._spans and self._spans[0].start < min(end, self._spans[0].end):
+            tokens += self._spans.popleft().tokens
+        self._forget(length)
+        return ScoredContent(text, tuple(tokens))
+
+    def reasoning(self, text: str) -> None:
+        """Leave out the next piece, which is reasoning."""
+        self._marked = True
+        at = self._text.find(text)
+        if at >= 0:
+            self._skip(at + len(text))
+
+    def call(self) -> None:
+        """Leave out the next piece, which is part of a call: all there is, unless content follows at once."""
+        self._marked, self._marker = True, self._call_end
+
+    def end_event(self, *, in_call: bool) -> None:
+        """Take note that all pieces of an event were seen.
+
+        Args:
+            in_call: the last of them was part of a call.
+        """
+        if in_call:
+            self._skip(len(self._text))
+
+    def rest(self) -> list[ScoredToken]:
+        """Return the tokens that are in no piece: parts of a character that did not become whole, and the end."""
+        return [token for span in self._spans for token in span.tokens]
+
+    def _score(self, token_id: int, logprob: TokenLogprob) -> ScoredToken:
+        token = score(self._start + len(self._text), token_id, logprob, self._token_bytes)
+        self.tokens.append(token)
+        return token
+
+    def _find(self, text: str) -> int:
+        """Return where the next piece of the answer begins in what was fed, -1 if it is not there."""
+        bare = self._text.lstrip()  # parsers drop white space beside markers
+        if not self._marked and self._opening and not bare.startswith(self._opening):
+            self._marker = None  # no reasoning at all
+        if self._marker and (marker := self._text.find(self._marker)) >= 0:
+            return self._text.find(text, marker + len(self._marker))
+        if self._marker or not self._marked:
+            at = 0 if self._text.startswith(text) else len(self._text) - len(bare)
+            if self._text.startswith(text, at):
+                return at
+        # A parser without a known marker: as a rule it has given out all that it was fed.
+        return len(self._text) - len(text) if self._text.endswith(text) else self._text.find(text)
+
+    def _skip(self, length: int) -> None:
+        """Forget text, and the tokens that are wholly in it."""
+        end = self._start + length
+        while self._spans and self._spans[0].start < self._spans[0].end <= end:
+            self._spans.popleft()
+        self._forget(length)
+
+    def _forget(self, length: int) -> None:
+        self._text = self._text[length:]
+        self._start += length

@@ -1,0 +1,246 @@
+"""TokenEvent → text of one choice: detokenise, stop strings, reasoning, tool calls.
+
+Knows nothing of HTTP and of the form of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.errors import EngineError
+from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
+from llmfw.core.interfaces.parsers import (
+    ContentDelta,
+    ReasoningDelta,
+    ReasoningParser,
+    ToolCallDelta,
+    ToolParser,
+)
+from llmfw.core.interfaces.tokenizer import IncrementalDetokenizer
+
+from .scored_tokens import ScoredToken, TokenBytes, TokenSpans
+from .stop_strings import StopStrings
+
+Delta = ContentDelta | ReasoningDelta | ToolCallDelta
+
+
+class TextStream:
+    """The text of one choice, as it comes.
+
+    Args:
+        detokenizer: fresh.
+        stop: strings that end the text, unless they come before `min_tokens` new tokens.
+        reasoning, tools: fresh parsers, or None.
+        one_call: end with the first tool call.
+        call_reason: the finish reason of a text that ended by itself and has a call.
+        token_bytes: of the tokenizer, to give each content its tokens with their log probabilities (`ScoredContent`);
+            None: the engine was not asked for any.
+
+    Attributes:
+        finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
+        stopped_by: the stop string or token that ended it, if one did.
+        token_ids: all tokens so far, those of an end or stop included.
+        num_reasoning_tokens: how many of these were thinking.
+        num_cached_tokens: how many of the prompt's came from the prefix cache.
+        logprobs: one for each of `token_ids`, if the request asks for them, else none.
+        prompt_logprobs: one for each prompt token but the first, if the request asks for them, after the first event.
+    """
+
+    def __init__(
+        self,
+        detokenizer: IncrementalDetokenizer,
+        *,
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        reasoning: ReasoningParser | None = None,
+        tools: ToolParser | None = None,
+        one_call: bool = False,
+        call_reason: str = "tool_calls",
+        token_bytes: TokenBytes | None = None,
+    ) -> None:
+        self._detokenizer = detokenizer
+        self._stop_strings = StopStrings(stop) if stop else None
+        self._min_tokens = min_tokens
+        self._reasoning = reasoning
+        if reasoning is not None and tools is None:
+            reasoning.keeps_calls = False
+        self._tools = tools
+        self._one_call = one_call
+        self._call_reason = call_reason
+        self._thinking = reasoning is not None and reasoning.in_reasoning
+        self._called = False
+        self._spans = TokenSpans(token_bytes, reasoning, tools) if token_bytes else None
+        self.finish_reason: str | None = None
+        self.stopped_by: str | int | None = None
+        self.token_ids: list[int] = []
+        self.num_reasoning_tokens = 0
+        self.num_cached_tokens = 0
+        self.logprobs: list[TokenLogprob] = []
+        self.prompt_logprobs: list[TokenLogprob] | None = None
+
+    @property
+    def scored_tokens(self) -> Sequence[ScoredToken]:
+        """All tokens so far with their log probabilities, none without `token_bytes`."""
+        return self._spans.tokens if self._spans else ()
+
+    @property
+    def rest(self) -> Sequence[ScoredToken]:
+        """At the end, the tokens that were in no content: parts of a character that did not become whole, and the
+        token that ended the text. What a stop string cuts off is not among them. (Of an answer without parsers.)"""
+        return () if self._spans is None or isinstance(self.stopped_by, str) else self._spans.rest()
+
+    def feed(self, event: TokenEvent) -> Sequence[Delta]:
+        """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
+        if self._spans is None and (len(event.token_ids) < 2 or not self._counts):
+            return self._feed(event)
+        # One by one, so that it is known which token brought which text, and nothing after the end is counted.
+        deltas: list[Delta] = []
+        for part in _single_tokens(event, scored=self._spans is not None):
+            new = self._feed(part)
+            if self._spans is None:
+                _extend(deltas, new)
+            else:
+                deltas += self._scored(self._spans, new)
+            if self.finish_reason is not None:
+                break
+        return deltas
+
+    def _feed(self, event: TokenEvent) -> Sequence[Delta]:
+        token_ids = event.token_ids
+        self.token_ids += token_ids
+        self.logprobs += event.logprobs or ()
+        if event.cached_tokens:
+            self.num_cached_tokens = event.cached_tokens
+        if event.finish_reason is FinishReason.STOP and token_ids:
+            self.stopped_by = token_ids[-1]
+            token_ids = token_ids[:-1]  # an end or stop token is not part of the text
+        text = self._detokenizer.feed(token_ids)
+        if self._spans is not None and event.logprobs:
+            if token_ids:
+                self._spans.add(token_ids[0], event.logprobs[0], text)
+            else:
+                self._spans.add_end(event.token_ids[0], event.logprobs[0])
+        ended = event.finish_reason is not None
+        if self._stop_strings is not None and len(self.token_ids) > self._min_tokens:
+            text, stop = self._stop_strings.feed(text)
+            if stop is not None:
+                self.stopped_by, ended = stop, True
+                self.finish_reason = "stop"
+            elif ended:
+                text += self._stop_strings.finish()
+        deltas: Sequence[Delta] = self._parse(text, ended) if self._parses else _content(text)
+        self._count_reasoning(deltas, len(event.token_ids))
+        if ended and self.finish_reason is None:
+            self.finish_reason = str(event.finish_reason)
+        if self.finish_reason == "stop" and self._called:
+            self.finish_reason = self._call_reason
+        return deltas
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the text may end before the last token of an event, or only some of them be reasoning."""
+        return self._stop_strings is not None or self._one_call or self._reasoning is not None
+
+    @property
+    def _parses(self) -> bool:
+        return self._reasoning is not None or self._tools is not None
+
+    def _parse(self, text: str, ended: bool) -> list[Delta]:
+        """Run text through the reasoning parser, and its content through the tool parser."""
+        deltas: list[Delta] = []
+        if self._reasoning is None:
+            deltas += self._parse_content(text, ended)
+        else:
+            parts = list(self._reasoning.feed(text)) if text else []
+            if ended:
+                parts += self._reasoning.finish()
+            for part in parts:
+                if isinstance(part, ReasoningDelta):
+                    deltas.append(part)
+                else:
+                    deltas += self._parse_content(part.text, False)
+            if ended:
+                deltas += self._parse_content("", True)
+        return self._note_calls(deltas)
+
+    def _parse_content(self, text: str, ended: bool) -> list[Delta]:
+        if self._tools is None:
+            return _content(text)
+        deltas: list[Delta] = list(self._tools.feed(text)) if text else []
+        if ended:
+            deltas += self._tools.finish()
+        return deltas
+
+    def _note_calls(self, deltas: list[Delta]) -> list[Delta]:
+        """Note whether there is a tool call; where only one is wanted, end the text before a second one."""
+        for i, delta in enumerate(deltas):
+            if isinstance(delta, ToolCallDelta):
+                if self._one_call and delta.index > 0:
+                    self.finish_reason = "stop"
+                    return deltas[:i]
+                self._called = True
+        return deltas
+
+    @staticmethod
+    def _scored(spans: TokenSpans, deltas: Sequence[Delta]) -> list[Delta]:
+        """Give each content its tokens."""
+        scored: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, ContentDelta):
+                scored.append(spans.content(delta.text))
+                continue
+            scored.append(delta)
+            if isinstance(delta, ReasoningDelta):
+                spans.reasoning(delta.text)
+            else:
+                spans.call()
+        spans.end_event(in_call=bool(deltas) and isinstance(deltas[-1], ToolCallDelta))
+        return scored
+
+    def _count_reasoning(self, deltas: Sequence[Delta], num_tokens: int) -> None:
+        if self._reasoning is None:
+            return
+        if deltas:
+            self._thinking = isinstance(deltas[-1], ReasoningDelta)
+        if self._thinking:
+            self.num_reasoning_tokens += num_tokens
+
+
+def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
+    """Return an event for each token of one, as if they had come one by one.
+
+    Args:
+        scored: they have to have log probabilities.
+    """
+    if not event.token_ids:
+        return [event]
+    logprobs = event.logprobs
+    if scored and (logprobs is None or len(logprobs) != len(event.token_ids)):
+        raise EngineError(
+            "the engine gave no log probabilities of the new tokens, though it was asked for them"
+        )
+    parts = [
+        TokenEvent(event.id, [token_id], logprobs=logprobs[i : i + 1] if logprobs else None)
+        for i, token_id in enumerate(event.token_ids)
+    ]
+    parts[0].cached_tokens = event.cached_tokens
+    parts[-1].finish_reason = event.finish_reason
+    return parts
+
+
+def _extend(deltas: list[Delta], new: Sequence[Delta]) -> None:
+    """Add deltas to others. Neighbours that are text of the same kind become one."""
+    for delta in new:
+        last = deltas[-1] if deltas else None
+        if isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):
+            deltas[-1] = ContentDelta(last.text + delta.text)
+        elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            deltas[-1] = ReasoningDelta(last.text + delta.text)
+        else:
+            deltas.append(delta)
+
+
+def _content(text: str) -> list[Delta]:
+    return [ContentDelta(text)] if text else []

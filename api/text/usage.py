@@ -1,0 +1,29 @@
+"""Token counts of a generation, as clients get them."""
+
+from __future__ import annotations
+
+from llmfw.api.schemas.common import CompletionTokensDetails, PromptTokensDetails, Usage
+
+from .generation import Generation
+
+
+def usage_of(generation: Generation, num_prompts: int = 1, *, scores_only: bool = False) -> Usage:
+    """Return the counts so far. A prompt with several choices counts once.
+
+    Args:
+        num_prompts: the choices are spread evenly over so many prompts, prompt-major.
+        scores_only: only the prompts were asked for: new tokens do not count.
+    """
+    choices = generation.choices
+    firsts = choices[:: len(choices) // num_prompts]
+    prompt_tokens = sum(len(choice.request.prompt) for choice in firsts)
+    completion_tokens = 0 if scores_only else sum(len(choice.text.token_ids) for choice in choices)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(sum(choice.text.num_cached_tokens for choice in firsts)),
+        completion_tokens_details=CompletionTokensDetails(
+            sum(choice.text.num_reasoning_tokens for choice in choices)
+        ),
+    )

@@ -1,0 +1,177 @@
+"""Every exception that llmfw raises for a reason a user can act on.
+
+    LLMFWError
+    ├── ConfigError            a flag, a file or a combination of them that cannot work
+    │   ├── UnknownPartError   a part was asked for by a name that no plugin registers
+    │   │   └── LostPartError  a plugin that did not load probably would have
+    │   ├── ModelError         a model folder that is not one, or a model that cannot be served
+    │   └── PartError          a part that is registered but cannot be imported, built or used here
+    ├── PluginError            a plugin package that is broken (raised only in strict mode)
+    ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
+    │   ├── ContextLengthError more tokens than the model or the pool can hold
+    │   ├── ModelNotFoundError a model name that this server does not serve
+    │   ├── NotFoundError      an id of something that is not, or no longer, stored here
+    │   ├── GrammarCostError   a grammar that takes too much time, memory or depth
+    │   ├── TooLargeError      more bytes than are taken
+    │   └── ConflictError      what is asked for is in the way of something that is going on
+    ├── StorageError           a store cannot do now what was asked of it; later it may
+    │   └── StorageFullError   there is no room left
+    ├── OverloadedError        so much waits already that a request is not accepted now; later it may be
+    │   └── TenantLimitError   one key or user has so many requests already
+    ├── DeadlineError          a request's own timeout has passed
+    ├── PartFailedError        a part raised what it should not while it served a request
+    └── EngineError            the engine could not finish what it had accepted
+        ├── CrashingRequestError  a request during which the engine ended again and again
+        └── EngineDeadError    the engine process has ended
+            ├── EngineRestartingError  it is being started again
+            └── EngineLostError  it is not started again: the server ends
+
+The API maps them to HTTP status codes in one table (`api/http/errors.py`); this module knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+
+class LLMFWError(Exception):
+    """Base of all errors that carry a message meant for the user."""
+
+
+class ConfigError(LLMFWError):
+    """The server or engine cannot start with these settings."""
+
+
+class UnknownPartError(ConfigError):
+    """No plugin registers the part that was asked for."""
+
+
+class LostPartError(UnknownPartError):
+    """No plugin registers the part that was asked for, because the one that would did not load."""
+
+
+class ModelError(ConfigError):
+    """The model cannot be found, read, or served correctly."""
+
+
+class PartError(ConfigError):
+    """A registered part cannot be imported or cannot do what this model and device need."""
+
+
+class PluginError(LLMFWError):
+    """A plugin package is broken, and strict mode does not allow that."""
+
+
+class RequestError(LLMFWError):
+    """A request is wrong.
+
+    Args:
+        message: what is wrong and what would be right, with the value.
+        param: name of the parameter at fault, as the client wrote it (`stop[2]`, `logit_bias`), or None.
+        code: a short machine-readable reason, or None.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class ContextLengthError(RequestError):
+    """Prompt and requested output do not fit into the context."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="context_length_exceeded")
+
+
+class GrammarCostError(RequestError):
+    """A grammar, schema or regular expression takes too much time, memory or depth."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "grammar_too_complex") -> None:
+        super().__init__(message, param=param, code=code)
+
+
+class ModelNotFoundError(RequestError):
+    """The request names a model that is not served here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model", code="model_not_found")
+
+
+class NotFoundError(RequestError):
+    """The request names something that is not stored here: never, or no longer."""
+
+
+class TooLargeError(RequestError):
+    """The request brings more bytes than are taken; the message says how many are."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="request_too_large")
+
+
+class ConflictError(RequestError):
+    """What is asked for cannot be done beside something that is going on; the message names it.
+
+    Args:
+        passing: it will soon be over, so that the same request, sent again, may succeed.
+    """
+
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, passing: bool = False
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.passing = passing
+
+
+class StorageError(LLMFWError):
+    """A store cannot do now what was asked of it, and nothing has changed; the message says what stands in its way."""
+
+
+class StorageFullError(StorageError):
+    """A store has no room for what it was given."""
+
+
+class OverloadedError(LLMFWError):
+    """The queue is full; nothing of the request was begun.
+
+    Args:
+        retry_after_s: after so many seconds there may be room.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TenantLimitError(OverloadedError):
+    """One tenant has as many requests as one may have."""
+
+
+class DeadlineError(LLMFWError):
+    """The timeout that a request gave itself has passed; the message says how far it had come."""
+
+
+class PartFailedError(LLMFWError):
+    """A part of a plugin raised while it served a request; the message names the part, the log says why."""
+
+
+class EngineError(LLMFWError):
+    """The engine failed while it worked on an accepted request."""
+
+
+class CrashingRequestError(EngineError):
+    """The engine process ended each time that it ran this request, which is not tried again."""
+
+
+class EngineDeadError(EngineError):
+    """The engine process has ended. What it had not answered is lost, unless a new engine process runs it again."""
+
+
+class EngineRestartingError(EngineDeadError):
+    """The engine process has ended, and a new one is not ready yet. The same request may succeed soon."""
+
+    retry_after_s = 5.0
+
+
+class EngineLostError(EngineDeadError):
+    """The engine process has ended too often. The server ends, so that its own supervisor sees it."""
+
+    exit_code = 70  # EX_SOFTWARE of sysexits.h

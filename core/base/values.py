@@ -1,0 +1,84 @@
+"""Which values a field of a struct of settings may have: its annotation says so, here it is read.
+
+The command line makes its options of it (`api/commands/setting.py`), the struct checks itself with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from .errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of one field.
+
+    Attributes:
+        type: a number's; None: the field's are no numbers.
+        least: of a number.
+        most: of a number; None: there is no bound.
+        is_open: whether the least value itself is none of them.
+        choices: those that there are; none: there are others.
+    """
+
+    type: type[int] | type[float] | None = None
+    least: float = 0
+    most: float | None = None
+    is_open: bool = False
+    choices: tuple[str, ...] = ()
+
+    def __contains__(self, value: object) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.type is None:
+            return True
+        kind = int if self.type is int else int | float
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return False
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        is_enough = value > self.least if self.is_open else value >= self.least
+        return is_enough and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        """What comes after "it must be"."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        number = "a whole number" if self.type is int else "a finite number"
+        least = f"{'above' if self.is_open else 'at least'} {self.least}"
+        return f"{number}, {least}" + ("" if self.most is None else f" and at most {self.most}")
+
+
+@cache
+def values_of(struct: type[msgspec.Struct]) -> dict[str, Values]:
+    """Return the values of each field, beside None, where the annotation allows it."""
+    return {field.name: _values(field.type) for field in msgspec.structs.fields(struct)}
+
+
+def check_fields(struct: type[msgspec.Struct], settings: Mapping[str, object]) -> None:
+    """Raise ConfigError if one of a struct's fields is to have a value that it cannot have."""
+    known = values_of(struct)
+    for name, value in settings.items():
+        if value is not None and name in known and value not in known[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} is {value!r}; it must be {known[name]}")
+
+
+def _values(annotation: object) -> Values:
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return next(map(_values, (each for each in args if each is not NoneType)))
+    if origin is Literal:
+        return Values(choices=args)
+    if origin is Annotated:
+        kind, bounds = args
+        least = bounds.ge if bounds.gt is None else bounds.gt
+        return Values(kind, least, bounds.le, is_open=bounds.gt is not None)
+    return Values()

@@ -1,0 +1,202 @@
+"""Which requests may come in while others wait, and how fast those that wait are let in. No tensors, no clock.
+
+A request that is refused is one that nobody has begun: its client, or a router before it, can go elsewhere at once. Only
+requests that somebody waits for count, and are refused; those whose grammar is still being compiled wait, too. What was
+retracted does not: it was let in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter, deque
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import OverloadedError, TenantLimitError
+
+logger = logging.getLogger(__name__)
+
+WINDOW_S = 60.0  # admissions longer ago tell nothing of the rate
+MOST_RETRY_S = 60.0
+LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # requests that may wait unless the user says otherwise
+LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same of tokens, by those that the KV storage holds
+MOST_OVER = 2  # keys below their share may make the queue this many times as long
+
+
+class AdmissionRate:
+    """How many requests a second are let in while others wait: what an idle engine could take at once says nothing."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # when somebody began to wait
+        self._admitted: deque[tuple[float, int]] = deque()
+        self._num_admitted = 0
+        self._last: float | None = None
+
+    def note(self, num_admitted: int, num_waiting: int, now: float) -> None:
+        """Take note of a step: so many were let in, and so many wait on."""
+        if self._since is not None and num_admitted:
+            self._admitted.append((now, num_admitted))
+            self._num_admitted += num_admitted
+        if not num_waiting:
+            self._last = self.per_second(now)
+            self._since, self._num_admitted = None, 0
+            self._admitted.clear()
+        elif self._since is None:
+            self._since = now
+
+    def per_second(self, now: float) -> float | None:
+        """Return the rate up to the last admission, less once the next one is overdue; None: it is not known."""
+        while self._admitted and self._admitted[0][0] < now - WINDOW_S:
+            self._num_admitted -= self._admitted.popleft()[1]
+        if self._since is None or not self._num_admitted:
+            return self._last
+        start, count = max(self._since, now - WINDOW_S), self._num_admitted
+        seconds = max(self._admitted[-1][0] - start, (now - start) * count / (count + 1))
+        return count / seconds if seconds > 0 else self._last
+
+    def seconds_for(self, num_requests: float, now: float) -> float | None:
+        """Return in how many seconds so many are let in; None: it is not known."""
+        rate = self.per_second(now)
+        return num_requests / rate if rate else None
+
+
+class QueueGate:
+    """The requests that wait for the first time, and those of each tenant.
+
+    Args:
+        max_requests, max_tokens: that may wait; None: any number. An empty queue takes any prompt. In a full queue an
+            API key still has its share: the bound divided by the keys that wait. So the queue may get twice as long.
+        max_tenant_requests: of one tenant, waiting and running; those that name no tenant are one.
+
+    Attributes:
+        rate: at which requests are let in.
+    """
+
+    def __init__(
+        self,
+        max_requests: int | None = None,
+        max_tokens: int | None = None,
+        max_tenant_requests: int | None = None,
+    ) -> None:
+        self.rate = AdmissionRate()
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._max_tenant_requests = max_tenant_requests
+        self._waiting: dict[str, int] = {}  # request → tokens of its prompt
+        self._num_tokens = 0
+        self._keys: dict[str, str] = {}  # request that waits → API key
+        self._num_by_key: Counter[str] = Counter()  # of those that wait
+        self._tokens_by_key: Counter[str] = Counter()
+        self._tenants: dict[str, str] = {}  # request → tenant, of all that have not ended
+        self._num_of: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, config: EngineConfig, places: int, pool_tokens: int = 0) -> QueueGate:
+        """Return the gate that settings stand for, and log its bounds.
+
+        Args:
+            places: most requests that run.
+            pool_tokens: that the KV storage holds.
+        """
+        requests, tokens = config.max_queued_requests, config.max_queued_tokens
+        if requests is None:
+            requests = max(LEAST_QUEUED, QUEUED_PER_PLACE * places)
+        if tokens is None:
+            tokens = max(LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN * pool_tokens)
+        logger.info("max_queued_requests=%d, max_queued_tokens=%d (0: any number)", requests, tokens)
+        return cls(requests or None, tokens or None, config.max_tenant_requests)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    def awaits(self, request_id: str) -> bool:
+        """Return whether a request waits."""
+        return request_id in self._waiting
+
+    def check(self, num_tokens: int, tenant: str, now: float, *, is_key: bool = False) -> None:
+        """Raise the error with which a request of so many tokens is refused, if it is.
+
+        Args:
+            is_key: the tenant is an API key.
+
+        Raises:
+            TenantLimitError: its tenant has as many requests as one may have.
+            OverloadedError: the queue is full.
+        """
+        most, count = self._max_tenant_requests, self._num_of.get(tenant, 0)
+        if most is not None and count >= most:
+            whose = f"{tenant!r} has" if tenant else "clients that name no user have"
+            raise TenantLimitError(
+                f"{whose} {count} requests that wait or run; at most {most} are allowed at once",
+                retry_after_s=self._retry_after(1, now),
+            )
+        waiting = len(self._waiting)
+        if is_key and self._is_within_share(num_tokens, tenant):
+            return
+        if self._max_requests is not None and waiting >= self._max_requests:
+            raise OverloadedError(
+                f"the queue is full: {waiting} requests wait, and at most {self._max_requests} may",
+                retry_after_s=self._retry_after(waiting - self._max_requests + 1, now),
+            )
+        if self._max_tokens is not None and waiting and self._num_tokens + num_tokens > self._max_tokens:
+            excess = self._num_tokens + num_tokens - self._max_tokens
+            raise OverloadedError(
+                f"the queue is full: prompts of {self._num_tokens} tokens wait, and with this one's {num_tokens} it "
+                f"were {excess} more than the {self._max_tokens} that may",
+                retry_after_s=self._retry_after(excess * waiting / max(1, self._num_tokens), now),
+            )
+
+    def enter(self, request_id: str, num_tokens: int, tenant: str, *, is_key: bool = False) -> None:
+        """Let a request wait, which `check` has let pass."""
+        if is_key:
+            self._keys[request_id] = tenant
+            self._num_by_key[tenant] += 1
+            self._tokens_by_key[tenant] += num_tokens
+        self._waiting[request_id] = num_tokens
+        self._num_tokens += num_tokens
+        self._tenants[request_id] = tenant
+        self._num_of[tenant] += 1
+
+    def admit(self, request_id: str) -> bool:
+        """Note that a request runs; return whether it has waited until now."""
+        num_tokens = self._waiting.pop(request_id, None)
+        if num_tokens is None:
+            return False
+        self._num_tokens -= num_tokens
+        if (key := self._keys.pop(request_id, None)) is not None:
+            self._num_by_key[key] -= 1
+            self._tokens_by_key[key] -= num_tokens
+            if not self._num_by_key[key]:
+                del self._num_by_key[key], self._tokens_by_key[key]
+        return True
+
+    def leave(self, request_id: str, now: float) -> None:
+        """Forget a request, which has ended."""
+        if self.admit(request_id):
+            self.rate.note(0, len(self._waiting), now)
+        tenant = self._tenants.pop(request_id, None)
+        if tenant is not None:
+            self._num_of[tenant] -= 1
+            if not self._num_of[tenant]:
+                del self._num_of[tenant]
+
+    def _is_within_share(self, num_tokens: int, key: str) -> bool:
+        """Return whether a key has less than its share of the queue, which then takes its request though it is full."""
+        own = self._num_by_key[key]
+        num_keys = len(self._num_by_key.keys() | {key})
+        requests, tokens = self._max_requests, self._max_tokens
+        if requests is not None and (
+            own >= max(1, requests // num_keys) or len(self._waiting) >= MOST_OVER * requests
+        ):
+            return False
+        if tokens is None or not own:
+            return True
+        has_room = self._num_tokens + num_tokens <= MOST_OVER * tokens
+        return has_room and self._tokens_by_key[key] + num_tokens <= tokens // num_keys
+
+    def _retry_after(self, num_requests: float, now: float) -> float:
+        """Return after how many seconds so many will have been let in, as far as can be told: at least one."""
+        seconds = self.rate.seconds_for(max(1, math.ceil(num_requests)), now)
+        return 1.0 if seconds is None else min(MOST_RETRY_S, max(1.0, seconds))

@@ -1,0 +1,122 @@
+"""The one door of this room: an engine tells of its requests here, and asks what follows.
+
+    Engine ──► Reception ──► QueueGate, Deadlines, Waits
+
+The engine tells of each request that comes, is admitted or ends; what follows from the time is asked for once a step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from llmfw.core.base.request import Request, TokenEvent, Wait
+
+from .deadlines import Deadlines, deadline_error
+from .queue_gate import QueueGate
+from .waits import Waits
+
+if TYPE_CHECKING:
+    from llmfw.core.schedule.scheduler import Scheduler
+
+
+class Reception:
+    """The open requests of an engine that generates.
+
+    Args:
+        gate: refuses requests.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, gate: QueueGate, clock: Callable[[], float] = time.monotonic) -> None:
+        self._gate = gate
+        self._deadlines = Deadlines()
+        self._waits = Waits()
+        self._clock = clock
+
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until something is to be done, if nothing else happens; None: nothing is."""
+        times = [when for when in (self._deadlines.next, self._waits.next) if when is not None]
+        return max(0.0, min(times) - self._clock()) if times else None
+
+    def check(self, request: Request) -> None:
+        """Raise OverloadedError or TenantLimitError if a request is refused."""
+        if not request.deferrable:
+            self._gate.check(len(request.prompt), request.tenant, self._clock(), is_key=request.tenant_is_key)
+
+    def enter(self, request: Request) -> None:
+        """Take note of a request that was accepted."""
+        now = self._clock()
+        if not request.deferrable:
+            self._gate.enter(request.id, len(request.prompt), request.tenant, is_key=request.tenant_is_key)
+        if request.timeout_s is not None:
+            self._deadlines.add(request.id, request.timeout_s, now)
+        if request.tell_wait:
+            self._waits.add(request.id, now)
+
+    def leave(self, request_id: str) -> None:
+        """Forget a request. An unknown id is fine."""
+        self._gate.leave(request_id, self._clock())
+        self._deadlines.forget(request_id)
+        self._waits.forget((request_id,))
+
+    def note_admitted(self, scheduler: Scheduler) -> None:
+        """Take note of the requests that a step was planned for: those that waited and run now have been admitted."""
+        if not self._gate.num_waiting:
+            return
+        now = self._clock()
+        admitted = [seq.id for seq in scheduler.live.running if self._gate.admit(seq.id)]
+        self._gate.rate.note(len(admitted), self._gate.num_waiting, now)
+        for request_id in admitted:
+            self._waits.put_off(request_id, now)
+
+    def note_events(self, events: Iterable[TokenEvent]) -> None:
+        """Take note of what became known by a step."""
+        if self._waits:
+            self._waits.forget(event.id for event in events)
+        for event in events:
+            if event.finish_reason is not None:
+                self.leave(event.id)
+
+    def take_late(self, scheduler: Scheduler) -> list[TokenEvent]:
+        """Return the ends of the requests whose time has passed; the engine has yet to end them."""
+        if self._deadlines.next is None or not (late := self._deadlines.take_due(self._clock())):
+            return []
+        how_far = _how_far(scheduler)
+        return [
+            TokenEvent.failed(id, deadline_error(timeout, how_far.get(id, "while its grammar was compiled")))
+            for id, timeout in late.items()
+        ]
+
+    def tell_waits(self, scheduler: Scheduler) -> list[TokenEvent]:
+        """Return the events that tell those who wait how many are before them."""
+        if not self._waits or not (due := self._waits.take_due(now := self._clock())):
+            return []
+        places = {seq.id: place for place, seq in enumerate(scheduler.order(scheduler.live))}
+        events = []
+        for request_id in due:
+            if (place := places.get(request_id)) is not None:
+                wait = Wait(place, self._gate.rate.seconds_for(place + 1, now))
+            elif self._gate.awaits(request_id):  # for its grammar: those whose own is ready go first
+                wait = Wait(len(places))
+            else:
+                wait = Wait(0, 0.0)
+            events.append(TokenEvent(request_id, [], wait=wait))
+        return events
+
+
+def _how_far(scheduler: Scheduler) -> dict[str, str]:
+    """Return how far each request has come, in words, by its id."""
+    words: dict[str, str] = {}
+    for lane in (scheduler.live, scheduler.deferrable):
+        words |= {
+            seq.id: "while others were before it" for seq in lane.waiting
+        }  # the policy may not be shown all
+        for place, seq in enumerate(scheduler.order(lane)):
+            before = "1 request was" if place == 1 else f"{place} requests were"
+            words[seq.id] = f"while {before} before it"
+        for seq in (*lane.running, *(seq for seq in lane.waiting if seq.num_output)):
+            words[seq.id] = f"after {seq.num_output} of at most {seq.max_tokens} tokens"
+    return words

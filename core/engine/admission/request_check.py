@@ -1,0 +1,69 @@
+"""Whether a request can be served by an engine, from what the engine is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.errors import ContextLengthError, RequestError
+from llmfw.core.base.request import EngineInfo, Request, Thinking
+
+
+def check_request(request: Request, info: EngineInfo) -> None:
+    """Raise RequestError, naming the parameter, if a request cannot be served."""
+    _check_length(request, info.max_model_len)
+    sampling, thinking = request.sampling, request.thinking
+    for param, token_ids in (
+        ("prompt", request.prompt),
+        ("logit_bias", list(sampling.logit_bias)),
+        ("stop_token_ids", sampling.stop_token_ids),
+        ("eos_token_ids", request.eos_token_ids),
+        ("thinking.begin", thinking.begin if thinking else ()),
+        ("thinking.end", thinking.end if thinking else ()),
+        ("thinking.space", thinking.space if thinking else ()),
+    ):
+        _check_token_ids(param, token_ids, info.vocab_size)
+    _check_count("logprobs", request.logprobs, info.vocab_size)
+    _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)
+    if request.grammar is not None and not request.eos_token_ids:
+        raise RequestError(
+            "eos_token_ids is empty; an output with a grammar needs a token to end with",
+            param="eos_token_ids",
+        )
+    if thinking is not None:
+        _check_thinking(thinking)
+
+
+def _check_length(request: Request, limit: int) -> None:
+    if not request.prompt:
+        raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
+    size = len(request.prompt)
+    if size >= limit:
+        raise ContextLengthError(
+            f"the prompt has {size} tokens; the longest sequence is {limit}", param="prompt"
+        )
+    asked = request.sampling.max_tokens or 1
+    if size + asked > limit:
+        raise ContextLengthError(
+            f"the prompt's {size} tokens and max_tokens {asked} make {size + asked}; the longest sequence is {limit}",
+            param="max_tokens",
+        )
+
+
+def _check_token_ids(param: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        wrong = next(token for token in token_ids if not 0 <= token < vocab_size)
+        raise RequestError(f"{param} holds token id {wrong}; they go from 0 to {vocab_size - 1}", param=param)
+
+
+def _check_count(param: str, count: int | None, vocab_size: int) -> None:
+    if count is not None and not 0 <= count <= vocab_size:
+        raise RequestError(f"{param} is {count}; it must be 0 to {vocab_size}", param=param)
+
+
+def _check_thinking(thinking: Thinking) -> None:
+    if not thinking.end:
+        raise RequestError("thinking.end is empty; at least one token is needed", param="thinking.end")
+    if thinking.budget is not None and thinking.budget < 0:
+        raise RequestError(
+            f"thinking.budget is {thinking.budget}; it must be 0 or more", param="thinking.budget"
+        )

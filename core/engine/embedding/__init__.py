@@ -1,0 +1,1 @@
+"""The engine that embeds: each request is a prompt, each answer a vector."""

@@ -1,0 +1,90 @@
+"""Prompts that wait to be embedded: tenants take turns, and so do the requests of a tenant.
+
+A request may bring thousands of prompts. In the order of arrival alone, the one prompt of the next client would wait
+for all of them. Knows no limits and no batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import TypeVar
+
+from llmfw.core.base.request import EmbedRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One prompt of a request.
+
+    Attributes:
+        index: among the request's prompts.
+    """
+
+    request: EmbedRequest
+    index: int
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids."""
+        return self.request.prompts[self.index]
+
+
+class EmbedLane:
+    """The prompts of one class of requests."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, dict[str, dict[int, Waiting]]] = {}
+        self._num = 0
+
+    def __len__(self) -> int:
+        return self._num
+
+    def add(self, request: EmbedRequest) -> None:
+        """Let all prompts of a request wait, after those that its tenant has there."""
+        prompts = {index: Waiting(request, index) for index in range(len(request.prompts))}
+        self._tenants.setdefault(request.tenant, {})[request.id] = prompts
+        self._num += len(prompts)
+
+    def remove(self, request: EmbedRequest) -> None:
+        """Forget the prompts of a request that still wait."""
+        requests = self._tenants.get(request.tenant, {})
+        self._num -= len(requests.pop(request.id, {}))
+        if not requests:
+            self._tenants.pop(request.tenant, None)
+
+    def window(self, num_tokens: int) -> list[Waiting]:
+        """Return the next prompts that hold this many tokens, one of each request in turn; at least one if any waits."""
+        return list(_up_to(num_tokens, _in_turns([each.values() for each in self._requests()])))
+
+    def take(self, batch: Iterable[Waiting]) -> None:
+        """Remove prompts. The tenant and the request of each have had their turn."""
+        for each in batch:
+            tenant, request = each.request.tenant, each.request.id
+            requests = self._tenants.pop(tenant)
+            prompts = requests.pop(request)
+            del prompts[each.index]
+            self._num -= 1
+            if prompts:
+                requests[request] = prompts
+            if requests:
+                self._tenants[tenant] = requests
+
+    def _requests(self) -> list[dict[int, Waiting]]:
+        return list(_in_turns([requests.values() for requests in self._tenants.values()]))
+
+
+def _in_turns(groups: Sequence[Iterable[T]]) -> Iterator[T]:
+    """Yield the first of each group, then the second of each."""
+    return (each for each in chain.from_iterable(zip_longest(*groups)) if each is not None)
+
+
+def _up_to(num_tokens: int, waiting: Iterable[Waiting]) -> Iterator[Waiting]:
+    for each in waiting:
+        yield each
+        num_tokens -= len(each.prompt)
+        if num_tokens <= 0:
+            return

@@ -1,0 +1,88 @@
+"""Which prompts are embedded next: bookkeeping without tensors.
+
+Requests take turns. A batch holds the first prompt of the request whose turn it is, and of the prompts that follow in
+turn those nearest to it in length: little padding is computed, and a request waits for no more batches than there are
+other requests. Deferrable prompts wait apart: they are computed when no other waits, and together with others only as a share.
+"""
+
+from __future__ import annotations
+
+from llmfw.core.base.request import EmbedRequest
+from llmfw.core.schedule.deferral import Limits
+
+from .embed_lane import EmbedLane, Waiting
+
+SLACK = 8  # tokens by which lengths may differ in any case: small batches cost more than so little padding
+MAX_PADDING = 1.25  # longest by shortest of a batch, beyond the slack
+
+
+class EmbedQueue:
+    """The prompts that wait.
+
+    Args:
+        batch_tokens: most tokens of a batch, padding included. A longer prompt is a batch of its own.
+        batch_size: most prompts of a batch.
+        window_tokens: tokens of the next prompts in turn that a batch is chosen from.
+        share: of a batch's prompts and tokens, what deferrable requests may take beside others; 0: nothing.
+    """
+
+    def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int, share: float = 0.0) -> None:
+        self._whole = Limits(batch_size, batch_tokens)
+        self._share = Limits.share_of(self._whole, share)
+        self._window_tokens = window_tokens
+        self._live = EmbedLane()
+        self._deferrable = EmbedLane()
+
+    def __len__(self) -> int:
+        return len(self._live) + len(self._deferrable)
+
+    @property
+    def num_deferrable(self) -> int:
+        """How many of the prompts are deferrable."""
+        return len(self._deferrable)
+
+    def add(self, request: EmbedRequest) -> None:
+        """Let all prompts of a request wait."""
+        self._lane(request).add(request)
+
+    def remove(self, request: EmbedRequest) -> None:
+        """Forget what waits of a request."""
+        self._lane(request).remove(request)
+
+    def take(self, alone: Limits | None = None) -> list[Waiting]:
+        """Remove and return the next batch, the prompt whose turn it is first; empty if nothing waits.
+
+        Args:
+            alone: of a batch of deferrable ones; None: as of others.
+        """
+        if not self._live:
+            return self._take(self._deferrable, [], alone or self._whole)
+        batch = self._take(self._live, [], self._whole)
+        return batch + self._take(self._deferrable, batch, self._share)
+
+    def _take(self, waiting: EmbedLane, beside: list[Waiting], limits: Limits) -> list[Waiting]:
+        """Remove and return those that are computed beside others, within limits of their own."""
+        window = waiting.window(self._window_tokens) if limits.places else []
+        if not window:
+            return []
+        lengths = [len(each.prompt) for each in beside]
+        first = lengths[0] if lengths else len(window[0].prompt)
+        batch: list[Waiting] = []
+        for each in sorted(window, key=lambda each: abs(len(each.prompt) - first)):
+            lengths.append(len(each.prompt))
+            is_first = len(lengths) == 1
+            if not is_first and not (_fit(lengths, self._whole) and _fit(lengths[len(beside) :], limits)):
+                break
+            batch.append(each)
+        waiting.take(batch)
+        return batch
+
+    def _lane(self, request: EmbedRequest) -> EmbedLane:
+        return self._deferrable if request.deferrable else self._live
+
+
+def _fit(lengths: list[int], limits: Limits) -> bool:
+    """Return whether prompts of these lengths may be one batch."""
+    count, longest = len(lengths), max(lengths)
+    within = count <= limits.places and count * (longest + limits.tokens_per_place) <= limits.tokens
+    return within and longest <= MAX_PADDING * min(lengths) + SLACK

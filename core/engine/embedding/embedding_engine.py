@@ -1,0 +1,295 @@
+"""The engine for encoders: requests in, vectors out, one batch a step. Used as `Engine` is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import Answer, Command, GetPolicy, PolicyInfo
+from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
+from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
+from llmfw.core.model.devices import choose_device
+from llmfw.core.schedule.deferral import Limits
+
+from ..admission.deadlines import Deadlines, deadline_error
+from ..admission.queue_gate import QueueGate
+from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
+from ..generation.latency_guard import LatencyGuard
+from .embed_queue import EmbedQueue
+from .encoder import Encoder
+
+logger = logging.getLogger(__name__)
+
+MEANINGLESS = {
+    "attention": "--attention",
+    "module_passes": "--module-passes",
+    "quantization": "--quantization",
+    "policy": "--policy",
+    "grammar": "--grammar",
+    "drafter": "--drafter",
+    "draft_tokens": "--draft-tokens",
+    "draft_batch_tokens": "--draft-batch-tokens",
+    "page_size": "--page-size",
+    "max_total_tokens": "--max-total-tokens",
+    "mem_fraction_static": "--mem-fraction-static",
+    "schedule_conservativeness": "--schedule-conservativeness",
+    "disable_radix_cache": "--disable-radix-cache",
+    "eviction": "--eviction",
+    "record_requests": "--record-requests",
+    "max_pinned_fraction": "--max-pinned-fraction",
+    "trace_requests": "--trace-requests",
+}
+"""Settings of storage for keys and values, and of generation, and their flags."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request whose vectors are being made.
+
+    Attributes:
+        vectors: of its prompts, by index, as bytes.
+        seconds: that its batches have taken.
+    """
+
+    request: EmbedRequest
+    vectors: dict[int, bytes] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class EmbeddingEngine:
+    """Makes vectors for requests. Not thread-safe: one thread calls it.
+
+    Args:
+        info: what the engine is.
+        encoder: computes batches.
+        queue: decides which.
+        guard: bounds batches of deferrable prompts.
+        gate: refuses requests; those that it lets in wait until their end.
+        clock: seconds that never go back.
+    """
+
+    has_own_threads = False
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        encoder: Encoder,
+        queue: EmbedQueue,
+        guard: LatencyGuard,
+        gate: QueueGate,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info = info
+        self._encoder = encoder
+        self._queue = queue
+        self._guard = guard
+        self._gate = gate
+        self._deadlines = Deadlines()
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+        self._report_step: Callable[[int], None] = lambda num_tokens: None
+
+    @classmethod
+    def build(cls, config: EngineConfig) -> EmbeddingEngine:
+        """Load the model.
+
+        Raises:
+            ConfigError: it cannot be found, loaded or served, or a setting has no meaning for it.
+        """
+        _check_settings(config)
+        device = choose_device(config.device)
+        encoder = Encoder.load(config, device)
+        chunk = config.chunked_prefill_size
+        batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
+        batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
+        queue = EmbedQueue(
+            batch_tokens, batch_size, window_tokens=config.max_prefill_tokens, share=config.batch_share
+        )
+        info = _describe(config, encoder, device, batch_size)
+        logger.info(
+            "Embedding. pooling=%s, normalized=%s, size=%d, batch tokens=%d, max_running_requests=%d, context_len=%d",
+            *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
+            *(batch_tokens, batch_size, info.max_model_len),
+        )
+        gate = QueueGate.of(config, batch_size)
+        return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)), gate)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+        return bool(self._open)
+
+    @property
+    def sleep_s(self) -> None:
+        """Return None: `has_work` becomes true by `add` alone."""
+        return None
+
+    @property
+    def has_chores(self) -> bool:
+        """Return False: there are none."""
+        return False
+
+    def do_chore(self) -> None:
+        """Do nothing."""
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Do nothing: `has_work` becomes true by `add` alone."""
+
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each batch, before the batch is computed."""
+        self._report_step = report
+
+    def add(self, request: EmbedRequest) -> None:
+        """Accept a request.
+
+        Raises:
+            RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
+        """
+        self._check(request)
+        now = self._clock()
+        if not request.deferrable:
+            num_tokens = sum(map(len, request.prompts))
+            is_key = request.tenant_is_key
+            self._gate.check(num_tokens, request.tenant, now, is_key=is_key)
+            self._gate.enter(request.id, num_tokens, request.tenant, is_key=is_key)
+            self._gate.rate.note(0, self._gate.num_waiting, now)
+        if request.timeout_s is not None:
+            self._deadlines.add(request.id, request.timeout_s, now)
+        self._open[request.id] = _Open(request)
+        self._queue.add(request)
+
+    def abort(self, request_id: str) -> None:
+        """End a request without an event. An unknown id is fine."""
+        if (ended := self._open.pop(request_id, None)) is not None:
+            self._queue.remove(ended.request)
+            self._leave(request_id)
+
+    def step(self) -> list[TokenEvent]:
+        """Compute one batch; return the vectors of each request that has all of them now."""
+        late = self._end_late()
+        begun = self._guard.begin()
+        batch = self._queue.take(self._guard.limits())
+        if not batch:
+            return late
+        num_tokens = sum(len(waiting.prompt) for waiting in batch)
+        self._report_step(num_tokens)
+        vectors = self._encoder.encode(
+            [waiting.prompt for waiting in batch], [waiting.request.dimensions for waiting in batch]
+        )
+        for waiting, vector in zip(batch, vectors, strict=True):
+            vector_bytes = vector.numpy().astype("<f4").tobytes()
+            self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
+        logger.info(
+            "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
+            *(len(batch), num_tokens, len(self._queue)),
+        )
+        longest = max(len(waiting.prompt) for waiting in batch)
+        seconds = self._guard.end(begun, len(batch), len(batch) * longest)
+        touched = dict.fromkeys(waiting.request.id for waiting in batch)
+        ends = [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
+        return late + ends
+
+    def stats(self) -> EngineStats:
+        """Return the engine's figures. Between two steps nothing runs; prompts wait."""
+        return EngineStats(
+            num_running=0,
+            num_waiting=len(self._queue),
+            num_used_tokens=0,
+            num_cached_tokens=0,
+            num_total_tokens=0,
+            num_deferrable_waiting=self._queue.num_deferrable,
+        )
+
+    def control(self, command: Command) -> Answer:
+        """Say that prompts are taken as they come; raise RequestError for any other command."""
+        if isinstance(command, GetPolicy):
+            return PolicyInfo(self.info.policy)
+        raise RequestError(
+            "this engine embeds: it has no prefix cache, takes prompts as they come, and traces nothing",
+            code="unsupported_operation",
+        )
+
+    def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:
+        """Return the end of a request, if a batch of so many seconds has brought it."""
+        made = self._open[request_id]
+        made.seconds += seconds
+        count = len(made.request.prompts)
+        is_whole = len(made.vectors) == count
+        if not made.request.deferrable:
+            self._guard.note_live([made.seconds] if is_whole else [])
+        if not is_whole:
+            return None
+        del self._open[request_id]
+        self._leave(request_id, num_served=1)
+        vectors = b"".join(made.vectors[index] for index in range(count))
+        return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
+
+    def _end_late(self) -> list[TokenEvent]:
+        """End the requests whose own timeout has passed; return their ends."""
+        ends = []
+        for request_id, timeout in self._deadlines.take_due(self._clock()).items():
+            made = self._open[request_id]
+            how_far = f"after {len(made.vectors)} of {len(made.request.prompts)} prompts"
+            self.abort(request_id)
+            ends.append(TokenEvent.failed(request_id, deadline_error(timeout, how_far)))
+        return ends
+
+    def _leave(self, request_id: str, num_served: int = 0) -> None:
+        now = self._clock()
+        if self._gate.admit(request_id):
+            self._gate.rate.note(num_served, self._gate.num_waiting, now)
+        self._gate.leave(request_id, now)
+        self._deadlines.forget(request_id)
+
+    def _check(self, request: EmbedRequest) -> None:
+        if request.id in self._open:
+            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+        if not all(request.prompts) or not request.prompts:
+            raise RequestError("a prompt is empty; each needs at least one token", param="input")
+        size, limit, vocab_size = self.info.embedding_size, self.info.max_model_len, self.info.vocab_size
+        if request.dimensions is not None and not 1 <= request.dimensions <= size:
+            raise RequestError(
+                f"dimensions is {request.dimensions}; this model has {size}", param="dimensions"
+            )
+        if (longest := max(map(len, request.prompts))) > limit:
+            raise ContextLengthError(
+                f"a prompt has {longest} tokens; the longest sequence is {limit}", param="input"
+            )
+        if min(map(min, request.prompts)) < 0 or max(map(max, request.prompts)) >= vocab_size:
+            raise RequestError(f"token ids go from 0 to {vocab_size - 1}", param="input")
+
+
+def _check_settings(config: EngineConfig) -> None:
+    defaults = {entry.name: entry.default for entry in msgspec.structs.fields(EngineConfig)}
+    for name, flag in MEANINGLESS.items():
+        value = getattr(config, name)
+        if value != defaults[name]:
+            raise ConfigError(f"{flag} is {value!r}; it has no meaning for a model that embeds: leave it out")
+    if own := [key for key in config.options if key.partition(".")[0] in MEANINGLESS]:
+        raise ConfigError(f"option {own[0]}: a model that embeds uses no such part")
+
+
+def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batch_size: int) -> EngineInfo:
+    module = encoder.module
+    text_config = module.config.get_text_config()
+    return EngineInfo(
+        model=config.model,
+        architecture=type(module).__name__,
+        dtype=str(module.dtype).removeprefix("torch."),
+        device=str(device),
+        vocab_size=text_config.vocab_size,
+        max_model_len=encoder.max_length,
+        max_total_tokens=0,
+        max_running_requests=batch_size,
+        attention=str(text_config._attn_implementation),
+        policy="fcfs",
+        task="embed",
+        embedding_size=text_config.hidden_size,
+    )

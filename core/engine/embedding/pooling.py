@@ -1,0 +1,151 @@
+"""How a model's outputs become one vector: what sentence-transformers' files beside the weights say, and doing it.
+
+modules.json lists the steps. Served are those of nearly all published models: Transformer, Pooling, Normalize.
+Anything else is refused with its name: left out, it would give other vectors without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import cached_file
+
+from llmfw.core.base.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+MODES = ("cls", "lasttoken", "max", "mean")
+_OLD_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """From hidden states to vectors.
+
+    Attributes:
+        mode: "cls" (the first token), "lasttoken", "max" or "mean".
+        normalize: to length 1.
+        max_length: longest sequence in tokens that the model is meant for, or None.
+        is_given: whether the model's files say so; else it is a guess.
+    """
+
+    mode: str
+    normalize: bool
+    max_length: int | None = None
+    is_given: bool = True
+
+    def __call__(
+        self, hidden: torch.Tensor, mask: torch.Tensor, dimensions: list[int | None]
+    ) -> list[torch.Tensor]:
+        """Return a float32 vector for each of n sequences, of all their dimensions or of the first ones.
+
+        Args:
+            hidden: [n, T, size].
+            mask: [n, T], 1 for tokens, 0 for the padding on their right.
+            dimensions: n of them; None: all.
+        """
+        pooled = self._pool(hidden.float(), mask)
+        vectors = [vector[:count] for vector, count in zip(pooled, dimensions, strict=True)]
+        if self.normalize:
+            return [torch.nn.functional.normalize(vector, dim=0) for vector in vectors]
+        return vectors
+
+    def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if self.mode == "cls":
+            return hidden[:, 0]
+        if self.mode == "lasttoken":
+            return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
+        inside = mask.unsqueeze(-1)
+        if self.mode == "max":
+            return hidden.masked_fill(inside == 0, -torch.inf).amax(1)
+        return (hidden * inside).sum(1) / inside.sum(1)
+
+
+def has_modules(model: str) -> bool:
+    """Return whether a folder or hub id has files of sentence-transformers."""
+    return _find(model, "modules.json") is not None
+
+
+def load_pooling(model: str) -> Pooling:
+    """Return what the model's files say; without any: the mean of all tokens.
+
+    Raises:
+        ModelError: they ask for what cannot be done, or cannot be read.
+    """
+    modules = _read(model, "modules.json")
+    if modules is None:
+        return Pooling("mean", normalize=False, is_given=False)
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelError(
+            f"model {model!r}: modules.json lists {', '.join(kinds)}; llmfw can do Transformer, Pooling and then "
+            "Normalize or nothing"
+        )
+    if modules[0].get("path"):
+        raise ModelError(
+            f"model {model!r}: its weights are in {modules[0]['path']!r}, not beside modules.json"
+        )
+    settings = _read(model, "sentence_bert_config.json") or {}
+    if settings.get("do_lower_case"):
+        raise ModelError(f"model {model!r}: do_lower_case in sentence_bert_config.json is not supported")
+    _warn_of_prompt(model)
+    return Pooling(
+        _mode(model, f"{modules[1]['path']}/config.json"),
+        normalize="Normalize" in kinds,
+        max_length=settings.get("max_seq_length"),
+    )
+
+
+def _mode(model: str, name: str) -> str:
+    config = _read(model, name)
+    if config is None:
+        raise ModelError(f"model {model!r}: modules.json names {name}, which is not there")
+    asked = config.get("pooling_mode") or [mode for old, mode in _OLD_NAMES.items() if config.get(old)]
+    modes = [asked] if isinstance(asked, str) else list(asked)
+    if len(modes) != 1 or modes[0] not in MODES:
+        raise ModelError(
+            f"model {model!r}: {name} asks for pooling by {' and '.join(modes) or 'nothing'}; llmfw can do one of "
+            + ", ".join(MODES)
+        )
+    return str(modes[0])
+
+
+def _warn_of_prompt(model: str) -> None:
+    name = (_read(model, "config_sentence_transformers.json") or {}).get("default_prompt_name")
+    if name:
+        logger.warning(
+            "The model's default prompt %r is not added; put it before the input where it is wanted.", name
+        )
+
+
+def _find(model: str, name: str) -> str | None:
+    path: str | None = cached_file(
+        model,
+        name,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return path
+
+
+def _read(model: str, name: str) -> Any:
+    path = _find(model, name)
+    if path is None:
+        return None
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error

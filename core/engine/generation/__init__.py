@@ -1,0 +1,1 @@
+"""The engine that generates: its loop, its parts, and how they are built from the settings."""

@@ -1,0 +1,77 @@
+"""Carries out what an administrator asks of a running engine. Knows which part answers what; the parts do it."""
+
+from __future__ import annotations
+
+from llmfw.core.base.control import (
+    Answer,
+    Command,
+    FlushCache,
+    GetPolicy,
+    GetTrace,
+    PinPrefix,
+    SetPolicy,
+    UnpinPrefix,
+    ViewCache,
+)
+from llmfw.core.base.errors import RequestError
+from llmfw.core.schedule.cache.keeper import CacheKeeper
+from llmfw.core.schedule.decision_log import DecisionLog
+from llmfw.core.schedule.scheduler import Scheduler
+
+from .policy_choice import PolicyChoice
+
+
+class Administration:
+    """The commands of an engine that generates. Called between two steps.
+
+    Args:
+        scheduler: is told of another policy.
+        policies: the policy in force.
+        keeper: of the prefix cache.
+        decisions: None: nothing is traced.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        policies: PolicyChoice,
+        keeper: CacheKeeper,
+        decisions: DecisionLog | None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._policies = policies
+        self._keeper = keeper
+        self._decisions = decisions
+
+    def answer(self, command: Command) -> Answer:
+        """Carry out a command.
+
+        Raises:
+            RequestError: it cannot be carried out; nothing has changed.
+        """
+        self._keeper.tick()  # pins end by the clock, also while no step is made
+        match command:
+            case GetPolicy():
+                return self._policies.info()
+            case SetPolicy():
+                self._scheduler.policy = self._policies.change(command.name, command.options)
+                return self._policies.info()
+            case ViewCache():
+                return self._keeper.view(command.most)
+            case FlushCache():
+                return self._keeper.flush()
+            case PinPrefix():
+                return self._keeper.pin(command)
+            case UnpinPrefix():
+                return self._keeper.unpin(command.id)
+            case GetTrace():
+                return self._traced().find(command.id)
+
+    def _traced(self) -> DecisionLog:
+        if self._decisions is None:
+            raise RequestError(
+                "tracing is off; start the server with --trace-requests N to keep what is decided about the last N "
+                "requests",
+                code="unsupported_operation",
+            )
+        return self._decisions

@@ -1,0 +1,173 @@
+"""How much an engine can hold: settings that are left open, decided by device and model.
+
+What is decided here is logged and told to clients in `EngineInfo`; it is never written back into the config.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
+from llmfw.core.interfaces.kv_storage import bytes_per_token
+from llmfw.core.model.devices import available_memory, gigabytes, total_memory
+from llmfw.core.model.models import LoadedModel
+from llmfw.core.schedule.speculation import max_batch_tokens
+
+from .memory_plan import ModelShape, plan_memory
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MEM_FRACTION = {"cuda": 0.88, "cpu": 0.3}
+DEFAULT_MAX_RUNNING = {"cuda": 512, "cpu": 128}
+DEFAULT_CHUNK = {"cuda": 8192, "cpu": 512}
+DEFAULT_GRAPH_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What fits.
+
+    Attributes:
+        num_pages: pages of key and value storage.
+        max_model_len: longest sequence: the model's context, or the whole pool if that is smaller.
+        max_running: most sequences in one step.
+        prefill_budget: most prompt tokens in one step.
+        chunked: whether a prompt may be cut to fit the budget.
+        max_graph_size: most sequences in a captured step; 0: none is captured.
+    """
+
+    num_pages: int
+    max_model_len: int
+    max_running: int
+    prefill_budget: int
+    chunked: bool
+    max_graph_size: int
+
+
+def decide_capacity(
+    config: EngineConfig, model: LoadedModel, device: torch.device, *, captures: bool = False
+) -> Capacity:
+    """Return what fits on the device beside the loaded model.
+
+    Args:
+        captures: steps can be captured, whatever the device.
+
+    Raises:
+        ConfigError: a setting is out of range, or nothing fits.
+    """
+    max_running = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
+    page_size = config.page_size
+    chunk = config.chunked_prefill_size
+    if chunk == 0:
+        raise ConfigError("--chunked-prefill-size is 0; it must be at least 1, or -1 to never cut prompts")
+    chunked = chunk is None or chunk > 0
+    budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
+    graph_size = _max_graph_size(config, max_running) if captures or device.type == "cuda" else 0
+    num_tokens = config.max_total_tokens
+    if device.type == "cuda":
+        num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
+    elif num_tokens is None:
+        num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
+    num_pages = num_tokens // page_size
+    if num_pages * page_size < 2:
+        raise ConfigError(
+            f"--max-total-tokens is {num_tokens}; at least one page of {page_size}, and 2 tokens, are needed"
+        )
+    max_model_len = min(model.context_length, num_pages * page_size)
+    if max_model_len < model.context_length:
+        logger.warning(
+            "The pool holds %d tokens, less than the context of %d: longer requests are refused.",
+            *(max_model_len, model.context_length),
+        )
+    return Capacity(
+        num_pages=num_pages,
+        max_model_len=max_model_len,
+        max_running=max_running,
+        prefill_budget=budget,
+        chunked=chunked,
+        max_graph_size=graph_size,
+    )
+
+
+def shape_of(model: LoadedModel) -> ModelShape:
+    """Return the numbers of a model that its memory follows from."""
+    hf_config: Any = model.module.config
+    config = hf_config.get_text_config(decoder=True)
+    hidden = int(config.hidden_size)
+    widths = [int(getattr(config, "intermediate_size", None) or 4 * hidden)]
+    if experts := getattr(config, "num_experts_per_tok", None):
+        widths.append(int(experts * getattr(config, "moe_intermediate_size", widths[0])))
+    queries = [spec.num_heads * spec.head_dim for spec in model.layers]
+    stored = [spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in model.layers]
+    return ModelShape(
+        num_weight_bytes=model.num_bytes,
+        num_kv_elements=sum(stored),
+        hidden_size=hidden,
+        query_width=max(queries),
+        qkv_width=max(map(sum, zip(queries, stored, strict=True))),
+        intermediate_size=max(widths),
+        vocab_size=model.vocab_size,
+    )
+
+
+def _tokens_on_gpu(
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    max_running: int,
+    budget: int,
+    graph_size: int,
+) -> int:
+    """Return how many tokens the KV storage holds; log where the memory goes."""
+    asked = config.max_total_tokens
+    torch.cuda.empty_cache()  # what merging projections left
+    plan = plan_memory(
+        shape_of(model),
+        device_bytes=total_memory(device),
+        fraction=_fraction(config, device) if asked is None else 1.0,
+        chunk=budget,
+        max_running=max(max_running, max_batch_tokens(config, device.type)),
+        max_graph_size=graph_size,
+        page_size=config.page_size,
+        dtype_bytes=model.dtype.itemsize,
+        kv_dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
+        most_tokens=max_running * model.context_length if asked is None else asked,
+        free_bytes=available_memory(device),
+    )
+    if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
+        raise ConfigError(
+            f"--max-total-tokens is {asked}; beside the weights, and what steps need, there is room for "
+            f"{plan.num_tokens} on {device}"
+        )
+    for what, size in plan.items:
+        logger.info("Memory: %s: %s", what, gigabytes(size))
+    return plan.num_tokens
+
+
+def _max_graph_size(config: EngineConfig, max_running: int) -> int:
+    asked = config.cuda_graph_max_bs
+    if config.cuda_graph == "off":
+        return 0
+    return min(DEFAULT_GRAPH_SIZE if asked is None else asked, max_running)
+
+
+def _fraction(config: EngineConfig, device: torch.device) -> float:
+    return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
+
+
+def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
+    fraction = _fraction(config, device)
+    room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
+    per_token = bytes_per_token(model.layers, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
+    if room < per_token * config.page_size:
+        raise ConfigError(
+            f"weights of {gigabytes(model.num_bytes)} leave no room for keys and values within {fraction:.0%} of "
+            f"{gigabytes(total_memory(device))}; raise --mem-fraction-static"
+        )
+    return int(room // per_token)

@@ -1,0 +1,324 @@
+"""The engine: requests in, token events out, one step at a time.
+
+`Engine` owns the parts; each part knows only what it is given. In which order the parts of two steps follow each other
+is the affair of `orders`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.errors import PartFailedError, RequestError
+from llmfw.core.base.request import EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.interfaces.grammar import Grammar
+from llmfw.core.interfaces.kv_dtype import check_kv_dtype
+from llmfw.core.model.devices import available_memory, choose_device
+from llmfw.core.model.models import load_model
+from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.registry import Registry
+from llmfw.core.schedule.cache.eviction import find_eviction
+from llmfw.core.schedule.cache.keeper import CacheKeeper
+from llmfw.core.schedule.constraint import constraint_of
+from llmfw.core.schedule.decision_log import DecisionLog
+from llmfw.core.schedule.deferral import Limits
+from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.schedule.sequence_pages import SequencePages
+from llmfw.core.schedule.speculation import Speculation, build_speculation, choose_drafter
+from llmfw.core.schedule.trace import DecisionTrace, together
+from llmfw.core.step.device.step_clock import StepClock
+from llmfw.core.step.logits.token_mask import MaskFiller
+from llmfw.core.step.sampling.randomness import derive_seed
+
+from ..admission.queue_gate import QueueGate
+from ..admission.reception import Reception
+from ..admission.request_check import check_request
+from .administration import Administration
+from .attention_choice import check_attention
+from .cache_build import build_keeper, build_pages
+from .capacity import decide_capacity
+from .description import describe
+from .first_touch import FirstTouch, pages_ahead
+from .grammars import Grammars, choose_grammars
+from .latency_guard import LatencyGuard
+from .orders import Order, OverlappedOrder, PlainOrder, StepParts
+from .piece_guard import PieceGuard
+from .policy_choice import PolicyChoice
+from .recorder import Recorder
+from .runner_build import MakeGraph, build_runner
+from .scheduler_build import build_scheduler
+from .step_faults import StepFaults
+from .step_log import StepLog
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Generates tokens for requests. Not thread-safe: one thread calls it.
+
+    Args:
+        info: what the engine is.
+        parts: of its steps.
+        order: runs the scheduler's plans with these parts.
+        pages: the scheduler's.
+        grammars: of the requests that have one.
+        keeper: of the prefix cache.
+        administration: carries out commands.
+        reception: of requests, until they end.
+        ledger: of the parts.
+        first_touch: of keys and values.
+        speculation: the scheduler's; None: there are no drafts.
+        random_seed: from which the seeds of requests without one are drawn.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        parts: StepParts,
+        order: Order,
+        pages: SequencePages,
+        grammars: Grammars,
+        keeper: CacheKeeper,
+        administration: Administration,
+        reception: Reception,
+        ledger: PartLedger,
+        first_touch: FirstTouch,
+        speculation: Speculation | None = None,
+        *,
+        random_seed: int,
+    ) -> None:
+        self.info = info
+        self._scheduler = parts.scheduler
+        self._runner = parts.runner
+        self._guard = parts.guard
+        self._piece_guard = parts.piece_guard
+        self._order = order
+        self._pages = pages
+        self._grammars = grammars
+        self._keeper = keeper
+        self._administration = administration
+        self._reception = reception
+        self._ledger = ledger
+        self._first_touch = first_touch
+        self._speculation = speculation
+        self._random_seed = random_seed
+        self._num_added = 0
+        self._num_generated = 0
+        self._report_step: Callable[[int], None] = lambda num_tokens: None
+
+    @classmethod
+    def build(
+        cls,
+        config: EngineConfig,
+        registry: Registry,
+        trace: DecisionTrace | None = None,
+        make_graph: MakeGraph | None = None,
+        clock: StepClock | None = None,
+    ) -> Engine:
+        """Load the model and build the parts that the config names.
+
+        Args:
+            trace: is told of the scheduler's decisions.
+            make_graph: makes what captures a step; None: by the device.
+            clock: measures all steps.
+
+        Raises:
+            ConfigError: something cannot be found, loaded or served; the message says what and why.
+        """
+        recorder = Recorder(config.record_requests) if config.record_requests is not None else None
+        device = choose_device(config.device)
+        # A wrong name is told before the weights are read.
+        policies = PolicyChoice(registry, config.policy, config.options)
+        check_attention(config, registry)
+        drafter = choose_drafter(config, registry)
+        find_eviction(config.eviction)
+        check_kv_dtype(config.kv_cache_dtype)
+        model = load_model(config, device, registry)
+        grammars = choose_grammars(config, registry, model.vocab_size)
+        capacity = decide_capacity(config, model, device, captures=make_graph is not None)
+        pages = build_pages(config, capacity)
+        decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
+        speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
+        trace = together(trace, decisions, recorder)
+        scheduler = build_scheduler(config, capacity, pages, policies.policy, trace, speculation)
+        keeper = build_keeper(config, capacity, pages)
+        overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
+        whole = Limits(capacity.max_running, capacity.prefill_budget)
+        attention, runner, storage = build_runner(
+            config, registry, model, capacity, pages, device, make_graph, clock
+        )
+        parts = StepParts(
+            scheduler,
+            runner,
+            MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
+            StepLog(scheduler, pages, config.decode_log_interval, speculation),
+            LatencyGuard(whole, num_ahead=2 if overlap else 1),
+            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+            StepFaults(registry, device),
+        )
+        return cls(
+            describe(config, model, capacity, device, attention),
+            parts,
+            OverlappedOrder(parts) if overlap else PlainOrder(parts),
+            pages,
+            grammars,
+            keeper,
+            Administration(scheduler, policies, keeper, decisions),
+            Reception(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
+            registry.ledger,
+            FirstTouch(storage, pages.pool, pages_ahead(storage, available_memory(device))),
+            speculation,
+            random_seed=config.random_seed,
+        )
+
+    @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+        return self._runner.has_own_threads
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
+        has_steps = self._scheduler.has_work or self._order.has_launched or self._grammars.has_ready
+        return has_steps or self._reception.sleep_s == 0
+
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+        return self._reception.sleep_s
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether `do_chore` has anything to do."""
+        return self._first_touch.is_due
+
+    def do_chore(self) -> None:
+        """Do a little of what is better done while nobody waits: a few milliseconds."""
+        self._first_touch.bring()
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, when a grammar's end has made `has_work` true."""
+        self._grammars.call_when_ready(wake)
+
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each step, before the step is computed."""
+        self._report_step = report
+
+    def add(self, request: Request) -> None:
+        """Accept a request. What it leaves open (max_tokens, seed) is decided here, once.
+
+        Raises:
+            RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
+        """
+        if request.id in self._scheduler or request.id in self._grammars:
+            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+        check_request(request, self.info)
+        if request.grammar is not None:
+            self._grammars.check()
+        self._reception.check(request)
+        sampling = request.sampling
+        room = self.info.max_model_len - len(request.prompt)
+        if sampling.max_tokens is None:
+            sampling = msgspec.structs.replace(sampling, max_tokens=room)
+        if sampling.seed is None:
+            sampling = msgspec.structs.replace(sampling, seed=derive_seed(self._random_seed, self._num_added))
+        self._num_added += 1
+        request = msgspec.structs.replace(request, sampling=sampling)
+        if request.grammar is None:
+            self._scheduler.add(request, constraint_of(request, None))
+        elif (grammar := self._grammars.get(request)) is not None:
+            self._start(request, grammar)
+        self._reception.enter(request)
+
+    def abort(self, request_id: str) -> None:
+        """End a request without an event; its pages are free at once. An unknown id is fine."""
+        self._grammars.abort(request_id)
+        self._scheduler.abort(request_id)
+        self._reception.leave(request_id)
+
+    def control(self, command: Command) -> Answer:
+        """Carry out an administrator's command.
+
+        Raises:
+            RequestError: it cannot be carried out; nothing has changed.
+        """
+        return self._administration.answer(command)
+
+    @torch.inference_mode()
+    def step(self) -> list[TokenEvent]:
+        """Run one step; return what became known by it."""
+        events = self._end_late() + self._take_compiled()
+        begun = self._guard.begin()
+        plan = self._schedule()
+        self._reception.note_admitted(self._scheduler)
+        self._report_step(plan.num_tokens)
+        events += self._order.run(plan, begun)
+        self._num_generated += sum(len(event.token_ids) for event in events)
+        self._reception.note_events(events)
+        if not self.has_work:
+            self._pages.check_nothing_leaked()
+        return events + self._reception.tell_waits(self._scheduler)
+
+    def _end_late(self) -> list[TokenEvent]:
+        """End the requests whose own timeout has passed, wherever they are; return their ends."""
+        events = self._reception.take_late(self._scheduler)
+        for event in events:
+            self.abort(event.id)
+        return events
+
+    def _schedule(self) -> BatchPlan:
+        """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
+        self._keeper.tick()
+        piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
+        limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
+        while True:
+            plan = self._scheduler.schedule(limits, piece=piece)
+            if plan.sequences or self._order.has_launched or not self._scheduler.has_work:
+                return plan
+            assert self._keeper.give_up(), "nothing runs, and nothing can"
+
+    def _take_compiled(self) -> list[TokenEvent]:
+        """Let the requests run whose grammars are ready; return the ends of those that have none."""
+        events = []
+        for request, grammar in self._grammars.take_ready():
+            error = self._start_or_error(request, grammar)
+            if error is not None:
+                events.append(TokenEvent.failed(request.id, error))
+                if not isinstance(error, RequestError | PartFailedError):
+                    logger.error("request %s has no grammar", request.id, exc_info=error)
+        return events
+
+    def _start_or_error(self, request: Request, grammar: Grammar | Exception) -> Exception | None:
+        if isinstance(grammar, Exception):
+            return grammar
+        try:
+            self._start(request, grammar)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the others go on
+            return error
+        return None
+
+    def _start(self, request: Request, grammar: Grammar) -> None:
+        self._scheduler.add(request, self._grammars.constraint(request, grammar))
+
+    def stats(self) -> EngineStats:
+        """Return the engine's figures."""
+        return EngineStats(
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting + self._grammars.num_waiting,
+            num_used_tokens=self._pages.num_used_tokens,
+            num_cached_tokens=self._pages.cache.num_pages * self._pages.page_size,
+            num_total_tokens=self._pages.num_total_tokens,
+            num_retractions=self._scheduler.num_retractions,
+            num_generated_tokens=self._num_generated,
+            num_deferrable_running=self._scheduler.deferrable.num_running,
+            num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
+            num_drafted_tokens=self._speculation.num_drafted if self._speculation else 0,
+            num_accepted_tokens=self._speculation.num_accepted if self._speculation else 0,
+            part_uses=self._ledger.uses(),
+        )

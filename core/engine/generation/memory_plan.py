@@ -1,0 +1,232 @@
+"""What of a device's memory goes where, in bytes, before any of it is allocated.
+
+    |<------------------------------- the device ------------------------------->|
+    | weights | keys and values | graphs | activations | context |     free      |
+    |<- mem fraction static --->|<----------- beside it ---------->|
+
+The fraction holds weights and KV storage, as with SGLang. What steps need beside them has to fit into the rest; where it
+does not, the KV storage gives way. Nothing here knows a tensor or a device: `llmfw plan` asks the same question
+without either. The formulas count what transformers' modules, run eagerly, hold at once at their peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llmfw.core.base.errors import ConfigError
+
+LOGITS_BYTES = 26
+"""Of each element of the logits while tokens are sampled: float32, those of one kind of rows, as probabilities, as their
+masses, the bins of these, the masses within one bin, and which these are."""
+
+BINS_BYTES = 3 * 4 << 15
+"""Of each sequence while tokens are sampled: sums of masses by bin."""
+
+BYTES_PER_GRAPH = 8 << 20
+"""Of the device for a captured graph's nodes. An estimate; the first run on a GPU has to say."""
+
+CONTEXT_BYTES = 700 << 20
+"""Of the device for the CUDA context and the libraries' own buffers. An estimate; the first run on a GPU has to say."""
+
+GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 16), *range(288, 513, 32))
+"""So many sequences a captured step may have. At most 8 of them are padding up to 128, then at most an eighth."""
+
+Items = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The numbers of a model that its memory follows from.
+
+    Attributes:
+        num_weight_bytes: of all weights.
+        num_kv_elements: numbers that one token's keys and values have, in all layers.
+        hidden_size: width of the residual stream.
+        query_width: `num_heads * head_dim`, the widest layer's.
+        qkv_width: queries, keys and values of one token, the widest layer's.
+        intermediate_size: width within the MLP; of a mixture, of all experts that one token is sent to.
+        vocab_size: width of the logits.
+    """
+
+    num_weight_bytes: int
+    num_kv_elements: int
+    hidden_size: int
+    query_width: int
+    qkv_width: int
+    intermediate_size: int
+    vocab_size: int
+
+    @classmethod
+    def uniform(
+        cls,
+        *,
+        num_weight_bytes: int,
+        num_layers: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        hidden_size: int,
+        intermediate_size: int,
+        vocab_size: int,
+        v_head_dim: int | None = None,
+    ) -> ModelShape:
+        """Return the shape of a model whose layers are all alike, by the names of its config.json."""
+        kv_width = num_kv_heads * (head_dim + (v_head_dim or head_dim))
+        return cls(
+            num_weight_bytes=num_weight_bytes,
+            num_kv_elements=num_layers * kv_width,
+            hidden_size=hidden_size,
+            query_width=num_heads * head_dim,
+            qkv_width=num_heads * head_dim + kv_width,
+            intermediate_size=intermediate_size,
+            vocab_size=vocab_size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where the memory goes.
+
+    Attributes:
+        num_tokens: whose keys and values fit, in whole pages.
+        bytes_per_token: of keys and values.
+        items: what takes memory, and how many bytes, KV storage among it, in the order of allocation.
+        device_bytes: what the device has.
+    """
+
+    num_tokens: int
+    bytes_per_token: int
+    items: Items
+    device_bytes: int
+
+    @property
+    def num_free_bytes(self) -> int:
+        """What nothing has a use for."""
+        return self.device_bytes - sum(size for _, size in self.items)
+
+    def num_requests(self, num_tokens: int) -> int:
+        """Return how many requests of so many tokens, prompt and output, fit at once."""
+        return self.num_tokens // num_tokens
+
+
+def plan_memory(
+    shape: ModelShape,
+    *,
+    device_bytes: int,
+    fraction: float,
+    chunk: int,
+    max_running: int,
+    max_graph_size: int = 0,
+    page_size: int = 1,
+    dtype_bytes: int = 2,
+    kv_dtype_bytes: int | None = None,
+    most_tokens: int | None = None,
+    free_bytes: int | None = None,
+) -> MemoryPlan:
+    """Return where the memory goes.
+
+    Args:
+        shape: the model's.
+        device_bytes: what the device has.
+        fraction: of that, for weights and KV storage.
+        chunk: most prompt tokens in a step.
+        max_running: most sequences in a step.
+        max_graph_size: most sequences in a captured step; 0: none is captured.
+        page_size: tokens in a page.
+        dtype_bytes: of a number of weights and activations.
+        kv_dtype_bytes: of a number of keys and values; None: the same.
+        most_tokens: no more are wanted; None: as many as fit.
+        free_bytes: what is free, measured with the weights on the device; None: all but the weights and the context.
+
+    Raises:
+        ConfigError: not even one page fits; the message has the numbers and the flags that help.
+    """
+    reserve = reserved_items(
+        shape, chunk=chunk, max_running=max_running, max_graph_size=max_graph_size, dtype_bytes=dtype_bytes
+    )
+    if free_bytes is None:
+        free_bytes = device_bytes - shape.num_weight_bytes - CONTEXT_BYTES
+    context = max(0, device_bytes - shape.num_weight_bytes - free_bytes)
+    beside = sum(size for _, size in reserve)
+    share = int(fraction * device_bytes)
+    room = min(share - shape.num_weight_bytes, free_bytes - beside)
+    per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
+    num_pages = room // (per_token * page_size)
+    # One page more than the pool has is there for what is padding.
+    num_tokens = (num_pages - 1) * page_size if max_graph_size else num_pages * page_size
+    if num_tokens < page_size:
+        raise ConfigError(_does_not_fit(shape, reserve, device_bytes, fraction, free_bytes))
+    if most_tokens is not None:
+        num_tokens = min(num_tokens, most_tokens // page_size * page_size)
+    items = (
+        ("weights", shape.num_weight_bytes),
+        ("context, and what others have", context),
+        ("keys and values", num_tokens * per_token),
+        *reserve,
+    )
+    return MemoryPlan(num_tokens, per_token, items, device_bytes)
+
+
+def reserved_items(
+    shape: ModelShape, *, chunk: int, max_running: int, max_graph_size: int, dtype_bytes: int
+) -> Items:
+    """Return what steps need beside weights, keys and values: what, and how many bytes."""
+    num_tokens = chunk + max_running
+    items = [
+        (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),
+        (
+            f"logits of {max_running} tokens",
+            max_running * (shape.vocab_size * (dtype_bytes + LOGITS_BYTES) + BINS_BYTES),
+        ),
+    ]
+    if max_graph_size:
+        num_graphs = len(graph_sizes(max_graph_size))
+        num_bytes = num_graphs * BYTES_PER_GRAPH + activation_bytes(shape, max_graph_size, dtype_bytes)
+        num_bytes += max_graph_size * shape.vocab_size * (4 + dtype_bytes)
+        items.append((f"{num_graphs} CUDA graphs of up to {max_graph_size} sequences", num_bytes))
+    return tuple(items)
+
+
+def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> int:
+    """Return what a step of so many tokens holds at most at once, but for logits.
+
+    Beside the residual stream, its norm, and the norm's two float32 copies, either attention's part (the merged
+    product, queries and keys while they are rotated, the output) or the MLP's (the merged product, the activation,
+    what they multiply to) is there.
+    """
+    attention = 2 * shape.qkv_width + 3 * shape.query_width
+    mlp = 4 * shape.intermediate_size
+    per_token = dtype_bytes * (3 * shape.hidden_size + max(attention, mlp)) + 8 * shape.hidden_size
+    return num_tokens * per_token
+
+
+def graph_sizes(most: int) -> Sequence[int]:
+    """Return the sizes that steps of up to so many sequences are captured in, ascending; `most` is the last.
+
+    Past 512 they go on in steps of 64.
+    """
+    sizes = [*GRAPH_SIZES, *range(576, most, 64)]
+    return [*(size for size in sizes if size < most), most] if most > 0 else []
+
+
+def gibibytes(count: float) -> str:
+    """Return bytes as messages show them."""
+    return f"{count / (1 << 30):.2f} GB"
+
+
+def _does_not_fit(
+    shape: ModelShape, reserve: Items, device_bytes: int, fraction: float, free_bytes: int
+) -> str:
+    listed = ", ".join(f"{what} {gibibytes(size)}" for what, size in reserve)
+    needed = shape.num_weight_bytes
+    if fraction * device_bytes - needed < free_bytes - sum(size for _, size in reserve):
+        return (
+            f"weights of {gibibytes(needed)} leave no room for keys and values within {fraction:.0%} of "
+            f"{gibibytes(device_bytes)}; raise --mem-fraction-static"
+        )
+    return (
+        f"no room is left for keys and values: of {gibibytes(device_bytes)}, {gibibytes(free_bytes)} are free beside the "
+        f"weights, and steps need {listed}; lower --chunked-prefill-size, --max-running-requests or "
+        "--cuda-graph-max-bs"
+    )

@@ -1,0 +1,153 @@
+"""The orders in which the parts of steps follow each other.
+
+    plain        schedule n,    forward n,    sample n,    wait for n,  commit n
+    overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
+
+Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
+the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates does
+not depend on the order. Nothing here decides what is in a step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from llmfw.core.base.request import TokenEvent
+from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.schedule.scheduler import Scheduler
+from llmfw.core.step.logits.token_mask import MaskFiller
+from llmfw.core.step.model_runner import LaunchedStep, ModelRunner
+
+from .latency_guard import LatencyGuard
+from .piece_guard import PieceGuard
+from .step_faults import StepFaults
+from .step_log import StepLog
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """What all orders work with.
+
+    Attributes:
+        scheduler: whose plans run.
+        runner: runs them.
+        masks: of the tokens that may be sampled.
+        step_log: is told of each launched step.
+        guard, piece_guard: learn what steps take.
+        faults: says whose fault it is that a step failed.
+    """
+
+    scheduler: Scheduler
+    runner: ModelRunner
+    masks: MaskFiller
+    step_log: StepLog
+    guard: LatencyGuard
+    piece_guard: PieceGuard
+    faults: StepFaults
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step that is not committed; `begun` as the guard told it."""
+
+    plan: BatchPlan
+    step: LaunchedStep
+    begun: float
+
+
+class Order(ABC):
+    """Runs plans.
+
+    Args:
+        parts: what it works with.
+    """
+
+    def __init__(self, parts: StepParts) -> None:
+        self._parts = parts
+
+    @property
+    @abstractmethod
+    def has_launched(self) -> bool:
+        """Whether a step was launched that is not committed."""
+
+    @abstractmethod
+    def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
+        """Launch a plan, if it is not empty; return what became known meanwhile.
+
+        Raises:
+            Exception: what the step raised, if the engine cannot go on.
+        """
+
+    def _commit(self, launched: _Launched) -> list[TokenEvent]:
+        """Wait for a launched step; return what became known by it."""
+        plan = launched.plan
+        events = self._parts.scheduler.commit(plan, launched.step.result())
+        self._parts.piece_guard.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
+        return events
+
+    def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
+        """End the requests of a plan whose forward pass raised; return what became known by the step before it, too.
+
+        Raises:
+            Exception: what was raised, if the engine cannot go on.
+        """
+        failure = self._parts.faults.blame(error)
+        self._parts.scheduler.withdraw(plan)
+        events = self._commit(before) if before is not None else []
+        return events + [TokenEvent.failed(id, failure) for id in self._parts.scheduler.give_up(plan)]
+
+
+class PlainOrder(Order):
+    """Ends one step before the next. Masks are made while the model runs."""
+
+    @property
+    def has_launched(self) -> bool:
+        return False
+
+    def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
+        if not plan.sequences:
+            return []
+        wait_for_masks = self._parts.masks.start(plan)
+        try:
+            forward = self._parts.runner.forward(plan)
+        except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
+            wait_for_masks()
+            return self._give_up(plan, error, None)
+        step = self._parts.runner.sample(forward, wait_for_masks())
+        self._parts.step_log.note(plan)
+        return self._commit(_Launched(plan, step, begun))
+
+
+class OverlappedOrder(Order):
+    """Launches one step before the one before it is committed.
+
+    Args:
+        parts: what it works with.
+    """
+
+    def __init__(self, parts: StepParts) -> None:
+        super().__init__(parts)
+        self._launched: _Launched | None = None
+
+    @property
+    def has_launched(self) -> bool:
+        return self._launched is not None
+
+    def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
+        events: list[TokenEvent] = []
+        before, self._launched = self._launched, None
+        if plan.sequences:
+            try:
+                forward = self._parts.runner.forward(plan)
+            except Exception as error:  # noqa: BLE001 - as in `PlainOrder`
+                return self._give_up(plan, error, before)
+            if before is not None and plan.needs_last_tokens:
+                events = self._commit(before)
+                before = None
+            step = self._parts.runner.sample(forward, self._parts.masks.make(plan))
+            self._launched = _Launched(plan, step, begun)
+            self._parts.step_log.note(plan)
+        if before is not None:
+            events = self._commit(before)
+        return events

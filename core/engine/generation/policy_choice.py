@@ -1,0 +1,70 @@
+"""Which scheduling policy is in force: chosen by name when the engine is built, and by an administrator while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.control import PolicyInfo
+from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.plugin.part_options import option_text
+from llmfw.core.plugin.registry import Registry
+from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
+
+logger = logging.getLogger(__name__)
+
+KIND = "policy"
+
+
+class PolicyChoice:
+    """The policy in force, and the others that there are.
+
+    Args:
+        registry: has the policies.
+        name: of the first one.
+        options: "policy.key" → value, among those of other parts.
+
+    Attributes:
+        policy: in force.
+
+    Raises:
+        ConfigError: there is no such policy, or it has no such option.
+    """
+
+    def __init__(self, registry: Registry, name: str, options: Mapping[str, OptionValue]) -> None:
+        self._registry = registry
+        self._name = name
+        self._options = {
+            key.removeprefix(f"{KIND}."): value
+            for key, value in options.items()
+            if key.startswith(f"{KIND}.")
+        }
+        self.policy = self._build(name, self._options)
+
+    def info(self) -> PolicyInfo:
+        """Return what is in force."""
+        options = {key: option_text(value) for key, value in self._options.items()}
+        return PolicyInfo(self._name, options, self.policy.failure, self._registry.names(KIND))
+
+    def change(self, name: str, options: Mapping[str, OptionValue]) -> SchedulePolicy:
+        """Put another policy in force, and return it.
+
+        Raises:
+            RequestError: there is no such policy, it has no such option, or it cannot be built: the old one stays.
+        """
+        try:
+            self._registry.find(KIND, name)
+        except ConfigError as error:
+            raise RequestError(str(error), param="name") from error
+        try:
+            policy = self._build(name, options)
+        except ConfigError as error:
+            raise RequestError(str(error), param="options") from error
+        self.policy, self._name, self._options = policy, name, dict(options)
+        logger.info("The policy is %s now, with options %s", name, self._options)
+        return policy
+
+    def _build(self, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
+        return load_policy(self._registry, name, {f"{KIND}.{key}": value for key, value in options.items()})

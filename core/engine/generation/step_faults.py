@@ -1,0 +1,69 @@
+"""What a step that raised is blamed on, and whether the engine can go on after it.
+
+The attention backend, and the modules that passes have put in place, are a plugin's, and run within transformers' own
+code. Whose code raised is read from the traceback. This module knows nothing of sequences.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+import torch
+
+from llmfw.core.base.errors import EngineError
+from llmfw.core.plugin.registry import Entry, Registry
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("attention", "module_pass")
+
+
+class StepFaults:
+    """Finds out who is to blame for a step.
+
+    Args:
+        registry: has the parts.
+        device: where steps run.
+    """
+
+    def __init__(self, registry: Registry, device: torch.device) -> None:
+        self._registry = registry
+        self._device = device
+
+    def blame(self, error: Exception) -> Exception:
+        """Log what a step raised; return the error that ends its requests.
+
+        Raises:
+            Exception: that error, if the device does not go on after it.
+        """
+        if self._device.type == "cuda":
+            try:
+                torch.cuda.synchronize(self._device)
+            except RuntimeError as another:
+                raise error from another
+        entry = self._culprit(error)
+        if entry is not None:
+            return self._registry.ledger.of(entry).failed(error, "a step")
+        logger.error("a step failed: %s: %s", type(error).__name__, error, exc_info=error)
+        return EngineError("the step of this request failed; the server's log says why")
+
+    def _culprit(self, error: Exception) -> Entry | None:
+        """Return the part in whose code it happened, the innermost one; None: in none's."""
+        parts = [entry for kind in KINDS for entry in self._registry.entries(kind)]
+        for module in reversed(_modules(error.__traceback__)):
+            for entry in parts:
+                own = entry.path.partition(":")[0]
+                package = own.rpartition(".")[0]
+                if module == own or (package and f"{module}.".startswith(f"{package}.")):
+                    return entry
+        return None
+
+
+def _modules(traceback: TracebackType | None) -> list[str]:
+    """Return the modules whose code was running, the innermost last."""
+    found = []
+    while traceback is not None:
+        found.append(str(traceback.tb_frame.f_globals.get("__name__", "")))
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,64 @@
+"""What the two kinds of engine have in common: all that their processes and clients know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.request import EngineInfo, EngineStats, TokenEvent
+
+
+class AnyEngine(Protocol):
+    """`Engine`, which generates, or `EmbeddingEngine`. Not thread-safe: one thread calls it."""
+
+    info: EngineInfo
+
+    @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether `do_chore` has anything to do."""
+
+    def do_chore(self) -> None:
+        """Do a little of what is better done while nobody waits: a few milliseconds."""
+
+    def add(self, request: Any) -> None:
+        """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.
+
+        Raises:
+            RequestError: the request cannot be served.
+            OverloadedError: not now: too many wait.
+        """
+
+    def call_when_ready(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in any thread, when something else than `add` has made `has_work` true."""
+
+    def call_before_steps(self, report: Callable[[int], None]) -> None:
+        """Have a function called with the number of tokens of each step, before the step is computed."""
+
+    def abort(self, request_id: str) -> None:
+        """End a request without an event. An unknown id is fine."""
+
+    def step(self) -> list[TokenEvent]:
+        """Run one step; return what became known by it."""
+
+    def stats(self) -> EngineStats:
+        """Return the engine's figures."""
+
+    def control(self, command: Command) -> Answer:
+        """Carry out an administrator's command.
+
+        Raises:
+            RequestError: it cannot be carried out; nothing has changed.
+        """

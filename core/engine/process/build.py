@@ -1,0 +1,28 @@
+"""Builds the engine that a model needs: one that generates, or one that embeds."""
+
+from __future__ import annotations
+
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.plugin.registry import Registry
+
+from .any_engine import AnyEngine
+from .task import choose_task
+
+
+def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
+    """Load the model and build the parts that the config names.
+
+    Raises:
+        ConfigError: something cannot be found, loaded or served; the message says what and why.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if choose_task(config) == "embed":
+        from ..embedding.embedding_engine import EmbeddingEngine
+
+        return EmbeddingEngine.build(config)
+    from ..generation.engine import Engine
+
+    return Engine.build(config, registry)

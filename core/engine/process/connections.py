@@ -1,0 +1,161 @@
+"""The engine process' sockets: what its clients say is taken in between two steps, what it says goes out at once.
+
+Nothing here waits for a client: what one is slow to read is kept for it. It knows bytes, not messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from collections.abc import Iterable
+
+from llmfw.core.ipc.wire import Frames, framed
+
+from .alarm import Alarm
+
+CHUNK = 2**18
+PATIENCE_S = 0.001
+"""For the rest of what a client has begun to say, counted from its last piece: a long prompt, or thousands of requests
+at once, are more than a socket holds, and would else come in pieces, one a step."""
+
+
+class Client:
+    """One client.
+
+    Args:
+        sock: connected, and not blocking.
+
+    Attributes:
+        is_gone: whether it has closed its end.
+    """
+
+    __slots__ = ("_frames", "_unsent", "is_gone", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.is_gone = False
+        self._frames = Frames()
+        self._unsent = bytearray()
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a part of a payload has come."""
+        return self._frames.has_begun and not self.is_gone
+
+    @property
+    def lags(self) -> bool:
+        """Whether something is still to be sent to it."""
+        return bool(self._unsent)
+
+    def receive(self) -> list[bytes]:
+        """Return the payloads that are there."""
+        payloads: list[bytes] = []
+        try:
+            while data := self.sock.recv(CHUNK):
+                payloads += self._frames.feed(data)
+                if len(data) < CHUNK:
+                    return payloads
+        except BlockingIOError:
+            return payloads
+        except ConnectionError:  # it ended without reading what was said to it
+            pass
+        self.is_gone = True
+        return payloads
+
+    def send(self, payload: bytes) -> None:
+        """Send a payload, or as much of it as goes out at once."""
+        if self.is_gone:
+            return
+        data = framed(payload)
+        if self._unsent:
+            self._unsent += data
+        elif (sent := self._send(data)) < len(data):
+            self._unsent += data[sent:]
+
+    def send_rest(self) -> None:
+        """Send more of what did not go out."""
+        del self._unsent[: self._send(self._unsent)]
+
+    def finish(self, seconds: float) -> None:
+        """Wait until everything has gone out, or for so long."""
+        with contextlib.suppress(OSError):
+            self.sock.settimeout(seconds)
+            self.sock.sendall(self._unsent)
+            self._unsent.clear()
+
+    def _send(self, data: bytes | bytearray) -> int:
+        try:
+            return self.sock.send(data)
+        except BlockingIOError:
+            return 0
+        except ConnectionError:  # it is gone, as the next `receive` says
+            return len(data)
+
+
+class Connections:
+    """All clients of an engine, and what else may wake it.
+
+    Args:
+        descriptors: of the sockets, which this object owns from now on.
+        alarm: wakes whoever polls.
+
+    Attributes:
+        clients: that are there.
+    """
+
+    def __init__(self, descriptors: Iterable[int], alarm: Alarm) -> None:
+        self.clients = [Client(_take_over(descriptor)) for descriptor in descriptors]
+        self._alarm = alarm
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(alarm, selectors.EVENT_READ)
+        for client in self.clients:
+            self._selector.register(client.sock, selectors.EVENT_READ, client)
+
+    def poll(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
+        """Return what clients have said; one that `is_gone` has said its last.
+
+        Args:
+            timeout_s: for the first of it, or until the alarm rings; None: any time.
+        """
+        found = self._take(timeout_s)
+        while any(client.is_speaking for client in self.clients) and (more := self._take(PATIENCE_S)):
+            found += more
+        return found
+
+    def send(self, client: Client, payload: bytes) -> None:
+        """Send a payload to one client."""
+        lagged = client.lags
+        client.send(payload)
+        if client.lags and not lagged and not client.is_gone:
+            self._selector.modify(client.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
+
+    def _take(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
+        found = []
+        for key, events in self._selector.select(timeout_s):
+            client: Client | None = key.data
+            if client is None:
+                self._alarm.stop()
+                continue
+            if events & selectors.EVENT_WRITE:
+                client.send_rest()
+                if not client.lags:
+                    self._selector.modify(client.sock, selectors.EVENT_READ, client)
+            if events & selectors.EVENT_READ:
+                found.append((client, client.receive()))
+                if client.is_gone:
+                    self._drop(client)
+        return found
+
+    def _drop(self, client: Client) -> None:
+        self._selector.unregister(client.sock)
+        client.sock.close()
+        self.clients.remove(client)
+
+
+def _take_over(descriptor: int) -> socket.socket:
+    """Return an inherited socket, which nobody else is to inherit."""
+    sock = socket.socket(fileno=descriptor)
+    sock.set_inheritable(False)
+    sock.setblocking(False)
+    return sock

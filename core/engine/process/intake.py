@@ -1,0 +1,65 @@
+"""What an engine does with a message of a client, wherever it runs: in its own process or in a thread of the API's."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from llmfw.core.base.errors import LLMFWError, RequestError
+from llmfw.core.base.request import (
+    Abort,
+    Control,
+    ControlAnswer,
+    EmbedRequest,
+    EngineStats,
+    Request,
+    ToEngine,
+    TokenEvent,
+)
+from llmfw.core.ipc.wire import failure_of
+
+if TYPE_CHECKING:
+    from .any_engine import AnyEngine
+
+logger = logging.getLogger(__name__)
+
+
+def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | ControlAnswer | None:
+    """Give a message to the engine; return what is to be answered at once, if anything.
+
+    A request that the engine does not accept is answered with the event that ends it; other requests go on.
+    """
+    if isinstance(message, Request | EmbedRequest):
+        return _add(engine, message)
+    if isinstance(message, Abort):
+        for request_id in message.ids:
+            engine.abort(request_id)
+        return None
+    if isinstance(message, Control):
+        return _control(engine, message)
+    return engine.stats()
+
+
+def _control(engine: AnyEngine, asked: Control) -> ControlAnswer:
+    try:
+        return ControlAnswer(asked.number, engine.control(asked.command))
+    except Exception as error:  # one command must not end the engine for all
+        if not isinstance(error, LLMFWError):
+            logger.exception("%s failed", type(asked.command).__name__)
+        return ControlAnswer(asked.number, failure=failure_of(error))
+
+
+def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | None:
+    try:
+        _check_task(engine.info.task, request)
+        engine.add(request)
+    except Exception as error:  # one request must not end the engine for all
+        if not isinstance(error, LLMFWError):
+            logger.exception("request %s could not be added", request.id)
+        return TokenEvent.failed(request.id, error)
+    return None
+
+
+def _check_task(task: str, request: Request | EmbedRequest) -> None:
+    if (task == "embed") != isinstance(request, EmbedRequest):
+        raise RequestError(f"this engine's task is {task!r}", code="unsupported_operation")

@@ -1,0 +1,261 @@
+"""The engine process: the loop around `Engine`, socket in, socket out.
+
+Started by `llmfw.core.client.process`. Reads its settings from stdin, which then stays open: its end tells that the
+parent is gone, whatever ended it. This module knows messages and clients; it does not know what a step does.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.log import setup_logging
+from llmfw.core.base.request import Abort, EmbedRequest, FromEngine, Request, StepOutput, TokenEvent
+from llmfw.core.imports import garbage
+from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
+
+from ..generation.stream_interval import StreamInterval
+from .alarm import Alarm
+from .connections import Client, Connections
+from .heartbeat import Heartbeat
+from .intake import take_in
+
+if TYPE_CHECKING:
+    from .any_engine import AnyEngine
+
+logger = logging.getLogger("llmfw.core.engine.process.process")
+
+FAREWELL_S = 1.0  # how long a last message may take to leave
+ORPHAN_GRACE_S = 3.0
+MAX_SLEEP_S = 60.0
+
+
+class EngineServer:
+    """Serves one engine to any number of clients.
+
+    Args:
+        engine: used by the thread that calls `run`.
+        connections: to the clients.
+        alarm: that the connections listen to.
+        stream_interval: tokens in one event, where a request does not say.
+        heartbeat: reports progress; None: to a private page.
+    """
+
+    def __init__(
+        self,
+        engine: AnyEngine,
+        connections: Connections,
+        alarm: Alarm,
+        stream_interval: int = 1,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._heartbeat = heartbeat or Heartbeat()
+        self._interval = StreamInterval(stream_interval)
+        self._owners: dict[str, Client] = {}
+        engine.call_when_ready(alarm.ring)
+        engine.call_before_steps(self._heartbeat.step)
+
+    def run(self) -> None:
+        """Serve until an exception ends the process. Sleeps while there is no work."""
+        try:
+            _say_to_all(self._connections, self._engine.info)
+            while True:
+                for client, payloads in self._poll():
+                    for payload in payloads:
+                        self._handle(client, payload)
+                    if client.is_gone:
+                        self._forget(client)
+                if self._engine.has_work:
+                    self._send_events(self._interval.pass_on(self._engine.step()))
+                elif self._engine.has_chores:
+                    self._engine.do_chore()
+        except Exception as error:
+            logger.exception("the engine failed; it ends, and with it every open request")
+            _say_to_all(self._connections, failure_of(error), last=True)
+            raise SystemExit(1) from error
+
+    def _poll(self) -> list[tuple[Client, list[bytes]]]:
+        """Return what clients have said, waiting for it if there is nothing else to do."""
+        idle_s = self._idle_s()
+        if idle_s != 0:
+            self._heartbeat.idle()
+        found = self._connections.poll(idle_s)
+        self._heartbeat.busy()
+        return found
+
+    def _idle_s(self) -> float | None:
+        """Return for how long there is nothing to do, unless something comes; None: for any time."""
+        if self._engine.has_work or self._engine.has_chores:
+            return 0
+        sleep_s = self._engine.sleep_s
+        return None if sleep_s is None else min(sleep_s, MAX_SLEEP_S)
+
+    def _handle(self, client: Client, payload: bytes) -> None:
+        message = decode_from_client(payload)
+        if isinstance(message, Request | EmbedRequest):
+            self._owners[message.id] = client
+        elif isinstance(message, Abort):
+            self._interval.forget(message.ids)
+        answer = take_in(self._engine, message)
+        if isinstance(answer, TokenEvent):
+            self._send_events([answer])
+        elif isinstance(message, Request | EmbedRequest):
+            self._interval.begin(message)
+        elif answer is not None:
+            self._send(client, answer)
+
+    def _forget(self, client: Client) -> None:
+        """End the requests of a client that is gone: nobody waits for them."""
+        ids = [request_id for request_id, owner in self._owners.items() if owner is client]
+        self._interval.forget(ids)
+        for request_id in ids:
+            self._engine.abort(request_id)
+            del self._owners[request_id]
+
+    def _send_events(self, events: list[TokenEvent]) -> None:
+        """Send each client its own events, in one message."""
+        by_client: dict[Client, list[TokenEvent]] = {}
+        for event in events:
+            ended = event.finish_reason is not None
+            owner = self._owners.pop(event.id, None) if ended else self._owners.get(event.id)
+            if owner is not None:
+                by_client.setdefault(owner, []).append(event)
+        for client, own in by_client.items():
+            self._send(client, StepOutput(own))
+
+    def _send(self, client: Client, message: FromEngine) -> None:
+        self._connections.send(client, encode(message))
+
+
+def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = False) -> None:
+    """Send a message to each client; wait for the last one to leave, as the process' end would cut it."""
+    payload = encode(message)
+    for client in connections.clients:
+        connections.send(client, payload)
+        if last:
+            client.finish(FAREWELL_S)
+
+
+class _End:
+    """Ends the process when it is told to by SIGTERM.
+
+    The signal raises SystemExit wherever the process is. What imports a module may swallow that (torch tries to import
+    numpy from C++, and goes on without), and fail later for want of what was not imported. So it is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def take_over_signals(self) -> None:
+        """Leave Ctrl-C to the parent, and end cleanly on SIGTERM."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def if_asked(self) -> None:
+        """Raise SystemExit if the signal came and its exception went no further."""
+        if self._asked:
+            raise SystemExit(0)
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._asked = True
+        raise SystemExit(0)
+
+
+def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
+    """Run an engine process to its end.
+
+    Args:
+        build: makes the engine; None: the real one, with the installed plugins.
+    """
+    end = _End()
+    end.take_over_signals()
+    try:
+        _serve(read_launch(sys.stdin.buffer), build or _build, end)
+    finally:
+        # What runs at the interpreter's end must not be interrupted by an exception.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
+    _watch_parent()
+    setup_logging(launch.config.log_level)
+    _show_stacks_on_request()
+    heartbeat = Heartbeat(launch.heartbeat)
+    heartbeat.start_beating()
+    alarm = Alarm()
+    connections = Connections(launch.sockets, alarm)
+    try:
+        engine = build(launch.config)
+    except Exception as error:
+        end.if_asked()
+        if not isinstance(error, LLMFWError):
+            logger.exception("the engine could not be built")
+        _say_to_all(connections, failure_of(error), last=True)
+        raise SystemExit(1) from error
+    end.if_asked()
+    garbage.settle()
+    EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat).run()
+
+
+def _build(config: EngineConfig) -> AnyEngine:
+    # OpenMP's threads spin while they wait for each other: 300,000 rounds, milliseconds, unless told otherwise. Where
+    # they share the cores with the API process, or a laptop's other work, steps then take ten times as long; without
+    # any spinning they take half as long again. Read by GNU's OpenMP when torch is imported.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
+    with garbage.importing():
+        from llmfw.core.imports.hf import import_modeling
+
+        import_modeling()
+        import torch
+
+        from llmfw.core.plugin.plugins import load_plugins
+
+        from .build import build_engine
+
+    engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
+    if (
+        engine.has_own_threads
+    ):  # what is left to torch is sooner done by one; more would wait for the others' cores
+        torch.set_num_threads(1)
+    return engine
+
+
+def _show_stacks_on_request() -> None:
+    """Write the stacks of all threads to stderr on SIGUSR1, and as the process crashes by a signal.
+
+    That needs no interpreter lock: it works while native code holds it.
+    """
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+
+
+def _watch_parent() -> None:
+    """End this process when stdin ends, whatever the main thread is busy with."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="llmfw-parent-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

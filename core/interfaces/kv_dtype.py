@@ -1,0 +1,94 @@
+"""The dtype in which keys and values are kept, and how numbers get into it and out of it.
+
+Of a narrower dtype than the model's, a number is kept as `number / scale`, rounded to the nearest; what is too large for
+the dtype is kept as the largest that it has, never as infinity or NaN. The scale is one for all keys of a layer, and one
+for all its values. Who reads what was kept multiplies by it: keys by way of the softmax's scale, values at the end.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from llmfw.core.base.errors import ConfigError
+
+from .kv_dtype_names import KV_DTYPE_BYTES
+
+KV_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+}
+"""Names as of `--kv-cache-dtype`."""
+
+assert KV_DTYPES.keys() == KV_DTYPE_BYTES.keys()
+
+
+def check_kv_dtype(asked: str) -> None:
+    """Raise ConfigError if there is no such dtype; the message names those there are."""
+    if asked != "auto" and asked not in KV_DTYPES:
+        raise ConfigError(f"--kv-cache-dtype is {asked!r}; it must be auto or one of {', '.join(KV_DTYPES)}")
+
+
+def choose_kv_dtype(asked: str, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype to keep keys and values in.
+
+    Args:
+        asked: a name; "auto": the model's.
+        dtype: of the model.
+
+    Raises:
+        ConfigError: there is no such dtype.
+    """
+    check_kv_dtype(asked)
+    return dtype if asked == "auto" else KV_DTYPES[asked]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype's name, as `--kv-cache-dtype` has it."""
+    names = {known: name for name, known in KV_DTYPES.items()}
+    return names.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def is_fp8(dtype: torch.dtype) -> bool:
+    """Whether a dtype has 8 bits."""
+    return dtype.itemsize == 1
+
+
+def encode(numbers: torch.Tensor, stored_as: torch.dtype, scale: float = 1.0) -> torch.Tensor:
+    """Return what is kept of numbers, in the same shape."""
+    if scale != 1.0:
+        numbers = numbers.float() * (1.0 / scale)
+    elif not is_fp8(stored_as):
+        numbers = numbers.float()  # as float16's largest number is none of bfloat16
+    largest = torch.finfo(stored_as).max
+    if torch.finfo(numbers.dtype).max > largest:
+        numbers = numbers.clamp(-largest, largest)
+    return numbers.to(stored_as)
+
+
+def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return what was kept as numbers, not scaled, in the same shape.
+
+    On a CPU fp8 is looked up: torch converts each number by itself there, which takes eight times as long.
+    """
+    if is_fp8(codes.dtype) and codes.device.type == "cpu":
+        return (
+            _meanings(codes.dtype, dtype).index_select(0, as_bytes(codes).flatten().int()).view(codes.shape)
+        )
+    return codes.to(dtype)
+
+
+@cache
+def _meanings(stored_as: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
+    """Return the number of each code of 8 bits."""
+    return torch.arange(256, dtype=torch.uint8, device="cpu").view(stored_as).to(dtype)
+
+
+def as_bytes(codes: torch.Tensor) -> torch.Tensor:
+    """Return the same memory in a dtype that torch can index on every device: bytes in place of fp8."""
+    return codes.view(torch.uint8) if is_fp8(codes.dtype) else codes

@@ -1,0 +1,105 @@
+"""The tensors that hold keys and values, and how many tokens fit into a device's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from .kv_dtype import as_bytes, encode
+from .layers import LayerSpec
+
+LARGE_PAGE = 2 << 20
+"""Bytes of a large page of a CPU's memory; none begins but on a border of its size."""
+
+LINE = 64
+"""Bytes of a line of a CPU's cache: a key that stands across two of them is read twice."""
+
+
+class KVStorage:
+    """Keys and values of all pages, layer by layer.
+
+    Attributes:
+        keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
+        values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
+        dtype: of queries, and of new keys and values.
+        stored_as: of `keys` and `values`; the same, but where `--kv-cache-dtype` says another (see `kv.dtype`).
+
+    Args:
+        layers: the attention layers.
+        num_pages, page_size: how much to hold.
+        dtype, device: of the model.
+        stored_as: of the tensors; None: `dtype`.
+        scales: by layer, what kept keys, and kept values, have to be multiplied by; 1 for those that are not named.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        num_pages: int,
+        page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        stored_as: torch.dtype | None = None,
+        scales: Mapping[int, tuple[float, float]] | None = None,
+    ) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.dtype = dtype
+        self.stored_as = stored_as or dtype
+        self._scales = dict(scales or {})
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+        for i, spec in enumerate(layers):
+            for tensors, size, number in (
+                (self.keys, spec.head_dim, 2 * i),
+                (self.values, spec.v_head_dim, 2 * i + 1),
+            ):
+                shape = (num_pages, page_size, spec.num_kv_heads, size)
+                tensors.append(_zeros(shape, self.stored_as, device, number / (2 * len(layers))))
+
+    def scales(self, index: int) -> tuple[float, float]:
+        """Return by what the keys, and the values, of a layer have to be multiplied when they are read."""
+        return self._scales.get(index, (1.0, 1.0))
+
+    def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Keep new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
+
+        Saturates where that is a narrower dtype. By torch's operators: for backends whose kernels don't do it.
+        """
+        for pages, new, scale in zip(
+            (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
+        ):
+            if self.stored_as != new.dtype:
+                new = encode(new, self.stored_as, scale)
+            as_bytes(pages.view(-1, *pages.shape[2:])).index_copy_(0, slots, as_bytes(new))
+
+    @property
+    def num_bytes(self) -> tuple[int, int]:
+        """Bytes of all keys, and of all values."""
+        return sum(k.nbytes for k in self.keys), sum(v.nbytes for v in self.values)
+
+
+def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
+    """Return the bytes of storage that one token takes in all layers."""
+    return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
+    """Return zeros: a masked slot is multiplied by 0, which does not make a stray NaN harmless.
+
+    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched, and what is
+    left free before a border is never there. From 4 MB on numpy asks for large pages. To get one takes the system some
+    time; so tensors whose tokens come at the same time begin at different places, and do not need one at the same time.
+
+    Args:
+        place: where in a large page the tensor begins, from 0 to 1.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = int(np.prod(shape)) * dtype.itemsize
+    before = int(place * LARGE_PAGE) // LINE * LINE
+    memory = torch.from_numpy(np.zeros(LARGE_PAGE + before + size, dtype=np.uint8))
+    first = -memory.data_ptr() % LARGE_PAGE + before
+    return memory[first : first + size].view(dtype).view(shape)

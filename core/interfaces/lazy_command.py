@@ -1,0 +1,44 @@
+"""A command whose module is imported when it is needed, so that other commands start without it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from llmfw.core.base.errors import PluginError
+
+
+class LazyCommand(click.Command):
+    """Stands for a command until it is run, or asked for its help.
+
+    Args:
+        name: of the command.
+        path: "package.module:attribute" of the command itself.
+        summary: one line for lists of commands, as the command's own short help is.
+    """
+
+    def __init__(self, name: str, path: str, summary: str) -> None:
+        super().__init__(name, short_help=summary)
+        self._path = path
+
+    def command(self) -> click.Command:
+        """Import the command, and return it.
+
+        Raises:
+            PluginError: it cannot be imported.
+        """
+        module, _, attribute = self._path.partition(":")
+        try:
+            found: click.Command = getattr(import_module(module), attribute)
+        except Exception as error:  # whatever a foreign module raises is the cause to report
+            cause = f"{type(error).__name__}: {error}"
+            raise PluginError(f"command {self.name!r} ({self._path}) cannot be imported: {cause}") from error
+        return found
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return a context of the command itself, which then runs."""
+        return self.command().make_context(info_name, args, parent, **extra)

@@ -1,0 +1,181 @@
+"""Text ↔ token ids, in one go or token by token, and what comes with a model's tokenizer.
+
+Uses the `tokenizers` library on the model folder's own files. Where there are none, transformers converts the slow
+tokenizer (imported only then). Knows nothing of chats and requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+from .token_bytes import TokenBytes
+
+LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
+CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
+MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        eos_token_ids: tokens that end the model's output.
+        special_tokens: by name: `bos_token`, `eos_token`, ….
+        chat_template: the text of the model's own template, "" if it has none.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        eos_token_ids: tuple[int, ...] = (),
+        special_tokens: Mapping[str, str] | None = None,
+        chat_template: str = "",
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._longest = max(map(len, backend.get_vocab()), default=1)
+        self._bytes = TokenBytes(backend)
+        self.eos_token_ids = eos_token_ids
+        self.special_tokens = dict(special_tokens or {})
+        self.chat_template = chat_template
+
+    @property
+    def num_ids(self) -> int:
+        """The largest token id and one."""
+        return max(self._backend.get_vocab().values(), default=-1) + 1
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            add_special_tokens: add what the tokenizer puts around a text (a beginning-of-sequence token, say).
+                A rendered chat has these already.
+        """
+        if len(text) <= LONG_TEXT:
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        # Only the call for batches lets other threads run meanwhile.
+        return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
+        """As `encode` for each of many texts, on this thread alone. Other threads run meanwhile."""
+        # One call for all texts would take all cores.
+        return [
+            list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
+            for text in texts
+        ]
+
+    @property
+    def longest_token(self) -> int:
+        """Number of characters of the vocabulary's longest token."""
+        return self._longest
+
+    def fewest_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
+        vocabulary's longest one."""
+        return len(text) // self._longest
+
+    async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """As `encode`; a long text does not hold up the event loop."""
+        if len(text) <= LONG_TEXT:
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
+
+    def marker(self, text: str) -> tuple[int, ...] | None:
+        """Return the token ids that a text is made of wherever it stands; None if that depends on what is around it.
+
+        It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
+        """
+        added = self.added_tokens().values()
+        ids = self.encode(text, add_special_tokens=False)
+        return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
+
+    async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode` for each of many texts, at once and outside the event loop."""
+        encodings = await asyncio.to_thread(self._backend.encode_batch, list(texts))
+        return [list(encoding.ids) for encoding in encodings]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of token ids."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
+
+    def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
+        """As `decode` for each of many lists, on this thread alone. Other threads run meanwhile."""
+        return [
+            str(self._backend.decode_batch([each], skip_special_tokens=skip_special_tokens)[0])
+            for each in lists
+        ]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token, a part of a character's where it is one; a special token's name."""
+        return self._bytes.of(token_id)
+
+    def token_id(self, piece: str) -> int | None:
+        """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
+        found: int | None = self._backend.token_to_id(piece)
+        return found
+
+    def token_names(self, token_ids: Sequence[int]) -> list[str]:
+        """Return each token's name in the vocabulary, such as "Ġthe"; "" for an id that has none."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        return str(self._backend.to_str())
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
+
+    def detokenizer(
+        self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
+    ) -> IncrementalDetokenizer:
+        """Return a detokenizer for the tokens that follow `prompt`."""
+        return IncrementalDetokenizer(self._backend, prompt[-CONTEXT_TOKENS:], skip_special_tokens)
+
+
+class IncrementalDetokenizer:
+    """Token ids → text, as they come. Characters come whole; half a character at the end is never shown.
+
+    Args:
+        prompt: the tokens before the first one fed; their text is not returned.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, prompt: Sequence[int], skip_special_tokens: bool
+    ) -> None:
+        self._backend = backend
+        self._skip_special_tokens = skip_special_tokens
+        self._held: list[int] = []
+        ends_whole = bool(prompt) and not backend.decode(prompt, skip_special_tokens).endswith("\ufffd")
+        self._stream = DecodeStream(list(prompt) if ends_whole else None, skip_special_tokens)
+
+    def feed(self, token_ids: Sequence[int]) -> str:
+        """Return the text that is certain by now."""
+        if len(token_ids) == 1:
+            return self._step(token_ids[0])
+        return "".join(map(self._step, token_ids))
+
+    def _step(self, token_id: int) -> str:
+        try:
+            text = self._stream.step(self._backend, token_id)
+        except Exception:  # noqa: BLE001 - the library's own class for a token that changes earlier text
+            return self._restart(token_id)
+        if text is not None:
+            if self._held:
+                self._held.clear()
+            return str(text)
+        self._held.append(token_id)
+        return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
+
+    def _restart(self, *token_ids: int) -> str:
+        """Give out what waits as it is: it will not become a character any more, and the wait costs time."""
+        text = self._backend.decode([*self._held, *token_ids], self._skip_special_tokens)
+        self._held.clear()
+        self._stream = DecodeStream(None, self._skip_special_tokens)
+        return str(text)

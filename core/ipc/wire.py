@@ -1,0 +1,136 @@
+"""How messages travel between the API and the engine process: msgpack over a pair of connected sockets, in frames.
+
+The client makes the pair, and the engine process inherits one end of it: nothing lies in the file system, nobody else
+can connect, and no thread stands between those who speak. The engine says first what it is (`EngineInfo`, or
+`EngineFailed`); from then on a client sends `ToEngine` messages and receives `FromEngine` messages: one `StepOutput` per
+step that holds the events of its own requests. Nothing here depends on the number of clients: each has a pair of its own.
+This module knows the messages' form, not what they mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
+from llmfw.core.base.request import EngineFailed, FromEngine, ToEngine
+
+_PREFIX = 8  # bytes of a frame's length
+_BUFFER = 4 * 2**20  # bytes that a socket may hold, as far as the system lets it
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What the engine process reads from its stdin before all else.
+
+    Attributes:
+        sockets: its ends of the pairs, one for each client, as file descriptors that it inherits.
+        heartbeat: file descriptor of the page that it reports its progress in; None: it does not report.
+    """
+
+    config: EngineConfig
+    sockets: Sequence[int]
+    heartbeat: int | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_client_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+_engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+_launch_decoder = msgspec.msgpack.Decoder(Launch)
+
+encode = _encoder.encode
+decode_from_client = _client_decoder.decode
+decode_from_engine = _engine_decoder.decode
+
+
+def new_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that never block: the client's, and that which the engine process is to inherit."""
+    ours, theirs = socket.socketpair()
+    for sock in (ours, theirs):
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    return ours, theirs
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a payload as it is sent: its length, then itself."""
+    return len(payload).to_bytes(_PREFIX, "big") + payload
+
+
+class Frames:
+    """Takes payloads out of the bytes of a stream, however these are cut."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a payload has come in part."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes; return the payloads that are whole now."""
+        rest, payloads, start = self._rest, [], 0
+        rest += data
+        while len(rest) - start >= _PREFIX:
+            first = start + _PREFIX
+            end = first + int.from_bytes(rest[start:first], "big")
+            if end > len(rest):
+                break
+            payloads.append(bytes(rest[first:end]))
+            start = end
+        del rest[:start]
+        return payloads
+
+
+def write_launch(stream: IO[bytes], launch: Launch) -> None:
+    """Write to the engine's stdin: length, then msgpack. The stream stays open: its end means the parent's end."""
+    stream.write(framed(encode(launch)))
+    stream.flush()
+
+
+def read_launch(stream: IO[bytes]) -> Launch:
+    """Read what `write_launch` wrote.
+
+    Raises:
+        EOFError: the parent ended, or nobody wrote: the process was not started by a client.
+    """
+    size = int.from_bytes(_read_exactly(stream, _PREFIX), "big")
+    return _launch_decoder.decode(_read_exactly(stream, size))
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("stdin ended before the engine's settings; llmfw's API process writes them there")
+    return data
+
+
+def failure_of(error: BaseException) -> EngineFailed:
+    """Return an exception as a message."""
+    failed = EngineFailed(kind=type(error).__name__, message=str(error))
+    if isinstance(error, RequestError):
+        failed.param, failed.code = error.param, error.code
+    return failed
+
+
+def error_of(failed: EngineFailed) -> LLMFWError:
+    """Return the exception that a message tells of: of the same class where it is one of `llmfw.core`."""
+    kinds: dict[str, type[LLMFWError]] = {cls.__name__: cls for cls in _subclasses(LLMFWError)}
+    if failed.kind in kinds:
+        error = kinds[failed.kind](failed.message)
+        if isinstance(error, RequestError):
+            error.param, error.code = failed.param or error.param, failed.code or error.code
+        return error
+    return EngineError(f"{failed.kind}: {failed.message}")
+
+
+def _subclasses(cls: type[LLMFWError]) -> list[type[LLMFWError]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in _subclasses(child))]

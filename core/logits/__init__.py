@@ -1,1 +1,0 @@
-"""What requests change about logits before a token is drawn: masks, penalties, bias, and when the end may come."""

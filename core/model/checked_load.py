@@ -1,0 +1,300 @@
+"""Loads weights by transformers, and finds where they and the config disagree.
+
+transformers initialises a weight that the files lack with random numbers and passes over one that the model lacks; both
+only reach a log. Here they become `Differences`, and the caller decides which of them matter. In addition to what
+transformers reports, this module looks at the files for what it passes over in silence: layers that its patterns hide, experts out
+of sequence, integers in a weight's place, and two tensors for one weight.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.configuration_auto import AutoConfig
+
+from llmfw.core.base.errors import ModelError
+
+from .checkpoint import (
+    StoredTensor,
+    expert_gaps,
+    missing_scales,
+    quantization_of,
+    read_tensors,
+    refuse_adapters,
+    refuse_unknown_quantization,
+    unequal_experts,
+)
+from .load_failure import explained, why_not
+
+MAX_NAMES = 10
+CONSTANTS = re.compile(
+    r"(^|\.)(rotary_emb|rotary_pos_emb)\.(inv_freq|cos_cached|sin_cached)$"
+    r"|(^|\.)(attn|attention)\.masked_bias$|(^|\.)position_ids$"
+)
+"""Buffers that older versions of transformers saved, and that are computed today."""
+CACHE_SCALES = re.compile(r"(^|\.)(k|v|kv)_scale$")
+"""Scales of stored keys and values, which `kv.scales` reads."""
+EXTRA_HEADS = re.compile(r"(^|\.)mtp[^.]*\.")
+"""Heads that predict several tokens ahead, which llmfw does not use."""
+EXTRA_LAYER_PARTS = ("eh_proj", "enorm", "hnorm", "shared_head")
+"""Modules that a layer has only if it is such a head: DeepSeek V3, GLM 4 MoE and others number it as another layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Where a model and its files disagree. All empty if they agree.
+
+    Attributes:
+        missing: names of tensors that the files lack.
+        mismatched: names of tensors of another shape or type, with what is wrong.
+        surplus: names of tensors that the model lacks.
+        note: what may explain them, or nothing.
+    """
+
+    missing: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
+    note: str = ""
+
+    def refuse_any(self, path: str) -> None:
+        """Raise if there is a difference.
+
+        Raises:
+            ModelError: names up to ten tensors, and the number of the others.
+        """
+        groups = {"missing": self.missing, "mismatched": self.mismatched, "surplus": self.surplus}
+        groups = {title: names for title, names in groups.items() if names}
+        if not groups:
+            return
+        each = MAX_NAMES // len(groups)
+        listed = "; ".join(f"{title}: {_listed(names, each)}" for title, names in groups.items())
+        note = f" ({self.note})" if self.note else ""
+        raise ModelError(
+            f"model {path!r} cannot be served: its weights do not fit its config{note}: {listed}"
+        )
+
+
+def read_config(path: str) -> Any:
+    """Return a model's config.
+
+    Raises:
+        ModelError: there is none, it cannot be read, it belongs to an adapter, or names an unknown quantization.
+    """
+    refuse_adapters(path)
+    try:
+        hf_config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            f"model {path!r} has no config that transformers can read: {explained(error)}"
+        ) from error
+    refuse_unknown_quantization(hf_config, path)
+    return hf_config
+
+
+def load_checked(
+    auto_class: Any, path: str, hf_config: Any, device: torch.device, **options: Any
+) -> tuple[PreTrainedModel, Differences]:
+    """Load a model; return it and the differences between it and its files.
+
+    Args:
+        auto_class: of transformers ("AutoModelForCausalLM").
+        path: a folder, or a hub id.
+        hf_config: the model's config.
+        device: the one to put it on.
+        options: others of `from_pretrained`.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    try:
+        stored = read_tensors(path)
+        _refuse_empty_layers(path, hf_config, len(stored))
+        # Without ignore_mismatched_sizes, transformers raises an error that names neither tensors nor shapes.
+        module, info = auto_class.from_pretrained(
+            path,
+            config=hf_config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            **options,
+        )
+        differences = _differences(module, info, stored, quantization_of(hf_config) is not None)
+        damaged = _not_finite(module)
+        module = module.to(device)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"model {path!r} cannot be loaded: {_reason(path, hf_config, error)}") from error
+    if damaged:
+        raise ModelError(
+            f"model {path!r} cannot be served: its weights hold NaN or infinity: {_listed(tuple(damaged), MAX_NAMES)}"
+        )
+    return module, differences
+
+
+def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
+    """Refuse a config with more layers than there are tensors, before hours are spent on making them.
+
+    Raises:
+        ModelError: it has.
+    """
+    num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
+    if isinstance(num_layers, int) and num_layers > num_tensors > 0:
+        raise ModelError(
+            f"model {path!r} cannot be served: its config says {num_layers} layers, and its files have "
+            f"{num_tensors} tensors"
+        )
+
+
+def _not_finite(module: PreTrainedModel) -> list[str]:
+    """Return the weights in which a number is NaN or infinite: what they reach would be wrong without an error."""
+    wide = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    return [
+        name
+        for name, weight in module.named_parameters()
+        if weight.dtype in wide and not weight.is_meta and not bool(weight.isfinite().all())
+    ]
+
+
+def _differences(
+    module: PreTrainedModel, info: Mapping[str, Any], stored: Mapping[str, StoredTensor], is_quantized: bool
+) -> Differences:
+    mismatched = [
+        f"{name} is {list(in_file)}, the config says {list(in_model)}"
+        for name, in_file, in_model in info["mismatched_keys"]
+    ]
+    missing, names = set(info["missing_keys"]), _Names(module, stored)
+    if not is_quantized:
+        mismatched += names.integers()
+        missing.update(expert_gaps(stored))
+    else:
+        missing.update(missing_scales(stored))
+    surplus = {name for name in info["unexpected_keys"] if not names.is_by_design(name)}
+    if not any(names.layer(name) for name in surplus):
+        surplus |= names.surplus_layers()
+    return Differences(
+        _sorted(missing), _sorted(mismatched), _sorted(surplus | names.doubled()), names.note_on_layers()
+    )
+
+
+class _Names:
+    """The tensors of a model, as its class names them, compared with those of its files.
+
+    Args:
+        module: as it was loaded.
+        stored: the files' tensors.
+    """
+
+    def __init__(self, module: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> None:
+        self._prefix = f"{module.base_model_prefix}."
+        self._tensors: dict[str, torch.Tensor] = module.state_dict()
+        self._counts = _layer_counts(self._tensors)
+        self._stored = stored
+        self._beyond: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for name in stored:
+            if layer := self.layer(name):
+                self._beyond[layer].add(name)
+
+    def layer(self, name: str) -> tuple[str, int] | None:
+        """Return a list of layers and the number of a layer beyond its end that a tensor is in, else None."""
+        for prefix, count in self._counts.items():
+            number = self._number(name, prefix)
+            if number is not None and number >= count:
+                return prefix, number
+        return None
+
+    def is_by_design(self, name: str) -> bool:
+        """Return whether a surplus tensor is known to be of no use."""
+        if CONSTANTS.search(name) or CACHE_SCALES.search(name) or EXTRA_HEADS.search(name):
+            return True
+        layer = self.layer(name)
+        return layer is not None and _is_extra_head(self._beyond[layer])
+
+    def surplus_layers(self) -> set[str]:
+        """Return the tensors of layers beyond the last one that are not extra heads."""
+        return {name for names in self._beyond.values() if not _is_extra_head(names) for name in names}
+
+    def note_on_layers(self) -> str:
+        """Return both counts of layers, or nothing if config and files agree."""
+        for prefix, count in self._counts.items():
+            inside = {found for name in self._stored if (found := self._number(name, prefix)) is not None}
+            inside -= {number for (_, number), names in self._beyond.items() if _is_extra_head(names)}
+            if inside and max(inside) + 1 != count:
+                return f"the config has {count} layers, the files {max(inside) + 1}"
+        return ""
+
+    def integers(self) -> list[str]:
+        """Return the tensors that are integers in the files where the model computes with numbers."""
+        return [
+            f"{name} is stored as {tensor.dtype}"
+            for name, tensor in self._stored.items()
+            if tensor.is_integer and (name.endswith(".weight") or self._is_floating(name))
+        ]
+
+    def doubled(self) -> set[str]:
+        """Return the tensors that the files have a second time, without the prefix of the base model."""
+        return {name for name in self._stored if f"{self._prefix}{name}" in self._stored}
+
+    def _is_floating(self, name: str) -> bool:
+        known = [self._tensors[form] for form in self._forms(name) if form in self._tensors]
+        return any(tensor.is_floating_point() for tensor in known)
+
+    def _number(self, name: str, prefix: str) -> int | None:
+        for form in self._forms(name):
+            number = form[len(prefix) :].partition(".")[0] if form.startswith(prefix) else ""
+            if number.isdigit():
+                return int(number)
+        return None
+
+    def _forms(self, name: str) -> tuple[str, str, str]:
+        return name, f"{self._prefix}{name}", name.removeprefix(self._prefix)
+
+
+def _layer_counts(names: Iterable[str]) -> dict[str, int]:
+    """Return how many layers each outermost list has, by its prefix ("model.layers.")."""
+    counts: dict[str, int] = {}
+    for name in names:
+        if found := re.match(r"(.*?\.)?(\d+)\.", name):
+            prefix = found[1] or ""
+            counts[prefix] = max(counts.get(prefix, 0), int(found[2]) + 1)
+    return counts
+
+
+def _is_extra_head(names: Iterable[str]) -> bool:
+    return any(part in name for name in names for part in EXTRA_LAYER_PARTS)
+
+
+def _reason(path: str, hf_config: Any, error: Exception) -> str:
+    """Return why loading failed: by what the files hold, if they show it."""
+    try:
+        stored = read_tensors(path)
+    except Exception:  # noqa: BLE001 - damaged files are the reason, and why_not names them
+        return why_not(path, hf_config, error)
+    if gaps := expert_gaps(stored):
+        return f"experts are missing: {_listed(_sorted(gaps), MAX_NAMES)}"
+    if quantization_of(hf_config) is not None and (lacking := missing_scales(stored)):
+        return f"its quantized weights lack {_listed(_sorted(lacking), MAX_NAMES)}"
+    if unequal := unequal_experts(stored):
+        return f"experts differ in shape: {_listed(_sorted(unequal), MAX_NAMES)}"
+    return why_not(path, hf_config, error)
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort by name, numbers by value."""
+    return tuple(
+        sorted(
+            names,
+            key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
+        )
+    )
+
+
+def _listed(names: tuple[str, ...], limit: int) -> str:
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

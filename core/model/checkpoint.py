@@ -1,0 +1,221 @@
+"""What a checkpoint's files hold, read without its weights: which tensors, how they are stored, adapters, quantization.
+
+Knows nothing of models. `path` is a folder or a hub id; for the latter, only small files are downloaded; of
+weights, those that were downloaded already are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+from transformers.utils import cached_file
+
+from llmfw.core.base.errors import ModelError
+
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+EXPERT = re.compile(r"^(.*\bexperts\.)(\d+)(\..+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """How a tensor is stored.
+
+    Attributes:
+        dtype: in the names of safetensors ("BF16", "I8") or torch ("bfloat16", "int8").
+        shape: its sizes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it holds integers: codes, if it stands for a weight."""
+        return self.dtype.upper().startswith(("I", "U", "BOOL"))
+
+
+def read_tensors(path: str) -> dict[str, StoredTensor]:
+    """Return the tensors of a checkpoint by name, nothing if its files are not found or in an older format."""
+    tensors: dict[str, StoredTensor] = {}
+    for file in _weight_files(path):
+        tensors.update(_safetensors(file) if file.suffix == ".safetensors" else _pickled(file))
+    return tensors
+
+
+def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
+    """Return the tensors that lists of experts lack.
+
+    transformers stacks experts in the order of their numbers, whatever these are: if one is missing and another
+    surplus, or a number is skipped, it computes with the wrong ones. If the last ones are missing, it reports another shape;
+    experts without weights (LongCat's zero experts) are such last ones by design.
+    """
+    numbers: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for name in tensors:
+        if found := EXPERT.match(name):
+            numbers[found[1]][found[3]].add(int(found[2]))
+    missing = []
+    for prefix, by_suffix in numbers.items():
+        for suffix, present in by_suffix.items():
+            missing += [f"{prefix}{i}{suffix}" for i in range(max(present)) if i not in present]
+    return missing
+
+
+def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
+    """Return the tensors of experts that differ in shape from the first of their list, with both shapes."""
+    first: dict[tuple[str, str], StoredTensor] = {}
+    unequal = []
+    for name, tensor in tensors.items():
+        if found := EXPERT.match(name):
+            expected = first.setdefault((found[1], found[3]), tensor)
+            if tensor.shape != expected.shape:
+                unequal.append(f"{name} is {list(tensor.shape)}, another expert's {list(expected.shape)}")
+    return unequal
+
+
+def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
+    """Return what modules with codes of one byte lack, of what the same module of another layer has: scales, above all.
+
+    Floats of one byte need a scale in any case. transformers does not report all of these as missing.
+    """
+    leaves: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name in tensors:
+        module, _, leaf = name.rpartition(".")
+        leaves[re.sub(r"\d+", "N", module)][module].add(leaf)
+    missing = []
+    for modules in leaves.values():
+        coded = [module for module, names in modules.items() if _codes(module, names, tensors)]
+        usual = set().union(*(modules[module] for module in coded))
+        for module in coded:
+            missing += [f"{module}.{leaf}" for leaf in usual - modules[module]]
+            for leaf in _codes(module, modules[module], tensors):
+                has_scale = any(other.startswith(leaf) and "scale" in other for other in usual)
+                if tensors[f"{module}.{leaf}"].dtype.upper().startswith(("F8", "FLOAT8")) and not has_scale:
+                    missing.append(f"{module}.{leaf}_scale")
+    return missing
+
+
+def _codes(module: str, leaves: Iterable[str], tensors: Mapping[str, StoredTensor]) -> list[str]:
+    one_byte = ("F8", "I8", "U8", "FLOAT8", "INT8", "UINT8")
+    return [
+        leaf
+        for leaf in leaves
+        if tensors[f"{module}.{leaf}" if module else leaf].dtype.upper().startswith(one_byte)
+    ]
+
+
+def refuse_adapters(path: str) -> None:
+    """Refuse a folder that holds an adapter, alone or together with a model.
+
+    Raises:
+        ModelError: it does; the message says what to do.
+    """
+    found = [name for name in ADAPTER_FILES if _find(path, name, download=name.endswith(".json"))]
+    if not found:
+        return
+    files = ", ".join(found)
+    if _find(path, "config.json", download=True) is None:
+        base = _base_of(path)
+        raise ModelError(
+            f"model {path!r} is an adapter ({files}) without a model; merge it into its base model{base} "
+            "(peft: merge_and_unload) and serve the result"
+        )
+    raise ModelError(
+        f"model {path!r} has an adapter ({files}) in addition to its weights; merge it into them (peft: merge_and_unload), "
+        "or remove its files to serve the model without it"
+    )
+
+
+def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
+    """Refuse a checkpoint that is quantized by a method that transformers does not know, and would pass over.
+
+    Raises:
+        ModelError: it is; the message names the method.
+    """
+    found = quantization_of(hf_config)
+    if found is None:
+        return
+    settings = found if isinstance(found, dict) else found.to_dict()
+    if settings.get("load_in_8bit") or settings.get("load_in_4bit"):
+        return
+    method = settings.get("quant_method")
+    method = getattr(method, "value", method)
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        known = ", ".join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))
+        raise ModelError(
+            f"model {path!r} is quantized by quant_method {method!r}, which transformers does not know; "
+            f"use a checkpoint that is not quantized, or by one of {known}"
+        )
+
+
+def quantization_of(hf_config: Any) -> Any:
+    """Return a config's quantization_config, where transformers looks for it, or None."""
+    text_config = hf_config.get_text_config(decoder=True)
+    return getattr(hf_config, "quantization_config", None) or getattr(
+        text_config, "quantization_config", None
+    )
+
+
+def _weight_files(path: str) -> list[Path]:
+    """Return the files that transformers reads, of several formats the one that it prefers."""
+    for name in WEIGHT_FILES:
+        if file := _find(path, name):
+            return [file]
+        if index := _find(path, f"{name}.index.json"):
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            return [file for shard in shards if (file := _find(path, shard))]
+    return []
+
+
+def _safetensors(file: Path) -> dict[str, StoredTensor]:
+    with safe_open(file, "pt") as opened:
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - not a mapping
+        return {
+            name: StoredTensor(part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()
+        }
+
+
+def _pickled(file: Path) -> dict[str, StoredTensor]:
+    try:
+        state = torch.load(file, map_location="meta", weights_only=True, mmap=True)
+    except Exception:  # noqa: BLE001 - transformers, which loaded it or will refuse it, decides
+        return {}
+    return {
+        name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _base_of(path: str) -> str:
+    file = _find(path, "adapter_config.json")
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8")) if file else {}
+    except (OSError, ValueError):
+        return ""
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    return f" ({base})" if base else ""
+
+
+def _find(path: str, name: str, *, download: bool = False) -> Path | None:
+    if Path(path).is_dir():
+        file = Path(path) / name
+        return file if file.is_file() else None
+    found = cached_file(
+        path,
+        name,
+        local_files_only=not download,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)

@@ -1,0 +1,146 @@
+"""The bridge from transformers' attention layers to our backends.
+
+A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. What is to happen
+there travels with the call as the keyword `llmfw_step`, which transformers passes through: an `AttentionStep` while
+serving, a recorder while the model is probed. No attention mask is made; a backend knows the lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_utils import AttentionInterface
+
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.layers import LayerSpec
+
+from .mask_rules import MaskFunction, MaskMarkers
+
+IMPLEMENTATION = "llmfw"
+
+_markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
+
+
+class Step(Protocol):
+    """What a model's attention layers do in one forward pass."""
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Return [1, T, heads, v_head_dim] for query [1, heads, T, head_dim], key and value [1, kv heads, T, …]."""
+
+
+class AttentionStep:
+    """Serves one step: hands each layer's call to the backend.
+
+    Args:
+        backend: planned for `batch`.
+        layers: by index.
+        batch: the step's tensors.
+    """
+
+    __slots__ = ("_backend", "_batch", "_layers")
+
+    def __init__(self, backend: AttentionBackend, layers: Sequence[LayerSpec], batch: ForwardBatch) -> None:
+        self._backend = backend
+        self._layers = layers
+        self._batch = batch
+
+    @property
+    def backend(self) -> AttentionBackend:
+        """What computes attention, planned for this step. For a module pass that calls it in its own way."""
+        return self._backend
+
+    @property
+    def layers(self) -> Sequence[LayerSpec]:
+        """The attention layers by index."""
+        return self._layers
+
+    @property
+    def batch(self) -> ForwardBatch:
+        """The step's tensors."""
+        return self._batch
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        s_aux: torch.Tensor | None = None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """Return the backend's output, as transformers wants it."""
+        index = module.layer_idx
+        assert isinstance(index, int)
+        layer = self._layers[index]
+        output = self._backend.forward(
+            query[0].transpose(0, 1),
+            key[0].transpose(0, 1),
+            value[0].transpose(0, 1),
+            layer,
+            self._batch,
+            s_aux,
+        )
+        return output.unsqueeze(0)
+
+
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    llmfw_step: Step,
+    **kwargs: object,
+) -> tuple[torch.Tensor, None]:
+    """Have the step do the attention of one layer. The signature is transformers'."""
+    return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
+
+
+def make_no_mask(
+    *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
+) -> torch.Tensor | None:
+    """Make no attention mask, or a marker while a model is probed."""
+    markers = _markers.get()
+    if markers is None or mask_function is None:
+        return None
+    return markers.mark(
+        mask_function,
+        kwargs["q_length"],
+        kwargs["kv_length"],
+        kwargs.get("dtype") or torch.float32,
+        kwargs.get("device", "cpu"),
+    )
+
+
+@contextmanager
+def marking_masks(markers: MaskMarkers) -> Iterator[None]:
+    """Within the context, a model that asks for a mask gets a marker of its rule."""
+    token = _markers.set(markers)
+    try:
+        yield
+    finally:
+        _markers.reset(token)
+
+
+def register_with_transformers() -> None:
+    """Make `attn_implementation="llmfw"` known to transformers. Doing it twice does no harm."""
+    AttentionInterface.register(IMPLEMENTATION, attend)
+    AttentionMaskInterface.register(IMPLEMENTATION, make_no_mask)

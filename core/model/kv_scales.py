@@ -1,0 +1,89 @@
+"""The scales of kept keys and values that a checkpoint may have beside its weights, one of each a layer.
+
+Names differ with the tool that calibrated them, but all end alike, below the layer's number: `self_attn.k_scale`
+(compressed-tensors), `self_attn.attn.k_scale` (vLLM's own), `self_attn.k_proj.k_scale` (ModelOpt),
+`self_attn.qkv_proj.k_scale`, and `self_attn.kv_scale`, an older one, for both.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from llmfw.core.base.errors import ModelError
+from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
+from llmfw.core.interfaces.layers import LayerSpec
+
+from .tokenizer_files import model_files
+
+logger = logging.getLogger(__name__)
+
+NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(?:.*\.)?(k|v|kv)_scale$")
+
+Scales = dict[int, tuple[float, float]]
+
+
+def choose_scales(
+    model: str, load_format: str, layers: Sequence[LayerSpec], stored_as: torch.dtype
+) -> Scales:
+    """Return the scales of fp8 keys and values by layer, and log where they are from; none of other dtypes.
+
+    Args:
+        model: folder or hub id.
+        load_format: with "dummy" nothing is read.
+        layers: of the model.
+        stored_as: dtype of kept keys and values.
+
+    Raises:
+        ModelError: a scale in the checkpoint is none that can be used.
+    """
+    if not is_fp8(stored_as):
+        return {}
+    found = {} if load_format == "dummy" else read_scales(model_files(model))
+    missing = [layer.index for layer in layers if layer.index not in found]
+    name = dtype_name(stored_as)
+    if not found:
+        logger.warning(
+            "Keys and values are kept in %s with a scale of 1, as the checkpoint has no scales for them: replies to long "
+            "contexts may be worse.",
+            name,
+        )
+    elif missing:
+        logger.warning(
+            "Keys and values are kept in %s; the checkpoint has no scales for layers %s: theirs is 1.",
+            *(name, ", ".join(map(str, missing))),
+        )
+    else:
+        logger.info("Keys and values are kept in %s, with the checkpoint's scales.", name)
+    return found
+
+
+def read_scales(folder: Path) -> Scales:
+    """Return the scales of keys, and of values, by layer, from the safetensors files of a folder. Raises ModelError."""
+    found: dict[int, dict[str, float]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no dict
+                if match := NAME.search(name):
+                    scale = _checked(name, file.get_tensor(name))
+                    for which in match[2]:
+                        found.setdefault(int(match[1]), {})[which] = scale
+    return {index: (each.get("k", 1.0), each.get("v", 1.0)) for index, each in found.items()}
+
+
+def _checked(name: str, tensor: torch.Tensor) -> float:
+    if tensor.numel() != 1:
+        raise ModelError(
+            f"{name} of the checkpoint has the shape {list(tensor.shape)}; a layer's keys, or values, have one scale with "
+            "--kv-cache-dtype fp8_e4m3"
+        )
+    scale = float(tensor)
+    if not (math.isfinite(scale) and scale > 0):
+        raise ModelError(f"{name} of the checkpoint is {scale}; a scale is a positive number")
+    return scale

@@ -1,0 +1,110 @@
+"""Why a model could not be loaded or served, in one line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from llmfw.core.base.errors import LLMFWError, ModelError
+
+from .hf_attention import IMPLEMENTATION
+
+logger = logging.getLogger(__name__)
+
+LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
+"""What transformers raises for a reason that its text explains; of others, the kind is part of the message."""
+
+
+def why_not(path: str, hf_config: Any, error: Exception) -> str:
+    """Return what is wrong with a model's files, else the first line of what was raised.
+
+    safetensors reports a file that may not be read as missing, and a damaged one without its name.
+
+    Args:
+        path: a folder, or a hub id.
+        hf_config: the model's config.
+        error: what loading raised.
+    """
+    for file in sorted(Path(path).glob("*.safetensors")):
+        try:
+            file.open("rb").close()
+            with safe_open(file, "pt"):
+                pass
+        except OSError as refusal:
+            return f"{file} cannot be read: {refusal.strerror or refusal}"
+        except SafetensorError as damage:
+            return f"{file} is damaged, or not a safetensors file: {damage}"
+    if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
+        # The architecture has a table of its own attention classes in place of the interface.
+        return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
+    if isinstance(error, KeyError) and (field := _field_with(hf_config.to_dict(), error.args[0])):
+        return f"{field} is {error.args[0]!r} in its config, which transformers does not know"
+    if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
+        return "its tensors cannot be brought into the layout that the config asks for"
+    return explained(error)
+
+
+def _field_with(settings: dict[str, Any], value: Any) -> str | None:
+    """Return the name of a config's field that has a value, with the names of those that it is in."""
+    for name, found in settings.items():
+        if found == value:
+            return name
+        if isinstance(found, dict) and (inner := _field_with(found, value)):
+            return f"{name}.{inner}"
+    return None
+
+
+def explained(error: Exception) -> str:
+    """Return the first line of an error's text, with the error's kind unless the text explains itself."""
+    if "trust_remote_code" in str(error):
+        return "it brings Python code of its own (auto_map), which llmfw never runs"
+    text, kind = first_line(error), type(error).__name__
+    return text if isinstance(error, LOAD_ERRORS) or text == kind else f"{kind}: {text}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its kind.
+
+    A line that ends with a colon is a heading: the next one belongs to it.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+def name_layers(indices: Sequence[int], total: int) -> str:
+    """Return which layers of how many, at most eight of them by index: "layers 0, 2 of 4"."""
+    listed = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
+    return f"layer{'s' if len(indices) > 1 else ''} {listed} of {total}"
+
+
+def refused(model: nn.Module, reason: str) -> ModelError:
+    """Return the error that refuses a loaded model by the name of its architecture."""
+    return ModelError(f"{type(model).__name__} cannot be served: {reason}")
+
+
+@contextmanager
+def refusing(model: nn.Module, doing: str) -> Iterator[None]:
+    """Turn any exception into a refusal of the model, on one line. The log has its traceback at debug level.
+
+    Args:
+        model: a loaded one.
+        doing: what is done within the context, as a noun phrase.
+
+    Raises:
+        ModelError: what is done failed. llmfw's own errors pass unchanged.
+    """
+    try:
+        yield
+    except LLMFWError:
+        raise
+    except Exception as error:  # any architecture's own code runs here
+        logger.debug("%s: %s failed", type(model).__name__, doing, exc_info=True)
+        raise refused(model, f"{doing} failed: {explained(error)}") from error

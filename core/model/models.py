@@ -1,0 +1,258 @@
+"""Loads a model by transformers, with our attention in it, and says what it is."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError, ModelError
+from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.plugin.registry import Registry
+
+from .checked_load import load_checked, read_config
+from .devices import available_memory, gigabytes, has_fast_bfloat16
+from .fuse import merge_projections
+from .hf_attention import IMPLEMENTATION, register_with_transformers
+from .isolation import check_cache, check_isolation
+from .layer_types import check_layer_types
+from .load_failure import refusing, why_not
+from .pack import pack_linears
+from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
+from .positions import check_positions
+from .probe import probe
+from .quantization.quantize import check_unquantized, num_bytes, quantize
+from .quantization.schemes import Scheme, find_scheme
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
+"""Kinds of rotary embedding whose frequencies change with the longest sequence of a batch, past the original limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can be served.
+
+    Attributes:
+        module: transformers' module, in evaluation mode, on its device.
+        layers: its attention layers, by index.
+        architecture: the class's name.
+        vocab_size: size of the logits.
+        context_length: longest sequence.
+        dtype: of weights, and of keys and values as the layers make them.
+        num_bytes: of the weights.
+        module_passes: names of the module passes that changed it, in their order.
+        has_own_threads: it computes on threads that are not torch's (see `ModulePass`).
+    """
+
+    module: nn.Module
+    layers: list[LayerSpec]
+    architecture: str
+    vocab_size: int
+    context_length: int
+    dtype: torch.dtype
+    num_bytes: int
+    module_passes: tuple[str, ...] = ()
+    has_own_threads: bool = False
+
+
+def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
+    """Load, quantise if that is asked for, merge projections, apply module passes, and probe.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be served; with the reason.
+        ConfigError: dtype, context length or load format do not fit it, or there is no such module pass or scheme of
+            quantization.
+        PartError: a module pass that the config names cannot be applied.
+    """
+    register_with_transformers()
+    _quiet_transformers()
+    scheme = None if config.quantization is None else find_scheme(config.quantization)
+    hf_config = _read_config(config.model)
+    if scheme is not None:
+        check_unquantized(hf_config, config.model)
+    text_config = hf_config.get_text_config(decoder=True)
+    check_layer_types(hf_config.model_type, text_config)
+    dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
+    context_length = choose_context_length(config.context_length, text_config)
+    passes = choose_passes(config.module_passes, registry, device, dtype)
+    before = available_memory(device)
+    logger.info("Load weight begin. avail mem=%s", gigabytes(before))
+    started = time.perf_counter()
+    num_layers = _number(hf_config, text_config, "num_hidden_layers")
+    vocab_size = _number(hf_config, text_config, "vocab_size")
+    module, applied, size = _load_passed(
+        partial(_load_merged, config, hf_config, dtype, device, scheme),
+        passes,
+        num_layers,
+        vocab_size,
+        is_auto=config.module_passes == "auto",
+    )
+    with refusing(module, "laying out its weights"):
+        pack_linears(module)
+    logger.info(
+        "Load weight end. type=%s, dtype=%s, quantization=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
+        *(type(module).__name__, dtype, config.quantization),
+        *(gigabytes(available_memory(device)), gigabytes(size)),
+        time.perf_counter() - started,
+    )
+    return LoadedModel(
+        module=module,
+        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied)),
+        architecture=type(module).__name__,
+        vocab_size=vocab_size,
+        context_length=context_length,
+        dtype=dtype,
+        num_bytes=size,
+        module_passes=tuple(each.entry.name for each in applied),
+        has_own_threads=any(each.module_pass.has_own_threads for each in applied),
+    )
+
+
+def _load_passed(
+    load: Callable[[], nn.Module],
+    passes: list[ChosenPass],
+    num_layers: int,
+    vocab_size: int,
+    *,
+    is_auto: bool,
+) -> tuple[nn.Module, list[ChosenPass], int]:
+    """Load a model, probe it, and apply module passes; load it again without a pass that has spoiled it.
+
+    Args:
+        load: returns the model as passes see it.
+        is_auto: pass over module passes that fail.
+
+    Returns:
+        The model, the passes that changed it, and the bytes of its weights before these.
+
+    Raises:
+        ModelError, PartError: as `load_model`.
+    """
+    while True:
+        module = load()
+        size = num_bytes(module)
+        layers = probe(module, num_layers, vocab_size)
+        check_positions(module)
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+        try:
+            applied = apply_passes(passes, module, layers, vocab_size, is_auto=is_auto)
+            break
+        except SpoiledModelError as error:
+            logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
+            passes = [each.rebuilt() for each in passes if each is not error.chosen]
+            del module
+        gc.collect()  # before the weights are read once more
+    if applied:
+        with refusing(module, "running it on several sequences"):
+            check_isolation(module, vocab_size)
+    return module, applied, size
+
+
+def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch.device) -> torch.dtype:
+    """Return the dtype to serve in.
+
+    "auto" is the checkpoint's, but on a CPU: bfloat16 in place of float16, and float32 in place of both where the
+    CPU has no instructions for bfloat16.
+    """
+    if asked != "auto":
+        if asked not in DTYPES:
+            raise ConfigError(f"dtype is {asked!r}; it must be auto or one of {', '.join(sorted(DTYPES))}")
+        return DTYPES[asked]
+    found = (
+        DTYPES.get(checkpoint, torch.float32) if isinstance(checkpoint, str) else checkpoint or torch.float32
+    )
+    if device.type == "cpu" and found in (torch.float16, torch.bfloat16):
+        return torch.bfloat16 if has_fast_bfloat16() else torch.float32
+    return found
+
+
+def choose_context_length(asked: int | None, text_config: Any) -> int:
+    """Return the longest sequence, which is the model's own limit unless a smaller one is asked for."""
+    limit = getattr(text_config, "max_position_embeddings", None)
+    if limit is not None and limit < 1:  # XLNet's says -1 for "any"
+        limit = None
+    rope = getattr(text_config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES:
+        limit = rope.get("original_max_position_embeddings") or limit
+    if limit is None and asked is None:
+        raise ConfigError("the model's config names no longest sequence; give --context-length")
+    if asked is None:
+        assert limit is not None
+        return int(limit)
+    if asked < 2 or (limit is not None and asked > limit):
+        raise ConfigError(f"--context-length is {asked}; this model can be served with 2 to {limit} tokens")
+    return asked
+
+
+def _read_config(path: str) -> Any:
+    hf_config = read_config(path)
+    if getattr(hf_config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"
+        )
+    if type(hf_config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(
+            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers"
+        )
+    return hf_config
+
+
+def _number(hf_config: Any, text_config: Any, name: str) -> int:
+    """Return a number that every config of an ordinary language model names."""
+    found = getattr(text_config, name, None)
+    if not isinstance(found, int) or found < 1:
+        raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
+    return found
+
+
+def _load_merged(
+    config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
+) -> nn.Module:
+    """Return the model as module passes see it: quantised, in evaluation mode, with projections merged."""
+    module = _load_module(config, hf_config, dtype, device)
+    check_cache(module)
+    if scheme is not None:
+        quantize(module, scheme)
+    with refusing(module, "merging its projections"):
+        merge_projections(module)
+    return module.eval().requires_grad_(False)
+
+
+def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    module: nn.Module
+    options = {"dtype": dtype, "attn_implementation": IMPLEMENTATION}
+    if config.load_format != "dummy":
+        module, differences = load_checked(AutoModelForCausalLM, config.model, hf_config, device, **options)
+        differences.refuse_any(config.model)
+        return module
+    try:
+        torch.manual_seed(0)
+        with torch.device(device):
+            module = AutoModelForCausalLM.from_config(hf_config, **options)
+        return module.to(device)
+    except Exception as error:
+        reason = why_not(config.model, hf_config, error)
+        raise ModelError(f"model {config.model!r} cannot be built: {reason}") from error
+
+
+def _quiet_transformers() -> None:
+    transformers_logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,0 +1,217 @@
+"""Which module passes are applied to a loaded model, and whether it still says the same afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.interfaces.module_pass import ModulePass
+from llmfw.core.plugin.registry import Entry, Registry
+
+from .load_failure import refusing
+from .packed import packed_logits
+from .probe import probe
+
+logger = logging.getLogger(__name__)
+
+TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.1}
+"""How far a token's logits may move, relative to their norm: rounding, and what layers make of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPass:
+    """A pass that can work on the model's device, and the part that it is."""
+
+    entry: Entry
+    module_pass: ModulePass
+
+    def rebuilt(self) -> ChosenPass:
+        """Return the same, with a pass that has not been applied yet."""
+        return ChosenPass(self.entry, self.entry.build(type(self.module_pass)))
+
+
+def choose_passes(
+    names: str, registry: Registry, device: torch.device, dtype: torch.dtype
+) -> list[ChosenPass]:
+    """Return the passes to apply, those of the largest rank first.
+
+    Args:
+        names: "auto" (all that can work here), "none", or names separated by commas.
+
+    Raises:
+        ConfigError: a name is not that of a pass, or is given twice.
+        PartError: one that was named cannot work here; with the reason.
+    """
+    if names == "none":
+        return []
+    entries = registry.entries("module_pass") if names == "auto" else _named(names, registry)
+    chosen = []
+    for entry in entries:
+        missing = entry.missing()
+        if missing and names == "auto":
+            logger.info("Module pass %s is passed over: it needs %s", entry.name, ", ".join(missing))
+            continue
+        found = _build(entry, device, dtype)
+        if not isinstance(found, str | PartError):
+            chosen.append(ChosenPass(entry, found))
+        elif names == "auto":
+            level = logging.WARNING if isinstance(found, PartError) else logging.INFO
+            logger.log(level, "Module pass %s is passed over: %s", entry.name, found)
+        else:
+            raise found if isinstance(found, PartError) else PartError(f"{entry} cannot be applied: {found}")
+    return chosen
+
+
+def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass | str | PartError:
+    """Return a pass, or why there is none: what it says, or what is broken."""
+    try:
+        kind: type[ModulePass] = entry.load()
+        reason = kind.unsupported(str(device), dtype)
+        return entry.build(kind) if reason is None else reason
+    except PartError as error:
+        return error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
+        return PartError(f"{entry} failed: {type(error).__name__}: {error}")
+
+
+class SpoiledModelError(Exception):
+    """A module pass that was not named failed, and left the model changed: it has to be loaded again.
+
+    Args:
+        chosen: the pass.
+    """
+
+    def __init__(self, chosen: ChosenPass) -> None:
+        super().__init__(chosen.entry.name)
+        self.chosen = chosen
+
+
+def apply_passes(
+    chosen: Sequence[ChosenPass],
+    model: nn.Module,
+    layers: Sequence[LayerSpec],
+    vocab_size: int,
+    *,
+    is_auto: bool = False,
+) -> list[ChosenPass]:
+    """Apply passes in their order; return those that changed something.
+
+    After each pass the model has to call attention as before, and to give nearly the same logits.
+
+    Args:
+        layers: as the model was probed before.
+        vocab_size: token ids below this one are tried.
+        is_auto: the passes were not named; one that fails is passed over, with its reason in the log.
+
+    Raises:
+        PartError: a pass that was named raised, or the model computes something else after it.
+        SpoiledModelError: a pass that was not named did, and the model is not as it was before.
+    """
+    if not chosen:
+        return []
+    with refusing(model, "running it on several sequences"):
+        first = logits = packed_logits(model, vocab_size)
+    applied = []
+    for each in chosen:
+        before = _Snapshot(model, logits)
+        try:
+            count, logits = _apply(each, model, layers, first, vocab_size)
+        except PartError as error:
+            if not is_auto:
+                raise
+            logger.warning("Module pass %s is passed over: %s", each.entry.name, error)
+            if not before.is_of(model, vocab_size):
+                raise SpoiledModelError(each) from error
+            continue
+        if count:
+            applied.append(each)
+    return applied
+
+
+def _apply(
+    chosen: ChosenPass, model: nn.Module, layers: Sequence[LayerSpec], first: torch.Tensor, vocab_size: int
+) -> tuple[int, torch.Tensor]:
+    """Apply a pass; return how many modules it changed, and the model's logits after it.
+
+    Args:
+        layers, first: of the model and its logits, before any pass.
+
+    Raises:
+        PartError: the pass raised, or the model cannot be run after it, or computes something else.
+    """
+    with _blaming(chosen):
+        count = chosen.module_pass.apply(model)
+        after = packed_logits(model, vocab_size)
+        is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
+    moved = relative_distance(first, after)
+    logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
+    if not is_same:
+        raise PartError(f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}")
+    if not moved <= TOLERANCES[next(model.parameters()).dtype]:
+        raise PartError(f"after {chosen.entry} the model says something else ({moved:.1g}); {_ADVICE}")
+    return count, after
+
+
+@contextmanager
+def _blaming(chosen: ChosenPass) -> Iterator[None]:
+    """Turn whatever is raised, also in the modules that a pass put in place, into an error that names the pass."""
+    try:
+        yield
+    except Exception as error:  # a foreign part may raise anything
+        logger.debug("%s failed", chosen.entry, exc_info=True)
+        text = " ".join(str(error).split())
+        raise PartError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error
+
+
+class _Snapshot:
+    """How a model is before a pass, to see whether one that failed has changed it.
+
+    Modules and parameters are compared by identity, values by the logits that they give, to the last bit.
+    """
+
+    def __init__(self, model: nn.Module, logits: torch.Tensor) -> None:
+        self._members = _members(model)
+        self._logits = logits
+
+    def is_of(self, model: nn.Module, vocab_size: int) -> bool:
+        if _members(model) != self._members:
+            return False
+        try:
+            return torch.equal(packed_logits(model, vocab_size), self._logits)
+        except Exception:  # noqa: BLE001 - the pass has broken it
+            return False
+
+
+def _members(model: nn.Module) -> dict[str, int]:
+    """Return the identities of a model's modules, with what is called, and of its weights, by name."""
+    members = {name: id(module) for name, module in model.named_modules()}
+    members |= {f"{name}()": id(vars(module).get("forward")) for name, module in model.named_modules()}
+    members |= {name: id(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
+    return members
+
+
+_ADVICE = "leave it out with --module-passes"
+
+
+def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
+    """Return how far the logits [T, vocab] of most tokens have moved at the least, relative to their norm.
+
+    The median over the tokens: one whose experts were nearly a draw may be routed to others by a rounding.
+    """
+    before, after = before.double(), after.double()
+    return float(((after - before).norm(dim=-1) / before.norm(dim=-1)).median())
+
+
+def _named(names: str, registry: Registry) -> list[Entry]:
+    entries = [registry.find("module_pass", name.strip()) for name in names.split(",")]
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise ConfigError(f"module pass {entry.name!r} is named twice in {names!r}")
+    return sorted(entries, key=lambda entry: -entry.rank)

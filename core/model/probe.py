@@ -1,0 +1,146 @@
+"""Finds out how a loaded model uses attention, and refuses what could not be served correctly.
+
+The model runs once on a few tokens and is observed. That answers, for any architecture:
+
+- Does each layer call us, once? (Falcon does not use the interface; in Qwen3-Next not every layer is attention.)
+- With which geometry, window and soft cap? That becomes the `LayerSpec`s.
+- Which window does the mask of each layer have, and does the layer name the same one, if it names any? (Phi-MoE's
+  layers name none; chunked attention is in the mask only.)
+
+Whether anything but attention mixes the tokens of a row is `isolation.py`'s question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmfw.core.interfaces.layers import LayerSpec
+
+from .hf_attention import marking_masks
+from .load_failure import name_layers, refused, refusing
+from .mask_rules import MaskMarkers, window_of
+from .packed import NUM_TOKENS, attend_causally, run_packed
+
+KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings"})
+"""Tensors that layers hand to attention and that a backend needs not look at, or is given."""
+
+
+def probe(
+    model: nn.Module, num_layers: int, vocab_size: int, *, may_lack_masks: bool = False
+) -> list[LayerSpec]:
+    """Return the model's attention layers by index.
+
+    Args:
+        model: loaded with our attention implementation, in evaluation mode.
+        num_layers: how many layers its config says it has.
+        vocab_size: token ids below this one are tried.
+        may_lack_masks: a module pass has changed the model: a layer without a mask has the window that it names.
+
+    Raises:
+        ModelError: the model cannot be served correctly, with the reason.
+    """
+    ids = [(7 * i + 3) % vocab_size for i in range(NUM_TOKENS)]
+    masks = MaskMarkers()
+    recorder = _Recorder(masks, may_lack_masks)
+    with refusing(model, "running it on a few tokens"):
+        try:
+            with marking_masks(masks):
+                run_packed(model, [ids], recorder)
+        except TypeError as error:
+            if "llmfw_step" in str(error):
+                raise refused(model, "its layers do not pass keyword arguments on to attention") from error
+            raise
+    return _check_layers(model, recorder, num_layers)
+
+
+class _Recorder:
+    """A step that attends to everything before, for one sequence, and notes how each layer called.
+
+    Args:
+        masks: that the model asked for.
+        may_lack_masks: as of `probe`.
+    """
+
+    def __init__(self, masks: MaskMarkers, may_lack_masks: bool) -> None:
+        self.calls: dict[int, LayerSpec] = {}
+        self.problems: list[str] = []
+        self._masks = masks
+        self._may_lack_masks = may_lack_masks
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        s_aux: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        index = getattr(module, "layer_idx", None)
+        if not isinstance(index, int):
+            self.problems.append(f"{type(module).__name__} does not know its layer's index")
+        elif index in self.calls:
+            self.problems.append(f"layer {index} computes attention more than once")
+        else:
+            self.calls[index] = LayerSpec(
+                index=index,
+                num_heads=query.shape[1],
+                num_kv_heads=key.shape[1],
+                head_dim=query.shape[3],
+                v_head_dim=value.shape[3],
+                scale=query.shape[3] ** -0.5 if scaling is None else float(scaling),
+                sliding_window=self._window(index, attention_mask, sliding_window),
+                softcap=softcap,
+                has_sinks=s_aux is not None,
+            )
+        self._note_unusual(module, index, kwargs)
+        return attend_causally(query, key, value)
+
+    def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
+        """Return the window of a layer's mask. A layer may leave it to the mask, but not name another one."""
+        if mask is None and self._may_lack_masks:
+            return named
+        rule = None if mask is None else self._masks.rule_of(mask)
+        window = None
+        if rule is not None:
+            try:
+                window = window_of(rule)
+            except ValueError as error:
+                self.problems.append(f"the attention mask of layer {index} {error}")
+        elif mask is not None:
+            self.problems.append(f"layer {index} brings an attention mask of its own")
+        if named is not None and named != window:
+            has = "has none" if window is None else f"has one of {window}"
+            self.problems.append(f"layer {index} names a sliding window of {named}, its mask {has}")
+        return window
+
+    def _note_unusual(self, module: nn.Module, index: object, kwargs: dict[str, Any]) -> None:
+        if kwargs.get("is_causal", getattr(module, "is_causal", True)) is False:
+            self.problems.append(f"layer {index} attends to later tokens")
+        for name, given in kwargs.items():
+            if isinstance(given, torch.Tensor) and name not in KNOWN_TENSORS:
+                self.problems.append(
+                    f"layer {index} gives attention a tensor {name!r}, whose meaning is not known"
+                )
+
+
+def _check_layers(model: nn.Module, recorder: _Recorder, num_layers: int) -> list[LayerSpec]:
+    if recorder.problems:
+        raise refused(model, recorder.problems[0])
+    missing = [i for i in range(num_layers) if i not in recorder.calls]
+    if len(missing) == num_layers:
+        raise refused(model, "its layers do not call transformers' attention interface")
+    if missing:
+        which = name_layers(missing, num_layers)
+        raise refused(model, f"no ordinary attention in {which}, which is all llmfw can serve")
+    if len(recorder.calls) > num_layers:
+        raise refused(model, f"{len(recorder.calls)} layers compute attention, its config names {num_layers}")
+    return [recorder.calls[i] for i in range(num_layers)]

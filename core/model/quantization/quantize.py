@@ -1,0 +1,151 @@
+"""Quantises a loaded model: its linear layers, its head, and embeddings that are tied to the head.
+
+Knows nothing of what computes with them. Norms, biases, embeddings of their own and whatever is not a plain `nn.Linear`
+stay as they are; a model of which that is the larger part is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmfw.core.base.errors import ModelError
+
+from .modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
+from .schemes import HEAD, Scheme
+
+LEAST_SHARE = 0.5
+"""Of a model's weights, but for embeddings and head, that have to be in linear layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a module is: as which attribute of which one."""
+
+    parent: nn.Module
+    name: str
+
+    @property
+    def module(self) -> nn.Module:
+        return self.parent.get_submodule(self.name)
+
+    def put(self, module: nn.Module) -> None:
+        setattr(self.parent, self.name, module)
+
+
+def check_unquantized(hf_config: Any, model: str) -> None:
+    """Refuse a checkpoint that is quantised already.
+
+    Raises:
+        ModelError: it is.
+    """
+    found = getattr(hf_config, "quantization_config", None)
+    if found is not None:
+        kind = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
+        shown = getattr(kind, "value", kind)
+        raise ModelError(
+            f"model {model!r} is quantised already ({shown}) and is served as it is: leave out --quantization"
+        )
+
+
+@torch.inference_mode()
+def quantize(model: nn.Module, scheme: Scheme) -> int:
+    """Quantise a model where it stands; return how many modules were replaced.
+
+    Raises:
+        ModelError: too little of it can be quantised.
+    """
+    _check_share(model, scheme)
+    places = list(_linears(model))
+    embedding = _tied_embedding(model)
+    head = _output(model)
+    for place in places:
+        linear = place.module
+        assert isinstance(linear, nn.Linear)
+        is_head = linear is head
+        weight = QuantizedWeight.of(linear.weight, HEAD if is_head else scheme)
+        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+        place.put(QuantizedLinear(weight, bias))
+        if is_head and embedding is not None:
+            embedding.put(QuantizedEmbedding(weight))
+    return len(places) + (embedding is not None)
+
+
+def num_bytes(model: nn.Module) -> int:
+    """Return what a model's weights take, quantised ones as they are stored."""
+    quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
+    codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
+    return codes + sum(parameter.nbytes for parameter in model.parameters())
+
+
+def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
+    """Return what `quantize` would make of a model, which may be without memory: bytes of codes and scales, and how
+    many numbers would stay as they are.
+
+    Raises:
+        ModelError: as `quantize`.
+    """
+    _check_share(model, scheme)
+    head, is_tied = _output(model), _tied_embedding(model) is not None
+    codes, replaced = 0, 0
+    for place in _linears(model):
+        linear = place.module
+        assert isinstance(linear, nn.Linear)
+        is_head = linear is head
+        codes += (HEAD if is_head else scheme).num_bytes(linear.out_features, linear.in_features)
+        if not is_head or is_tied or _own_weight(model, linear):
+            replaced += linear.weight.numel()
+    return codes, sum(parameter.numel() for parameter in model.parameters()) - replaced
+
+
+def _linears(model: nn.Module) -> Iterator[_Place]:
+    seen: set[int] = set()
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            hooks = (*child._forward_hooks, *child._forward_pre_hooks)
+            if type(child) is nn.Linear and not hooks and id(child) not in seen:
+                seen.add(id(child))
+                yield _Place(parent, name)
+
+
+def _output(model: Any) -> nn.Module | None:
+    found = model.get_output_embeddings()
+    return found if type(found) is nn.Linear else None
+
+
+def _tied_embedding(model: Any) -> _Place | None:
+    """Return where embeddings are that have the head's weight, if they only look it up."""
+    embedding, head = model.get_input_embeddings(), _output(model)
+    if head is None or type(embedding) is not nn.Embedding or embedding.max_norm is not None:
+        return None
+    if embedding.weight is not head.weight or embedding._forward_hooks or embedding._forward_pre_hooks:
+        return None
+    return next(
+        _Place(parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if child is embedding
+    )
+
+
+def _own_weight(model: Any, head: nn.Linear) -> bool:
+    """Return whether nothing but the head has its weight."""
+    embedding = model.get_input_embeddings()
+    return getattr(embedding, "weight", None) is not head.weight
+
+
+def _check_share(model: Any, scheme: Scheme) -> None:
+    embedding, head = model.get_input_embeddings(), _output(model)
+    beside = {id(getattr(module, "weight", None)) for module in (embedding, head) if module is not None}
+    weights = {id(p): p.numel() for p in model.parameters() if p.dim() > 1 and id(p) not in beside}
+    taken = {id(place.module.weight) for place in _linears(model)}
+    share = sum(size for key, size in weights.items() if key in taken) / max(1, sum(weights.values()))
+    if share < LEAST_SHARE:
+        raise ModelError(
+            f"{type(model).__name__} cannot be quantised by --quantization {scheme.name}: only {share:.0%} of its "
+            "weights are in linear layers (experts of a mixture are not); leave it out"
+        )

@@ -1,0 +1,157 @@
+"""Finds and reads a model's tokenizer: a folder or hub id → `Tokenizer`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import string
+from collections.abc import Iterable
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from llmfw.core.base.errors import ModelError
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+STAND_IN_TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
+    """Return the tokenizer of a model.
+
+    Args:
+        model: a folder, or a hub id (looked up in the local cache, else downloaded).
+        load_format: with "dummy" a folder without a tokenizer gets a stand-in: one token for each byte, and made-up
+            words for the rest of the model's vocabulary.
+
+    Raises:
+        ModelError: the folder cannot be had, or has no tokenizer that can be read.
+    """
+    folder = model_files(model)
+    config = read_json(folder / "tokenizer_config.json")
+    eos_token_ids = _eos_token_ids(folder)
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        if load_format != "dummy":
+            raise ModelError(f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)})")
+        return _stand_in(folder, eos_token_ids)
+    backend = _backend(folder)
+    special_tokens = _special_tokens(config, read_json(folder / "special_tokens_map.json"))
+    eos = backend.token_to_id(special_tokens.get("eos_token", ""))
+    if eos is not None and eos not in eos_token_ids:
+        eos_token_ids = (*eos_token_ids, eos)
+    return Tokenizer(
+        backend,
+        eos_token_ids=eos_token_ids,
+        special_tokens=special_tokens,
+        chat_template=_chat_template(folder, config),
+    )
+
+
+def model_files(model: str) -> Path:
+    """Return the folder of a model's small files: its own, or the hub's copy. Raises ModelError."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=HUB_PATTERNS))
+    except Exception as error:  # the library has a dozen classes for it, of three other libraries
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(
+            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason};"
+            " models that have a name are listed by `llmfw plugins`"
+        ) from error
+
+
+def _backend(folder: Path) -> tokenizers.Tokenizer:
+    path = folder / "tokenizer.json"
+    try:
+        if path.is_file():
+            return tokenizers.Tokenizer.from_file(str(path))
+        from transformers import AutoTokenizer
+
+        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False
+        ).backend_tokenizer
+        return converted
+    except Exception as error:  # tokenizers raises plain Exception
+        raise ModelError(f"the tokenizer in {folder} cannot be read: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object, {} if there is no file. Raises ModelError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} does not hold a JSON object")
+    return content
+
+
+def _eos_token_ids(folder: Path) -> tuple[int, ...]:
+    """Return the model's end tokens: of its generation config, else of its config."""
+    for name in ("generation_config.json", "config.json"):
+        config = read_json(folder / name)
+        eos = config.get("eos_token_id", (config.get("text_config") or {}).get("eos_token_id"))
+        if eos is not None:
+            found = tuple(eos) if isinstance(eos, list) else (eos,)
+            if all(type(token) is int and token >= 0 for token in found):
+                return found
+            raise ModelError(
+                f"{folder / name}: eos_token_id is {eos!r:.100}; it must be a token id or a list of them"
+            )
+    return ()
+
+
+def _special_tokens(*sources: dict[str, Any]) -> dict[str, str]:
+    """Return the named special tokens, of the first file that has each; a token is a string or an object."""
+    found: dict[str, str] = {}
+    for source in sources:
+        for name, token in source.items():
+            text = token.get("content") if isinstance(token, dict) else token
+            if name.endswith("_token") and isinstance(text, str):
+                found.setdefault(name, text)
+    return found
+
+
+def _chat_template(folder: Path, config: dict[str, Any]) -> str:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = read_json(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {item["name"]: item["template"] for item in template}
+        template = named.get("default") or next(iter(named.values()), "")
+    return template or ""
+
+
+def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
+    size = read_json(folder / "config.json").get("vocab_size", 0)
+    logger.warning("%s has no tokenizer; a stand-in takes its place: one token per byte of text", folder)
+    vocabulary = list(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = sorted(vocabulary) + list(islice(_words(), max(0, size - len(vocabulary))))
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[])
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    return Tokenizer(backend, eos_token_ids=eos_token_ids, chat_template=STAND_IN_TEMPLATE)
+
+
+def _words() -> Iterable[str]:
+    """Yield " aa", " ab", …: "Ġ" is how byte-level vocabularies write a space."""
+    for length in range(2, 8):
+        for letters in product(string.ascii_lowercase, repeat=length):
+            yield "Ġ" + "".join(letters)

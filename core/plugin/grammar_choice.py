@@ -1,0 +1,64 @@
+"""Which grammar backend a setting stands for: the same one for the API, which checks grammars, and the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import PartError
+from llmfw.core.interfaces.grammar import GrammarBackend
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+from .registry import Entry, Registry
+
+logger = logging.getLogger(__name__)
+
+
+def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
+    """Return the grammar backend of a name.
+
+    Args:
+        name: of a backend; "auto": the best one whose libraries are installed, None if there is none; "none": None.
+
+    Raises:
+        UnknownPartError: no plugin registers the name.
+        ConfigError: several plugins do.
+        PartError: the named backend lacks a module.
+    """
+    if name == "none":
+        return None
+    if name == "auto":
+        ready = [entry for entry in registry.entries("grammar") if not entry.missing()]
+        # Loading takes a while, and is put off until there is a grammar; where there is a choice it decides.
+        return next((entry for entry in ready if len(ready) == 1 or _loads(entry)), None)
+    entry = registry.find("grammar", name)
+    if missing := entry.missing():
+        raise PartError(f"{entry} needs {', '.join(missing)}, which is not installed")
+    return entry
+
+
+def build_grammar_backend(
+    entry: Entry, tokenizer: Tokenizer, vocab_size: int, options: Mapping[str, OptionValue]
+) -> GrammarBackend:
+    """Return a grammar backend.
+
+    Args:
+        vocab_size: width of the model's logits.
+        options: "kind.key" → value.
+
+    Raises:
+        ConfigError: an option is not one of the backend's, or of the wrong type.
+        PartError: it cannot be imported, or not be built for this tokenizer; with the reason.
+    """
+    backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size, **entry.built_with(options))
+    return backend
+
+
+def _loads(entry: Entry) -> bool:
+    try:
+        entry.load()
+    except PartError as error:
+        logger.warning("Grammar backend %s is passed over: %s", entry.name, error)
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""A part's class → one like it, whose calls are watched: what `PartCalls` is to one call, this is to an interface.
+
+The class is the part's own but for the methods of its interface, so that whoever uses it sees no difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from types import FunctionType, new_class
+from typing import Any, TypeVar
+
+from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
+
+from .calls import PartCalls
+
+PartT = TypeVar("PartT")
+
+
+def guarded(
+    part: type[PartT], interface: type, calls: PartCalls, *, per_request: bool = False
+) -> type[PartT]:
+    """Return a subclass of a part that does the same, and whose calls of the interface's methods are watched.
+
+    Args:
+        interface: of the part.
+        calls: of the part.
+        per_request: objects are built while a request is served: building one is a call, too.
+    """
+    methods = {}
+    for name, declared in vars(interface).items():
+        is_call = isinstance(declared, FunctionType) and (
+            not name.startswith("_") or (per_request and name == "__init__")
+        )
+        if not is_call:
+            continue
+        own = inspect.getattr_static(part, name, None)
+        # What the interface itself does is no work of the part's; what is abstract cannot be called.
+        if own is not declared and isinstance(own, FunctionType) and not hasattr(own, "__isabstractmethod__"):
+            methods[name] = _watched(own, declared, calls)
+    about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
+    found: type[PartT] = new_class(
+        part.__name__, (part,), exec_body=lambda body: body.update(methods | about)
+    )
+    return found
+
+
+def _watched(own: FunctionType, declared: FunctionType, calls: PartCalls) -> Callable[..., Any]:
+    """Return a method that watches another one, which is to do what an interface declares."""
+    if inspect.iscoroutinefunction(declared):
+
+        @functools.wraps(own)
+        async def waiting(self: object, *args: Any, **kwargs: Any) -> Any:
+            return await calls.wait(own, self, *args, **kwargs)
+
+        return waiting
+    if str(declared.__annotations__.get("return", "")).startswith("AsyncIterator"):
+
+        @functools.wraps(own)
+        def iterating(self: object, *args: Any, **kwargs: Any) -> Any:
+            return calls.iterate(own, self, *args, **kwargs)
+
+        return iterating
+    if declared is BatchStore.results:
+
+        @functools.wraps(own)
+        def results(self: object, *args: Any, **kwargs: Any) -> Any:
+            return _GuardedResults(calls.call(own, self, *args, **kwargs), calls)
+
+        return results
+
+    return functools.wraps(own)(calls.watched(own))
+
+
+class _GuardedResults(BatchResults):
+    """The results of a job, in a store whose calls are watched."""
+
+    def __init__(self, made: BatchResults, calls: PartCalls) -> None:
+        self._made = made
+        self._calls = calls
+
+    async def add(self, results: Sequence[LineResult]) -> None:
+        await self._calls.wait(self._made.add, results)
+
+    async def done(self) -> Collection[int]:
+        return await self._calls.wait(self._made.done)
+
+    def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
+        return self._calls.iterate(self._made.lines, failed=failed)

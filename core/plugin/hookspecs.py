@@ -1,0 +1,132 @@
+"""Every hook that a plugin may implement.
+
+One style for every kind of part: the hook receives `register` and calls it once per part, with a name and the
+import path of the class ("package.module:Class"). A plugin's declaring module so imports nothing heavy; the class
+is imported when its name is chosen. Hooks run once when a process starts, in the API and in the engine process,
+never per request or per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import pluggy
+
+if TYPE_CHECKING:
+    import click
+
+hookspec = pluggy.HookspecMarker("llmfw")
+
+
+class Register(Protocol):
+    """What a `register_…` hook is given."""
+
+    def __call__(
+        self,
+        name: str,
+        path: str,
+        *,
+        summary: str = "",
+        needs: Sequence[str] = (),
+        rank: int = 0,
+        prepare: str = "",
+    ) -> None:
+        """Register a part.
+
+        Args:
+            name: by which users choose it.
+            path: "package.module:Class", imported when the part is chosen.
+            summary: one line for listings.
+            needs: names of modules that must be importable for the part to work.
+            rank: where a choice is "auto", the part with the largest rank that can do the work is taken.
+            prepare: "package.module:function" of what takes long before the part can work, and needs no model: it is
+                called with the `EngineConfig`, in a thread of the process that starts an engine's, while that imports
+                torch; where the part is chosen, or may be. So it imports nothing heavy. The part does not rely on it.
+        """
+
+
+class RegisterRoute(Protocol):
+    """What `register_routes` is given."""
+
+    def __call__(self, path: str) -> None:
+        """Register a Litestar route handler, router or controller by its import path "package.module:name"."""
+
+
+class HookSpecs:
+    """The hooks. Arguments are only ever added; an implementation names those that it wants."""
+
+    @hookspec
+    def register_attention_backends(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.AttentionBackend` (`--attention NAME`)."""
+
+    @hookspec
+    def register_module_passes(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ModulePass` (`--module-passes NAME,NAME`)."""
+
+    @hookspec
+    def register_schedule_policies(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.SchedulePolicy` (`--policy NAME`)."""
+
+    @hookspec
+    def register_chat_templates(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ChatTemplate` (`--chat-template NAME`)."""
+
+    @hookspec
+    def register_file_stores(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.FileStore`."""
+
+    @hookspec
+    def register_batch_stores(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.BatchStore`."""
+
+    @hookspec
+    def register_response_stores(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ResponseStore` (`--response-store NAME`)."""
+
+    @hookspec
+    def register_grammar_backends(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.GrammarBackend`."""
+
+    @hookspec
+    def register_drafters(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.Drafter` (`--drafter NAME`)."""
+
+    @hookspec
+    def register_tool_parsers(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ToolParser` (`--tool-parser NAME`)."""
+
+    @hookspec
+    def register_reasoning_parsers(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ReasoningParser` (`--reasoning-parser NAME`)."""
+
+    @hookspec
+    def register_models(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ModelSource` (`llmfw serve NAME`)."""
+
+    @hookspec
+    def register_commands(self, cli: click.Group) -> None:
+        """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
+
+    @hookspec
+    def register_routes(self, register: RegisterRoute) -> None:
+        """Register HTTP routes, served beside the API's own."""
+
+
+HOOK_NAMES: dict[str, str] = {
+    "attention": "register_attention_backends",
+    "module_pass": "register_module_passes",
+    "policy": "register_schedule_policies",
+    "chat_template": "register_chat_templates",
+    "file_store": "register_file_stores",
+    "batch_store": "register_batch_stores",
+    "response_store": "register_response_stores",
+    "grammar": "register_grammar_backends",
+    "drafter": "register_drafters",
+    "tool_parser": "register_tool_parsers",
+    "reasoning_parser": "register_reasoning_parsers",
+    "model": "register_models",
+}
+"""Kind of part → the hook that registers it. The kind is also the prefix of the part's options."""
+
+__all__ = ["HOOK_NAMES", "HookSpecs", "Register", "RegisterRoute", "hookspec"]

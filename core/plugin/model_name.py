@@ -1,0 +1,99 @@
+"""What the name of a model that a user gives stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmfw.core.base.errors import ConfigError, ModelError, PartError, UnknownPartError
+from llmfw.core.interfaces.model_source import ModelSource
+
+from .registry import Registry, refuse_options
+
+if TYPE_CHECKING:
+    from llmfw.core.base.config import OptionValue
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """What a model's name stands for.
+
+    Attributes:
+        path: a folder that holds config.json, or a hub id.
+        served_name: what clients call the model unless the user says otherwise: the name as it was given.
+        tool_parser, reasoning_parser: names of the parsers that fit it, where its source knows them.
+    """
+
+    path: str
+    served_name: str
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+def resolve_model(
+    name: str, registry: Registry, options: Mapping[str, OptionValue] | None = None
+) -> ResolvedModel:
+    """Return what a model's name stands for: a registered model, else a folder, else a hub id.
+
+    A hub id is not looked up here; whoever reads the model's config does that.
+
+    Args:
+        options: "kind.key" → value; those of the kind "model" are the source's.
+
+    Raises:
+        ModelError: a folder without config.json, or a name that can be none of the three.
+        LostPartError: the name is that of a plugin that did not load.
+        ConfigError: several plugins register the name, or an option is not one of the source's.
+        PartError: the registered source cannot be imported or built, or does not say where the model is.
+    """
+    try:
+        entry = registry.find("model", name)
+    except UnknownPartError:
+        lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
+        if lost and not Path(name).expanduser().exists():
+            raise
+        refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
+        return ResolvedModel(_folder_or_hub_id(name, registry), name)
+    source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))
+    try:
+        path = Path(source.folder())
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+        raise PartError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
+    folder = _model_folder(path, str(entry))
+    return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
+
+
+def _folder_or_hub_id(name: str, registry: Registry) -> str:
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return _model_folder(path, f"model {name!r}")
+    if path.is_file():
+        raise ModelError(f"model {name!r} is a file; give the folder that holds config.json and the weights")
+    looks_like_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
+    if looks_like_path or not _HUB_ID.fullmatch(name):
+        known = ", ".join(registry.names("model"))
+        raise ModelError(f"there is no model folder {name!r}; registered models: {known}")
+    return name
+
+
+def _model_folder(path: Path, what: str) -> str:
+    if not path.is_dir():
+        raise ModelError(f"{what} should be in {path}, which is not a folder")
+    if not (path / "config.json").is_file():
+        raise ModelError(
+            f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"
+        )
+    for entry in path.iterdir():
+        if entry.exists() and not entry.is_file() and not entry.is_dir():
+            raise ModelError(
+                f"{what}: {entry} is a pipe, socket or device; a model folder holds regular files"
+            )
+    return str(path)

@@ -1,0 +1,79 @@
+"""Values of a part's options: from text of the command line, or typed from a file, to the part's `Options`.
+
+`registry` imports this where options are built, so that what only lists parts starts without msgspec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import ValidationError
+
+from llmfw.core.base.config import OptionValue
+
+__all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
+
+PartT = TypeVar("PartT")
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a part whose class declares none."""
+
+
+def option_text(value: OptionValue) -> str:
+    """Return an option's value as text, from which `converted` makes the same."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
+    """Return the struct of some values; in text, lists and objects are written in JSON.
+
+    Raises:
+        ValidationError: of msgspec: a value is not of its field's type.
+    """
+    try:
+        return msgspec.convert(given, struct, strict=False)
+    except ValidationError:
+        read = {key: _from_json(value) for key, value in given.items()}
+        if read == given:
+            raise
+    return msgspec.convert(read, struct, strict=False)
+
+
+def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
+    """Return which option an error is about, and its value, as "kind.key is value: "; "" where that is not known.
+
+    The value of one that may be a URL is left out: there may be a password in it.
+    """
+    found = re.search(r"`\$\.(\w+)", str(error))
+    if found is None or found[1] not in given:
+        return ""
+    value = option_text(given[found[1]])
+    return f"{kind}.{found[1]}: " if "://" in value else f"{kind}.{found[1]} is {value!r}: "
+
+
+def _from_json(value: OptionValue) -> Any:
+    """Return what a text is in JSON if it is a list or an object."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(value)
+    return value
+
+
+def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]:
+    """Return a subclass of a part that is built with these keywords, too; the class itself if there are none.
+
+    So who builds parts one by one, as parsers are for each choice, need not know of options.
+    """
+    if not keywords:
+        return part
+
+    def build(self: Any, *args: Any, **given: Any) -> None:
+        part.__init__(self, *args, **{**given, **keywords})
+
+    about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
+    return type(part.__name__, (part,), about | {"__init__": build})

@@ -1,0 +1,329 @@
+"""Entry points → pluggy → registry; which plugins are broken, and why.
+
+Bundled plugins and foreign ones come in by the same door: entry points of the group "llmfw", sorted by name, so
+that nothing depends on the order of folders on `sys.path`. Whatever a plugin does at load, the others stay usable:
+a plugin that cannot be imported, misspells a hook or raises is dropped whole, and kept with its reason.
+
+Environment: LLMFW_PLUGINS=a,b loads only these; LLMFW_STRICT_PLUGINS=1 makes a broken plugin an error;
+LLMFW_TRACE_PLUGINS=1 prints each hook call and what it registered to stderr.
+
+This module knows nothing of what parts do; it imports declaring modules only, never the parts themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
+
+import click
+import pluggy
+
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.errors import ConfigError, PluginError
+
+from .hookspecs import HOOK_NAMES, HookSpecs
+from .package_metadata import name_and_version, without_plugins
+from .registry import BrokenPlugin, Entry, Registry, reason_of
+from .requirement import reason_against
+from .slow_import import telling_of
+
+SLOW_S = (
+    1.0  # a declaring module imports nothing heavy: one that takes longer is told of, while it does and after
+)
+GROUP = "llmfw"
+NAMES_NO_PLUGIN = (
+    "names no plugin: it was installed without an entry point in the group 'llmfw' "
+    "([project.entry-points.llmfw] in its pyproject.toml)"
+)
+_PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin and everything it registered.
+
+    Attributes:
+        seconds: that its declaring module and its hooks took.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    parts: list[Entry] = field(default_factory=list)
+    commands: list[click.Command] = field(default_factory=list)
+    routes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def slowness(self) -> str | None:
+        """What to tell of a plugin that holds up every command; None if it does not."""
+        if self.seconds < SLOW_S:
+            return None
+        return (
+            f"plugin {self.name!r} ({self.distribution} {self.version}) took {self.seconds:.1f} s to load, for which "
+            f"every command waits; leave it out with --no-plugin {self.name}, or name others in LLMFW_PLUGINS"
+        )
+
+
+class Plugins:
+    """The plugins of this process.
+
+    Attributes:
+        loaded: those that work, by name.
+        broken: those that do not, with the reason.
+        registry: the parts of those that work.
+    """
+
+    def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
+        self.loaded = list(loaded)
+        self.broken = list(broken)
+        parts = (part for plugin in loaded for part in plugin.parts)
+        self.registry = Registry(parts, broken, _silent)
+
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        """Plugin and import path of every registered route."""
+        return [(plugin.name, path) for plugin in self.loaded for path in plugin.routes]
+
+    def add_commands(self, group: click.Group) -> None:
+        """Add the plugins' commands to a click group.
+
+        A name that the group has already, or that two plugins bring, is added as "plugin/name".
+        """
+        commands = [(plugin.name, command) for plugin in self.loaded for command in plugin.commands]
+        names = [*group.commands, *(str(command.name) for _, command in commands)]
+        for plugin, command in commands:
+            name = str(command.name)
+            group.add_command(command, name if names.count(name) == 1 else f"{plugin}/{name}")
+
+
+def load_plugins(disabled: Collection[str] = ()) -> Plugins:
+    """Load the installed plugins, without those named in `disabled`.
+
+    Raises:
+        ConfigError: `disabled` names a plugin that is not installed.
+        PluginError: a plugin is broken, and LLMFW_STRICT_PLUGINS is set.
+    """
+    found = sorted(entry_points(group=GROUP), key=_loading_order)
+    wanted, broken = _select(found, disabled)
+    loader = _Loader()
+    with telling_of(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
+        for entry_point in wanted:
+            loader.load(entry_point)
+    broken += loader.broken
+    if broken and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
+        raise PluginError("; ".join(map(str, broken)))
+    return Plugins(loader.loaded, broken)
+
+
+def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
+    """By name; of two with one name llmfw's own comes first, because the second is refused."""
+    distribution = _package_of(entry_point)[0]
+    return entry_point.name, distribution != DISTRIBUTION, distribution
+
+
+def _select(
+    found: Sequence[EntryPoint], disabled: Collection[str]
+) -> tuple[list[EntryPoint], list[BrokenPlugin]]:
+    installed = {entry_point.name for entry_point in found}
+    for name in disabled:
+        if name not in installed:
+            raise ConfigError(
+                f"there is no plugin {name!r} to leave out; installed: {', '.join(sorted(installed))}"
+            )
+    only = os.environ.get("LLMFW_PLUGINS")
+    wanted = installed if only is None else {name.strip() for name in only.split(",") if name.strip()}
+    absent = [
+        BrokenPlugin(name, "no package", "", "named in LLMFW_PLUGINS, but not installed")
+        for name in sorted(wanted - installed)
+    ]
+    return [e for e in found if e.name in wanted and e.name not in disabled], absent
+
+
+class _Loader:
+    """Loads one plugin after the other, so that each registration and each failure belongs to one of them."""
+
+    def __init__(self) -> None:
+        self.loaded: list[LoadedPlugin] = []
+        self.broken: list[BrokenPlugin] = []
+        self.current = "plugins"  # in words: what is being loaded
+        self.begun = time.monotonic()  # when that began
+        self._manager = pluggy.PluginManager("llmfw")
+        self._manager.add_hookspecs(HookSpecs)
+        self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
+
+    def load(self, entry_point: EntryPoint) -> None:
+        """Take a plugin's registrations over, or keep the reason why not."""
+        plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
+        self.current = f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version})"
+        self.begun = time.monotonic()
+        for other in self.loaded:
+            if other.name == plugin.name:
+                self._reject(
+                    plugin,
+                    "another package brings a plugin of this name and comes first: "
+                    f"{other.distribution} {other.version}",
+                )
+                return
+        begun = time.perf_counter()
+        try:
+            if reason := reason_against(entry_point.dist):
+                raise PluginError(reason)
+            module = entry_point.load()
+            _check_functions(module)
+            self._manager.register(module, plugin.name)
+            self._check_hooks(module)
+            self._call_hooks(module, plugin)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code may raise anything)
+            self._manager.unregister(name=plugin.name)
+            self._reject(plugin, _reason(error))
+        else:
+            self.loaded.append(replace(plugin, seconds=time.perf_counter() - begun))
+
+    def _reject(self, plugin: LoadedPlugin, reason: str) -> None:
+        broken = BrokenPlugin(plugin.name, plugin.distribution, plugin.version, reason)
+        self.broken.append(broken)
+        self._print(str(broken))
+
+    def _check_hooks(self, module: object) -> None:
+        """Raise PluginError for an implementation of a hook that is not there; pluggy would never call it."""
+        known = [name for name in vars(HookSpecs) if name.startswith("register_")]
+        for caller in self._manager.get_hookcallers(module) or []:
+            if not caller.has_spec():
+                import difflib  # only for errors
+
+                nearest = difflib.get_close_matches(caller.name, known, n=1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+                raise PluginError(f"there is no hook {caller.name!r}{hint}")
+
+    def _call_hooks(self, module: object, plugin: LoadedPlugin) -> None:
+        others = [other for other in self._manager.get_plugins() if other is not module]
+        kinds = {hook: kind for kind, hook in HOOK_NAMES.items()}
+        for caller in self._manager.get_hookcallers(module) or []:
+            self._print(f"{plugin.name}: {caller.name}")
+            call = self._manager.subset_hook_caller(caller.name, others)
+            if caller.name == "register_commands":
+                group = click.Group(plugin.name)
+                call(cli=group)
+                plugin.commands.extend(group.commands.values())
+            elif caller.name == "register_routes":
+                call(register=_route_register(plugin))
+            else:
+                call(register=_part_register(plugin, kinds[caller.name]))
+        self._print_registered(plugin)
+
+    def _print_registered(self, plugin: LoadedPlugin) -> None:
+        names: Iterable[str] = [
+            *(f"{part.kind} {part.name} = {part.path}" for part in plugin.parts),
+            *(f"command {command.name}" for command in plugin.commands),
+            *(f"route {path}" for path in plugin.routes),
+        ]
+        for name in names:
+            self._print(f"{plugin.name}: registered {name}")
+
+    def _print(self, line: str) -> None:
+        if self._trace:
+            print(f"llmfw plugins: {line}", file=sys.stderr)
+
+
+def _check_functions(module: object) -> None:
+    """Raise PluginError for a hook without `@hookimpl`, which would never be called, or with a wrong argument."""
+    for name, spec in vars(HookSpecs).items():
+        function = vars(module).get(name) if name.startswith("register_") else None
+        if not isinstance(function, FunctionType):
+            continue
+        if not hasattr(function, "llmfw_impl"):
+            if function.__module__ == getattr(module, "__name__", None):
+                raise PluginError(
+                    f"{name} has no @hookimpl (from llmfw.core import hookimpl), and is not called"
+                )
+            continue
+        passed = _arguments(spec)[1:]
+        if wrong := [argument for argument in _arguments(function) if argument not in passed]:
+            raise PluginError(
+                f"{name} has the argument {wrong[0]!r}, which this llmfw does not pass; it passes {', '.join(passed)!r}"
+            )
+
+
+def _arguments(function: FunctionType) -> tuple[str, ...]:
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
+    """Return the `register` that a hook for parts of this kind is given (`hookspecs.Register`)."""
+
+    def register(
+        name: str,
+        path: str,
+        *,
+        summary: str = "",
+        needs: Sequence[str] = (),
+        rank: int = 0,
+        prepare: str = "",
+    ) -> None:
+        if not _PART_NAME.fullmatch(name):
+            raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
+        _check_path(path)
+        if prepare:
+            _check_path(prepare)
+        if isinstance(needs, str):
+            raise PluginError(
+                f"needs of {kind} {name!r} is the text {needs!r}; it must be a sequence of names"
+            )
+        if any((part.kind, part.name) == (kind, name) for part in plugin.parts):
+            raise PluginError(f"{kind} {name!r} is registered twice")
+        package = (plugin.distribution, plugin.version)
+        plugin.parts.append(
+            Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank, prepare)
+        )
+
+    return register
+
+
+def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
+    """Return the `register` that `register_routes` is given (`hookspecs.RegisterRoute`)."""
+
+    def register(path: str) -> None:
+        _check_path(path)
+        plugin.routes.append(path)
+
+    return register
+
+
+def _check_path(path: str) -> None:
+    if not (isinstance(path, str) and _PATH.fullmatch(path)):
+        raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
+
+
+def _silent() -> list[str]:
+    """Return a clause on each package that needs llmfw and names no plugin."""
+    return [f"package {package} {NAMES_NO_PLUGIN}" for package in without_plugins(GROUP)]
+
+
+def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
+    """Return name and version of the distribution that brings an entry point."""
+    distribution = entry_point.dist
+    if distribution is None:
+        return "unknown package", ""
+    return name_and_version(distribution)
+
+
+def package_of(plugin: str) -> tuple[str, str]:
+    """Return name and version of the package that brings a plugin that was loaded."""
+    found = sorted(entry_points(group=GROUP, name=plugin), key=_loading_order)
+    return _package_of(found[0]) if found else ("unknown package", "")
+
+
+def _reason(error: BaseException) -> str:
+    """Return an exception as one line; its class is left out where it says nothing more."""
+    text = " ".join(str(error).split())
+    known = isinstance(error, PluginError | pluggy.PluginValidationError)
+    return text if known and text else reason_of(error)

@@ -1,0 +1,61 @@
+"""What parts may do before an engine's process needs them, while that imports torch: compile, say.
+
+Called in the process that starts the engine's, in a thread. Nobody waits for it, and nobody relies on it: what fails
+here fails again, and is told, where the part is built. Knows nothing of what is prepared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError
+
+from .registry import Entry, Registry
+
+logger = logging.getLogger(__name__)
+
+
+def begin_to_prepare(config: EngineConfig, registry: Registry) -> threading.Thread | None:
+    """Call what the parts that may be chosen have registered as `prepare`; return the thread, if there is anything."""
+    paths = list(dict.fromkeys(entry.prepare for entry in _may_be_chosen(config, registry) if entry.prepare))
+    if not paths:
+        return None
+    thread = threading.Thread(target=_prepare, args=(paths, config), name="llmfw-prepare", daemon=True)
+    thread.start()
+    return thread
+
+
+def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
+    choices = {
+        "module_pass": config.module_passes,
+        "attention": config.attention,
+        "policy": config.policy,
+        "grammar": config.grammar,
+        "drafter": config.drafter,
+    }
+    for kind, choice in choices.items():
+        if choice == "auto":
+            yield from registry.entries(kind)
+        elif choice != "none":
+            for name in choice.split(","):
+                try:
+                    yield registry.find(kind, name.strip())
+                except ConfigError:  # the engine says so
+                    continue
+
+
+def _prepare(paths: Sequence[str], config: EngineConfig) -> None:
+    for path in paths:
+        module, _, name = path.partition(":")
+        try:
+            function: Callable[[EngineConfig], object] = getattr(importlib.import_module(module), name)
+            function(config)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign function raises is no reason not to start
+            logger.info("Not prepared: %s: %s: %s", path, type(error).__name__, error)
+
+
+__all__ = ["begin_to_prepare"]

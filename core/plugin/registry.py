@@ -1,0 +1,390 @@
+"""The one place where a name becomes a class.
+
+Plugins register names and import paths (see `hookspecs`); nothing is imported until a name is chosen. Two parts of
+one kind may have one name: both stay reachable as "plugin/name", and the bare name is refused when it is chosen.
+This module knows nothing of entry points and hooks: `plugins` fills it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from llmfw.core.base.about import version
+from llmfw.core.base.errors import ConfigError, LostPartError, PartError, UnknownPartError
+
+from .slow_import import telling_of
+
+PartT = TypeVar("PartT")
+
+if TYPE_CHECKING:
+    from llmfw.core.base.config import OptionValue
+
+    from .calls import PartLedger
+
+FEWEST_LETTERS = 3
+"""Of a name that says something where it is found within another one."""
+
+INTERFACES: Mapping[str, str] = {
+    "attention": "llmfw.core:AttentionBackend",
+    "module_pass": "llmfw.core:ModulePass",
+    "policy": "llmfw.core:SchedulePolicy",
+    "chat_template": "llmfw.core:ChatTemplate",
+    "file_store": "llmfw.core:FileStore",
+    "batch_store": "llmfw.core:BatchStore",
+    "response_store": "llmfw.core:ResponseStore",
+    "grammar": "llmfw.core:GrammarBackend",
+    "drafter": "llmfw.core:Drafter",
+    "tool_parser": "llmfw.core:ToolParser",
+    "reasoning_parser": "llmfw.core:ReasoningParser",
+    "model": "llmfw.core:ModelSource",
+}
+"""Kind of part → the interface that its classes implement."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """A plugin that did not load, and why. Nothing that it registered is kept."""
+
+    name: str
+    distribution: str
+    version: str
+    reason: str
+
+    def is_named_in(self, part: str) -> bool:
+        """Return whether a part's name has the plugin's in it, or is in that, or in the package's."""
+        plugin, _, bare = part.rpartition("/")
+        own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
+        if len(wanted) < FEWEST_LETTERS:
+            return plugin == self.name or bare == self.name
+        return plugin == self.name or own in wanted or wanted in own or wanted in package
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} ({self.distribution} {self.version}) did not load: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A registered part: what is known of it before it is imported.
+
+    Attributes:
+        kind: which interface it implements, a key of `INTERFACES`.
+        name: by which users choose it.
+        path: "package.module:Class".
+        plugin: name of the plugin that registered it.
+        distribution, version: the installed package that brings the plugin.
+        summary: one line for listings.
+        needs: names of modules that must be importable for the part to work.
+        rank: where the choice is "auto", larger is tried first.
+        prepare: "package.module:function" that is called before an engine is started (see `parts.preparation`), or "".
+    """
+
+    kind: str
+    name: str
+    path: str
+    plugin: str
+    distribution: str
+    version: str
+    summary: str = ""
+    needs: tuple[str, ...] = ()
+    rank: int = 0
+    prepare: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The spelling that no other plugin can take: "plugin/name"."""
+        return f"{self.plugin}/{self.name}"
+
+    @property
+    def spoken(self) -> str:
+        """Kind, name and plugin, as clients are told."""
+        return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
+
+    def missing(self) -> list[str]:
+        """Return those of `needs` that are not installed. Imports nothing."""
+        return [module for module in self.needs if not _is_installed(module)]
+
+    def lacking(self) -> str | None:
+        """Return what is not installed and, where the package has an extra of the part's name, how to install it."""
+        missing = self.missing()
+        if not missing:
+            return None
+        clause = f"needs {', '.join(missing)}, which is not installed"
+        hint = self.install_hint()
+        return f"{clause}: {hint}" if hint else clause
+
+    def install_hint(self) -> str | None:
+        """Return the command that installs what the part needs, where its package has an extra of the part's name."""
+        extra = self.name.replace("_", "-")
+        return f"pip install '{self.distribution}[{extra}]'" if extra in _extras(self.distribution) else None
+
+    def load(self) -> type[Any]:
+        """Import the class.
+
+        Raises:
+            PartError: it cannot be imported, or does not implement its kind's interface.
+        """
+        if lacking := self.lacking():
+            raise PartError(f"{self} {lacking}")
+        try:
+            found = self._import()
+        except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+            raise PartError(f"{self} cannot be imported: {reason_of(error)}") from error
+        interface = _import_path(INTERFACES[self.kind])
+        spoken = INTERFACES[self.kind].replace(":", ".")
+        if not (isinstance(found, type) and issubclass(found, interface)):
+            raise PartError(f"{self} is not a subclass of {spoken}")
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise PartError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
+        return found
+
+    def build(self, part: type[PartT], *args: Any, **kwargs: Any) -> PartT:
+        """Return an object of the part's class, or of what was made of it.
+
+        Raises:
+            ConfigError: the class says that it cannot be had with these settings.
+            PartError: it raised anything else.
+        """
+        try:
+            return part(*args, **kwargs)
+        except ConfigError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+            raise PartError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
+
+    def _import(self) -> Any:
+        """Import what the path names; who waits for long is told what for."""
+        if self.path.partition(":")[0] in sys.modules:
+            return _import_path(self.path)
+        with telling_of(lambda: str(self)):
+            return _import_path(self.path)
+
+    def build_options(self, options: Mapping[str, OptionValue]) -> Any:
+        """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
+
+        A text is converted to the type that the part declares; lists and objects are written in JSON in it.
+
+        Raises:
+            ConfigError: a key that the part does not have, or a value of the wrong type.
+            PartError: as `load`.
+        """
+        given = {
+            key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
+        }
+        import msgspec
+
+        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
+
+        struct = getattr(self.load(), "Options", NoOptions)
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            raise PartError(f"{self} has Options that are no msgspec.Struct")
+        known = struct.__struct_encode_fields__
+        for key in given:
+            if key not in known:
+                raise ConfigError(
+                    f"{_spoken(self.kind)} {self.name!r} has no option {key!r}; "
+                    + (_known_names(key, known) if known else "it has none")
+                )
+        try:
+            return converted(given, struct)
+        except ValidationError as error:
+            hint = self._needed(struct, given) if "missing required" in str(error) else ""
+            fault = at_fault(given, error, self.kind)
+            raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
+
+    def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
+        """Return a clause for an error: the options without a default that are not given, as they are written."""
+        import msgspec
+
+        needed = [
+            field for field in msgspec.structs.fields(struct) if field.required and field.name not in given
+        ]
+        return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
+
+    def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
+        """Return the keywords that a part is built with beside its interface's: its options, if it has some.
+
+        Raises as `build_options`.
+        """
+        built = self.build_options(options)
+        return {"options": built} if built.__struct_fields__ else {}
+
+    def __str__(self) -> str:
+        return f"{self.spoken} ({self.distribution} {self.version}, {self.path})"
+
+
+class Registry:
+    """All registered parts.
+
+    Args:
+        entries: the parts; of one plugin and kind, each name once.
+        broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
+        silent: returns clauses on packages that name no plugin, which are quoted, too; asked only there.
+
+    Attributes:
+        broken: as given.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        broken: Sequence[BrokenPlugin] = (),
+        silent: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._entries = tuple(entries)
+        self.broken = tuple(broken)
+        self._silent = silent
+
+    @functools.cached_property
+    def ledger(self) -> PartLedger:
+        """The calls of those parts that are in use."""
+        from .calls import PartLedger  # brings what requests are made of
+
+        return PartLedger()
+
+    def entries(self, kind: str) -> list[Entry]:
+        """Return the parts of a kind, by descending rank, then by name and plugin."""
+        found = [entry for entry in self._entries if entry.kind == kind]
+        return sorted(found, key=lambda entry: (-entry.rank, entry.name, entry.plugin))
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names that choose a part of this kind, sorted; "plugin/name" where two plugins bring one name."""
+        entries = self.entries(kind)
+        bare = [entry.name for entry in entries]
+        return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
+
+    def find(self, kind: str, name: str) -> Entry:
+        """Return the part of that name, "name" or "plugin/name".
+
+        Raises:
+            LostPartError: there is none, and a plugin that did not load probably brings it.
+            UnknownPartError: there is none; the message lists those that are.
+            ConfigError: several plugins bring that name.
+        """
+        found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
+        if not found:
+            raise self._unknown(kind, name)
+        if len(found) > 1:
+            spellings = ", ".join(entry.full_name for entry in found)
+            raise ConfigError(
+                f"{_spoken(kind)} {name!r} is brought by {len(found)} plugins; choose one of: {spellings}"
+            )
+        return found[0]
+
+    def _unknown(self, kind: str, name: str) -> UnknownPartError:
+        """Return why there is no such part: a plugin that did not load would have brought it, or it is misspelt."""
+        what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
+        if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
+            return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
+        message, causes = (
+            f"unknown {what}; {_known_names(name, known)}",
+            [*map(str, self.broken), *self._silent()],
+        )
+        if not causes:
+            return UnknownPartError(message)
+        # Nothing says what it would have registered: where the name is like none of those that are there, it is suspect.
+        error = UnknownPartError if _nearest(name, known) else LostPartError
+        return error(f"{message} ({'; '.join(causes)})")
+
+
+def check_option_keys(options: Mapping[str, OptionValue]) -> None:
+    """Raise ConfigError for a key that is not "kind.key" of a kind of part that takes options.
+
+    Whether the chosen part has that option is checked when it is built (`Entry.build_options`).
+    """
+    kinds = kinds_with_options() if options else []
+    for key in options:
+        kind, dot, name = key.partition(".")
+        if not (dot and name and kind in kinds):
+            parts = ", ".join(f"{kind}.…" for kind in kinds)
+            none = (
+                f"parts of the kind {kind!r} have none; " if kind in INTERFACES and kind not in kinds else ""
+            )
+            raise ConfigError(f"there is no part option {key!r}; {none}options are named {parts}")
+
+
+def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
+    """Raise ConfigError if an option is given to a kind of which no part is chosen.
+
+    Args:
+        why: a clause that says so, and how to choose one.
+    """
+    for key in options:
+        of, _, name = key.partition(".")
+        if of == kind:
+            raise ConfigError(f"{_spoken(kind)} option {name!r} is given, but {why}")
+
+
+def kinds_with_options() -> list[str]:
+    """Return the kinds of parts that have options."""
+    return [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why something could not be imported, as one line."""
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
+        reason += f"; this is llmfw {version()}, and the plugin was made for another one"
+    return reason
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _spoken(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def _known_names(name: str, known: Collection[str]) -> str:
+    """Return a clause for error messages: the names there are, and the one that was probably meant."""
+    if not known:
+        return "none is registered"
+    nearest = _nearest(name, known)
+    hint = f". Did you mean {nearest!r}?" if nearest else ""
+    return f"known: {', '.join(known)}{hint}"
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the name that was probably meant, if there is one."""
+    import difflib  # only for errors
+
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+def _import_path(path: str) -> Any:
+    module, _, attributes = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+def _extras(distribution: str) -> list[str]:
+    """Return the names of an installed package's extras."""
+    try:
+        return metadata(distribution).get_all("Provides-Extra") or []
+    except PackageNotFoundError:
+        return []
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module is there, without importing it or (as `find_spec` does) its parents."""
+    top, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # a module that is in sys.modules without a spec
+        return True
+    for depth in range(len(inner)):
+        if spec is None:
+            return False
+        name = ".".join([top, *inner[: depth + 1]])
+        spec = PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return spec is not None

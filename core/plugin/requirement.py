@@ -1,0 +1,73 @@
+"""Whether an installed package was made for this llmfw: what it says in its own dependencies.
+
+pip holds to these when it installs; whoever installs without dependencies, or upgrades llmfw alone, is told here.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import Distribution, distribution
+
+from llmfw.core.base.about import DISTRIBUTION
+
+from .package_metadata import name_and_version
+
+_PLAIN = re.compile(r"llmfw[-_.]engine *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
+_BOUND = re.compile(r"([<>]=?) *([\d.]+)")
+_REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw[-_.]engine\b[^\n]*)$", re.MULTILINE | re.IGNORECASE)
+
+
+def reason_against(package: Distribution | None) -> str | None:
+    """Return why a package's plugins are not loaded by this llmfw, or None if it asks for none other.
+
+    A development version counts as the release that it leads to.
+    """
+    if package is None:
+        return None
+    # The text itself: parsing it as a mail, as importlib.metadata does, takes longer than all the rest.
+    head = (package.read_text("METADATA") or "").partition("\n\n")[0]
+    for line in _REQUIREMENT.findall(head):
+        asked_of_us = re.match(r"llmfw[-_.]engine(?![\w.-])", line, re.IGNORECASE)
+        if not asked_of_us or not re.search(r"[<>=~!]", line.partition(";")[0]):
+            continue
+        _, here = name_and_version(distribution(DISTRIBUTION))
+        if is_plainly_met(line, here):
+            continue
+        from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.version import Version
+
+        try:
+            asked = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
+            continue
+        if not asked.specifier.contains(Version(here).base_version, prereleases=True):
+            return f"it needs {asked.name}{asked.specifier}, and this is llmfw {here}"
+    return None
+
+
+def is_plainly_met(requirement: str, version: str) -> bool:
+    """Return whether a requirement of nothing but bounds, as `llmfw-engine>=0.1,<0.3`, lets a release in.
+
+    False says nothing: that is for `packaging` to find out, whose import takes longer than all else at a start.
+    """
+    bounds = _PLAIN.fullmatch(requirement.strip())
+    if bounds is None or not re.fullmatch(r"\d+(\.\d+)*", version):
+        return False
+    here = _release(version)
+    return all(_holds(here, sign, _release(bound)) for sign, bound in _BOUND.findall(bounds[1]))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release without zeros at the end: 1.0 is 1."""
+    numbers = [int(number) for number in version.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _holds(here: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
+    if here == bound:
+        return sign.endswith("=")
+    return here < bound if sign[0] == "<" else here > bound

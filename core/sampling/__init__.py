@@ -1,1 +1,0 @@
-"""Which token comes next: from logits, by what a request asks for, with randomness that hangs on seed and position."""

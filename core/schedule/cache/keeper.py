@@ -1,0 +1,209 @@
+"""What an administrator does with the prefix cache: pins, a view, a flush. No requests, no text.
+
+A pin locks a prefix as far as it is cached, and the rest as soon as somebody has computed it; the cache does that
+(`RadixCache.keep`). Here are the limits, the times, and the way out when nothing can run because of pins.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import numpy as np
+
+from llmfw.core.base.control import CacheView, PinInfo, PinPrefix
+from llmfw.core.base.errors import NotFoundError, RequestError
+
+from .kv_pool import KVPool
+from .prefix_cache import CacheNode, PrefixCache, Watch
+from .radix_cache import RadixCache
+from .view import largest_prefixes
+
+logger = logging.getLogger(__name__)
+
+MAX_TTL_S = 365 * 24 * 3600.0
+MAX_TOKEN_ID = 2**31 - 1
+SHOWN_PREFIXES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    id: str
+    watch: Watch
+    expires_at: float
+
+    @property
+    def node(self) -> CacheNode:
+        """Where it ends, as far as it is cached."""
+        assert self.watch.group is not None
+        return self.watch.group.node
+
+    def info(self, now: float) -> PinInfo:
+        """Return what is told of it."""
+        left = max(0.0, self.expires_at - now)
+        return PinInfo(self.id, len(self.watch.token_ids), self.watch.num_tokens, left)
+
+
+class CacheKeeper:
+    """Pins prefixes, and tells what a cache holds.
+
+    Args:
+        cache: of the engine. Of one that keeps nothing, nothing can be asked.
+        pool: the cache's.
+        max_pinned_tokens: most tokens of all pins together. What two pins share counts twice.
+        clock: seconds, never going back.
+        eviction: name of the cache's rule, to be told.
+    """
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        pool: KVPool,
+        max_pinned_tokens: int,
+        clock: Callable[[], float],
+        eviction: str = "lru",
+    ) -> None:
+        self._cache = cache if isinstance(cache, RadixCache) else None
+        self._page_size = pool.page_size
+        self._max_pinned_tokens = max_pinned_tokens
+        self._clock = clock
+        self._eviction = eviction
+        self._pins: dict[str, _Pin] = {}
+        self._next_end = math.inf
+
+    def pin(self, command: PinPrefix) -> PinInfo:
+        """Keep a prefix from eviction.
+
+        Raises:
+            RequestError: it is too short, too long or not made of tokens, its time is none, or there is no cache.
+        """
+        cache, now = self._radix_cache(), self._clock()
+        if not 0 < command.ttl_s <= MAX_TTL_S:  # also not a number
+            raise RequestError(
+                f"'ttl_s' is {command.ttl_s}; it has to be above 0 and at most {MAX_TTL_S:.0f}, which is a year",
+                param="ttl_s",
+            )
+        token_ids = self._whole_pages(command.token_ids)
+        left = self._max_pinned_tokens - self._num_asked_for()
+        if len(token_ids) > left:
+            raise RequestError(
+                f"the prefix has {len(token_ids)} tokens, but of the {self._max_pinned_tokens} that pins may keep "
+                f"{left} are left; unpin another one, or raise --max-pinned-fraction",
+                param="token_ids",
+            )
+        watch = cache.keep(token_ids, command.salt)
+        pin = _Pin(f"pin-{uuid4().hex[:16]}", watch, now + command.ttl_s)
+        self._pins[pin.id] = pin
+        self._next_end = min(self._next_end, pin.expires_at)
+        return pin.info(now)
+
+    def unpin(self, pin_id: str) -> PinInfo:
+        """Let a pinned prefix go.
+
+        Raises:
+            NotFoundError: no such pin, or not any more.
+            RequestError: there is no cache.
+        """
+        self._radix_cache()
+        self.tick()
+        pin = self._pins.get(pin_id)
+        if pin is None:
+            raise NotFoundError(f"no prefix is pinned as {pin_id!r}; its time may be over", param="id")
+        info = pin.info(pin.expires_at)
+        self._drop(pin)
+        return info
+
+    def view(self, most: int = SHOWN_PREFIXES) -> CacheView:
+        """Return what the cache holds; see `largest_prefixes` for which are told of.
+
+        Raises:
+            RequestError: `most` is negative, or there is no cache.
+        """
+        cache = self._radix_cache()
+        if most < 0:
+            raise RequestError(f"'most' is {most}; it has to be 0 or more", param="most")
+        self.tick()
+        now, nodes = self._clock(), [pin.node for pin in self._pins.values()]
+        return CacheView(
+            num_tokens=cache.num_pages * self._page_size,
+            num_locked=(cache.num_pages - cache.num_evictable_pages) * self._page_size,
+            num_pinned=cache.num_kept_pages * self._page_size,
+            num_nodes=len(cache.nodes()),
+            num_evicted=cache.num_evicted,
+            num_hit=cache.num_hit,
+            num_asked=cache.num_asked,
+            eviction=self._eviction,
+            prefixes=largest_prefixes(cache, nodes, most),
+            pins=[pin.info(now) for pin in self._pins.values()],
+        )
+
+    def flush(self) -> CacheView:
+        """Forget every prefix that no running request and no pin holds; return what is left.
+
+        Raises:
+            RequestError: there is no cache.
+        """
+        cache = self._radix_cache()
+        cache.evict(cache.num_evictable_pages)
+        return self.view()
+
+    def tick(self) -> None:
+        """Tell the cache the time, and drop the pins whose time is over. Costs nothing where none is."""
+        if self._cache is None:
+            return
+        now = self._cache.now = self._clock()
+        if now < self._next_end:
+            return
+        for pin in [pin for pin in self._pins.values() if pin.expires_at <= now]:
+            self._drop(pin)
+
+    def give_up(self) -> bool:
+        """Drop a pin so that something can run: of those that hold pages, the one that would end first.
+
+        To be called only where nothing runs and nothing can, again and again, until something can.
+
+        Returns:
+            Whether there was such a pin.
+        """
+        holding = [pin for pin in self._pins.values() if pin.watch.num_tokens]
+        if not holding:
+            return False
+        pin = min(holding, key=lambda each: each.expires_at)
+        logger.warning(
+            "%s is unpinned: it keeps %d tokens, without which no request can run",
+            pin.id,
+            pin.watch.num_tokens,
+        )
+        self._drop(pin)
+        return True
+
+    def _radix_cache(self) -> RadixCache:
+        if self._cache is None:
+            raise RequestError(
+                "the prefix cache is off (--disable-radix-cache)", code="unsupported_operation"
+            )
+        return self._cache
+
+    def _whole_pages(self, token_ids: list[int]) -> np.ndarray:
+        size = len(token_ids) - len(token_ids) % self._page_size
+        if not size:
+            raise RequestError(
+                f"a prefix of {len(token_ids)} tokens is shorter than a page, which has {self._page_size}",
+                param="token_ids",
+            )
+        wrong = next((each for each in token_ids if not 0 <= each <= MAX_TOKEN_ID), None)
+        if wrong is not None:
+            raise RequestError(f"'token_ids' has {wrong}, which is no token id", param="token_ids")
+        return np.array(token_ids[:size], dtype=np.int32)
+
+    def _num_asked_for(self) -> int:
+        return sum(len(pin.watch.token_ids) for pin in self._pins.values())
+
+    def _drop(self, pin: _Pin) -> None:
+        assert self._cache is not None
+        del self._pins[pin.id]
+        self._cache.unwatch(pin.watch)
+        self._next_end = min((pin.expires_at for pin in self._pins.values()), default=math.inf)

@@ -1,0 +1,106 @@
+"""What a radix tree holds, told of its prefixes that most tokens share."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from llmfw.core.base.control import PrefixInfo
+
+from .prefix_cache import CacheNode
+from .radix_cache import TOKEN_BYTES, RadixCache, Root
+
+SHOWN_IDS = 64
+"""Token ids told of either end of a prefix."""
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A node, and what is known of the tree around it. Tokens are counted in bytes of keys."""
+
+    node: CacheNode
+    parent: _Branch | None
+    salt: str
+    depth: int = 0
+    below: int = 0
+    num_leaves: int = 0
+    num_pins: int = 0
+
+    @property
+    def shared(self) -> int:
+        return self.depth * self.num_leaves
+
+    @property
+    def goes_on_alone(self) -> bool:
+        """Whether the node has one child, used as often: one prefix that happens to be in two parts."""
+        children = self.node.children
+        return len(children) == 1 and next(iter(children.values())).hits == self.node.hits
+
+
+def largest_prefixes(cache: RadixCache, pinned: Collection[CacheNode], most: int) -> list[PrefixInfo]:
+    """Return the prefixes that most cached tokens share, most first.
+
+    Of a prefix, that is its length times the number of leaves that it leads to: the tokens that these would take for it
+    if they did not share it. What goes on alone and is used no more often than its end is told of as its end.
+
+    Args:
+        cache: of which is told.
+        pinned: the nodes at which pins end; several pins, several times.
+        most: prefixes to return.
+    """
+    branches = _branches(cache)
+    by_node = {branch.node: branch for branch in branches}
+    for node in pinned:
+        if node in by_node:
+            by_node[node].num_pins += 1
+    for branch in reversed(branches):  # children first
+        branch.num_leaves = branch.num_leaves or 1
+        if branch.parent is not None:
+            branch.parent.num_leaves += branch.num_leaves
+            branch.parent.below += branch.below + len(branch.node.key)
+            branch.parent.num_pins += branch.num_pins
+    told = (branch for branch in branches if not branch.goes_on_alone)
+    return [_info(branch, cache.now) for branch in heapq.nlargest(most, told, key=lambda each: each.shared)]
+
+
+def _branches(cache: RadixCache) -> list[_Branch]:
+    """Return all nodes but the roots, parents first."""
+    found: list[_Branch] = []
+    for root in cache.roots.values():
+        found += [_branch(child, None, root.salt) for child in root.children.values()]
+    for branch in found:
+        found.extend(_branch(child, branch, branch.salt) for child in branch.node.children.values())
+    return found
+
+
+def _branch(node: CacheNode, parent: _Branch | None, salt: str) -> _Branch:
+    return _Branch(node, parent, salt, len(node.key) + (0 if parent is None else parent.depth))
+
+
+def _info(branch: _Branch, now: float) -> PrefixInfo:
+    node = branch.node
+    ids = _token_ids(node)
+    return PrefixInfo(
+        num_tokens=branch.depth // TOKEN_BYTES,
+        own_tokens=len(node.key) // TOKEN_BYTES,
+        num_below=branch.below // TOKEN_BYTES,
+        hits=node.hits,
+        age_s=max(0.0, now - node.used_at),
+        users=node.locks - branch.num_pins,
+        pinned=branch.num_pins > 0,
+        salt=branch.salt,
+        first_ids=ids[:SHOWN_IDS],
+        last_ids=ids[-SHOWN_IDS:],
+    )
+
+
+def _token_ids(node: CacheNode | None) -> list[int]:
+    """Return the tokens from the root to a node's end."""
+    keys = []
+    while node is not None and not isinstance(node, Root):
+        keys.append(node.key)
+        node = node.parent
+    return np.frombuffer(b"".join(reversed(keys)), np.int32).tolist()  # type: ignore[no-any-return]

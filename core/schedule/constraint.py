@@ -1,0 +1,308 @@
+"""What one output may be: the state of its grammar and of its thinking, on the host.
+
+    before ──begin──► inside ──end──► space ──► after
+      └────────────any other token───────────────┘
+
+A grammar holds from "after" on; in "space", where there is one, a token of white space may come first. Where only one
+way leads on (the end of a thinking whose budget is spent, the rest of a mark that has begun, what the grammar leaves no
+choice about), the tokens of that way are queued and taken in order, so that the output does not depend on whether they
+are sampled one by one or jumped over. This module knows token ids and bits; it does not know logits, steps and sequences.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import thread_time
+from typing import TYPE_CHECKING
+
+from llmfw.core.base.errors import EngineError, GrammarCostError, RequestError
+from llmfw.core.base.request import Request
+from llmfw.core.interfaces.grammar import Grammar
+from llmfw.core.plugin.calls import PartCalls
+
+from .step_cost import StepCost
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.int32]
+
+logger = logging.getLogger(__name__)
+
+KEPT_FOR_ANSWER = 1024
+"""Tokens that thinking leaves to an answer that has a grammar, at most a quarter of `max_tokens`."""
+
+
+class Phase(enum.Enum):
+    """Where an output is, seen from its thinking. One that does not think is AFTER from the start."""
+
+    BEFORE = 1
+    INSIDE = 2
+    SPACE = 3
+    AFTER = 4
+
+
+class _StuckError(ValueError):
+    """A grammar that leaves no token; its backend did not raise."""
+
+
+class Constraint:
+    """The grammar and the thinking of one output.
+
+    Args:
+        request: whose output it is. With a grammar it has an end-of-sequence token.
+        grammar: at its beginning, and nobody else's; None: only the thinking is limited.
+        calls: of the backend that the grammar is of; None: nobody is to blame.
+        on_cost: called when the grammar has taken too much CPU time or has turned out too complex.
+
+    Attributes:
+        forced: tokens that come next, in this order, whatever the model says.
+        has_ended: the output has ended with its grammar; the end holds even before `min_tokens`.
+        is_hastened: tokens were taken from its masks, so that it ends before `max_tokens` do.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_calls",
+        "_cost",
+        "_eos",
+        "_failure",
+        "_grammar",
+        "_num_begun",
+        "_num_thought",
+        "_on_cost",
+        "_phase",
+        "_space",
+        "_tail",
+        "_thinking",
+        "forced",
+        "has_ended",
+        "is_hastened",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        grammar: Grammar | None,
+        calls: PartCalls | None = None,
+        on_cost: Callable[[], None] = lambda: None,
+    ) -> None:
+        thinking = request.thinking
+        assert grammar is None or request.eos_token_ids
+        self.forced: deque[int] = deque()
+        self.has_ended = False
+        self.is_hastened = False
+        self._grammar = grammar
+        self._thinking = thinking
+        self._budget = _budget_of(request, grammar)
+        self._space = thinking.space if thinking and grammar else ()
+        self._eos = request.eos_token_ids
+        self._calls = calls
+        self._cost = StepCost()
+        self._on_cost = on_cost
+        self._failure: Exception | None = None
+        self._num_begun = 0  # tokens of the opening mark so far
+        self._num_thought = 0  # tokens since then
+        self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
+        self._phase = Phase.AFTER
+        if thinking is not None and (thinking.is_open or thinking.begin):
+            self._phase = Phase.INSIDE if thinking.is_open else Phase.BEFORE
+        self._force()
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether not every token may come next."""
+        return bool(self.forced) or (self._grammar is not None and not self.has_ended)
+
+    @property
+    def grammar_to_ask(self) -> Grammar | None:
+        """The grammar on which the next token's mask depends, or None."""
+        return None if self.forced or self._phase is Phase.INSIDE else self._grammar
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the next token is the grammar's to allow, and not forced."""
+        return self._phase is Phase.AFTER and not self.has_ended and self.grammar_to_ask is not None
+
+    @property
+    def needs_next_token(self) -> bool:
+        """Whether the next token must be known before the one after it is sampled."""
+        if self.forced or self._grammar is not None:
+            return True
+        if self._phase is Phase.AFTER:
+            return False
+        assert self._thinking is not None
+        num_thought = self._num_thought + (self._phase is Phase.INSIDE)
+        return self._budget is not None and num_thought >= self._budget
+
+    def edit_mask(self, words: Words) -> None:
+        """Complete the mask of the next token.
+
+        Args:
+            words: [ceil(vocab / 32)], the mask of `grammar_to_ask`, if there is one. Changed in place.
+        """
+        if self.forced:
+            words[:] = 0
+            allow(words, self.forced[0])
+        elif self._phase is Phase.INSIDE:
+            # Where a grammar waits for the end of the thinking, the output cannot end within it.
+            words[:] = -1
+            forbid(words, self._eos)
+        elif self._phase is Phase.BEFORE:
+            assert self._thinking is not None
+            allow(words, self._thinking.begin[0])
+        elif self._phase is Phase.SPACE:
+            for token_id in self._space:
+                allow(words, token_id)
+
+    def charge_mask(self, seconds: float) -> None:
+        """Count the CPU time of a mask; `accept` then fails if the grammar has taken too much."""
+        self._cost.charge(seconds)
+
+    def fail(self, reason: str | Exception) -> None:
+        """Take note that no mask can be had: the next token, which is free, is not accepted.
+
+        Args:
+            reason: in words, or what the grammar's backend raised.
+        """
+        self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
+
+    def blame(self, error: Exception, where: str) -> Exception:
+        """Log what `accept` raised, and where, if a plugin is at fault; return the error that ends the request."""
+        if isinstance(error, RequestError):
+            if isinstance(error, GrammarCostError):
+                self._on_cost()
+            return error
+        if self._calls is None or isinstance(error, _StuckError):
+            logger.error("%s does not go on: %s", where, error, exc_info=error)
+            return EngineError(f"the grammar failed: {error}")
+        return self._calls.failed(error, where)
+
+    def accept(self, token_id: int) -> None:
+        """Go on to the state after this token.
+
+        Raises:
+            ValueError: the grammar does not allow it. What else the grammar, or `fail`, raises comes through.
+            RequestError: the grammar has taken too much CPU time.
+        """
+        if self._failure is not None:
+            raise self._failure
+        is_forced = bool(self.forced)
+        if is_forced:
+            forced = self.forced.popleft()
+            assert token_id == forced, "a forced token was not taken"
+        if self._phase is Phase.BEFORE:
+            self._begin(token_id)
+        elif self._phase is Phase.INSIDE:
+            self._think(token_id)
+        else:
+            if self._phase is Phase.AFTER or token_id not in self._space:
+                self._follow(token_id)
+            self._phase = Phase.AFTER
+        if not self.forced:
+            self._force()
+        if self._grammar is not None and not self.has_ended:
+            if not is_forced:
+                self._cost.allow()
+            self._cost.check()
+
+    def _begin(self, token_id: int) -> None:
+        assert self._thinking is not None
+        if token_id != self._thinking.begin[self._num_begun]:
+            self._phase = Phase.AFTER
+            self._follow(token_id)
+            return
+        self._num_begun += 1
+        if self._num_begun == len(self._thinking.begin):
+            self._phase = Phase.INSIDE
+
+    def _think(self, token_id: int) -> None:
+        assert self._thinking is not None
+        self._num_thought += 1
+        self._tail.append(token_id)
+        if tuple(self._tail) == self._thinking.end:
+            self._phase = Phase.SPACE if self._space else Phase.AFTER
+
+    def _follow(self, token_id: int) -> None:
+        if self._grammar is None:
+            return
+        is_end = token_id in self._eos
+        if not (is_end and self._grammar.is_finished()):
+            # A grammar that broke allows the end, so that there is a token; it does not take it in.
+            begun = thread_time()
+            self._grammar.accept(token_id)
+            self._cost.charge(thread_time() - begun)
+        self.has_ended = is_end
+
+    def hasten(self) -> None:
+        """Note that tokens were taken from a mask, so that the end comes before `max_tokens` do."""
+        self.is_hastened = True
+
+    def _force(self) -> None:
+        """Queue what has to come next, if only one way leads on."""
+        thinking = self._thinking
+        if self._phase is Phase.BEFORE:
+            assert thinking is not None
+            # The grammar has not seen the mark's first tokens, so there is no way back to it.
+            if self._grammar is not None and self._num_begun:
+                self.forced.extend(thinking.begin[self._num_begun :])
+        elif self._phase is Phase.INSIDE:
+            assert thinking is not None
+            if self._budget is not None and self._num_thought >= self._budget:
+                self.forced.extend(thinking.end[_num_matched(self._tail, thinking.end) :])
+        elif self._phase is Phase.AFTER and self._grammar is not None and not self.has_ended:
+            if self._grammar.is_finished():
+                self.forced.append(self._eos[0])
+            else:
+                begun = thread_time()
+                self.forced.extend(self._grammar.forced())
+                self._cost.charge(thread_time() - begun)
+
+
+def constraint_of(
+    request: Request,
+    grammar: Grammar | None,
+    calls: PartCalls | None = None,
+    on_cost: Callable[[], None] = lambda: None,
+) -> Constraint | None:
+    """Return a request's constraint, or None if its output is free.
+
+    Args:
+        calls: of the grammar's backend.
+        on_cost: as for `Constraint`.
+    """
+    has_budget = request.thinking is not None and request.thinking.budget is not None
+    return Constraint(request, grammar, calls, on_cost) if grammar is not None or has_budget else None
+
+
+def _budget_of(request: Request, grammar: Grammar | None) -> int | None:
+    """Return most tokens of thinking: where a grammar waits for its end, some of `max_tokens` are kept for the answer."""
+    if request.thinking is None:
+        return None
+    budget, most = request.thinking.budget, request.sampling.max_tokens
+    if grammar is None or most is None:
+        return budget
+    left = most - min(KEPT_FOR_ANSWER, most // 4)
+    return left if budget is None else min(budget, left)
+
+
+def allow(words: Words, token_id: int) -> None:
+    """Set a token's bit in a mask: [ceil(vocab / 32)]."""
+    words.view("uint32")[token_id // 32] |= 1 << token_id % 32
+
+
+def forbid(words: Words, token_ids: Sequence[int]) -> None:
+    """Clear tokens' bits in a mask: [ceil(vocab / 32)]."""
+    unsigned = words.view("uint32")
+    for token_id in token_ids:
+        unsigned[token_id // 32] &= 0xFFFFFFFF ^ (1 << token_id % 32)
+
+
+def _num_matched(tail: deque[int], mark: tuple[int, ...]) -> int:
+    """Return how many of the mark's first tokens are the last ones of the tail."""
+    seen = tuple(tail)
+    return next(n for n in range(min(len(seen), len(mark)), -1, -1) if seen[len(seen) - n :] == mark[:n])

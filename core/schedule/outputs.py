@@ -1,0 +1,126 @@
+"""What becomes of sampled tokens: they are appended, checked for an end, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
+
+from .plan import BatchPlan, StepResult
+from .sequence import SequenceState, Status
+from .sequence_table import SequenceTable
+from .tenants import OUTPUT_WEIGHT, Tenants
+
+
+def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
+    """Return what counts of the tokens of a plan with drafts, for each sequence that samples, in order.
+
+    That is the token after the last known one, and those after its drafts as long as these were sampled themselves.
+    """
+    kept, first = [], 0
+    for p in plan.parts:
+        if p.samples:
+            sampled = token_ids[first : first + 1 + len(p.drafts)]
+            first += len(sampled)
+            right = (token == draft for token, draft in zip(sampled, p.drafts, strict=False))
+            kept.append(
+                sampled[: 1 + next((i for i, is_right in enumerate(right) if not is_right), len(p.drafts))]
+            )
+    return kept
+
+
+def take_sampled(
+    plan: BatchPlan,
+    result: StepResult,
+    table: SequenceTable,
+    tenants: Tenants,
+    kept: Sequence[Sequence[int]] = (),
+) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
+    """Append the sampled tokens of a plan to their sequences.
+
+    Args:
+        kept: of a plan with drafts, what counts.
+
+    Returns:
+        An event for each sequence, but for those that ended meanwhile; and which end with theirs, and why.
+    """
+    sampling, tokens = plan.sampling, result.token_ids
+    indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
+    more: dict[str, Sequence[int]] = {}  # tokens after the first, by request
+    if plan.drafts:
+        tokens = [each[0] for each in kept]
+        more = {seq.id: each[1:] for seq, each in zip(sampling, kept, strict=True) if len(each) > 1}
+    goes_on = [seq.status is not Status.FINISHED for seq in sampling]
+    if not all(goes_on):
+        indices = indices[goes_on]
+        tokens = [token for token, alive in zip(tokens, goes_on, strict=True) if alive]
+        sampling = [seq for seq, alive in zip(sampling, goes_on, strict=True) if alive]
+    table.num_in_flight[indices] -= 1
+    if plan.drafts:
+        _correct(plan, more)
+    is_last = table.length[indices] - table.num_in_flight[indices] >= table.max_len[indices]
+    events: list[TokenEvent] = []
+    ends: list[tuple[SequenceState, FinishReason]] = []
+    for seq, token, last in zip(sampling, tokens, is_last.tolist(), strict=True):
+        if seq.is_plain and not last and token not in seq.stop_token_ids and seq.id not in more:
+            seq.output.append(token)
+            events.append(TokenEvent(seq.id, [token]))
+        else:
+            event = _take(seq, [token, *more.get(seq.id, ())], result.logprobs.get(seq.id))
+            events.append(event)
+            if event.finish_reason is not None:
+                ends.append((seq, event.finish_reason))
+    counts = np.array([1 + len(more.get(seq.id, ())) for seq in sampling]) if more else 1
+    tenants.charge(table.tenant[indices], OUTPUT_WEIGHT * counts)
+    return events, ends
+
+
+def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:
+    """Count drafts as known tokens as far as they were right; what was computed of the others is not computed."""
+    for place, drafts in plan.drafts.items():
+        seq = plan.sequences[place]
+        if seq.status is Status.RUNNING:
+            num_right = len(more.get(seq.id, ()))
+            seq.length += num_right
+            seq.num_computed -= len(drafts) - num_right
+
+
+def _take(
+    seq: SequenceState, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None
+) -> TokenEvent:
+    """Append sampled tokens, and what has to follow them; return the event that tells of all."""
+    event = TokenEvent(seq.id, [], logprobs=None if logprobs is None else list(logprobs[: len(token_ids)]))
+    if not seq.output:
+        event.cached_tokens = seq.num_cached_first or 0
+        event.prompt_logprobs = seq.prompt_logprobs.records if seq.prompt_logprobs is not None else None
+        seq.is_plain = seq.constraint is None and seq.request.logprobs is None
+    for token_id in token_ids:
+        seq.output.append(token_id)
+        _check(seq, token_id, event)
+        if event.finish_reason is not None:
+            break
+    event.logprobs = event.logprobs and event.logprobs[: len(event.token_ids)]
+    while event.finish_reason is None and (forced := seq.jump_token) is not None:
+        seq.append(forced)
+        _check(seq, forced, event)
+    return event
+
+
+def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
+    """Add a token that was appended to its event, which says whether the sequence ends with it."""
+    event.token_ids.append(token_id)
+    try:
+        if seq.constraint is not None:
+            seq.constraint.accept(token_id)
+    except Exception as error:  # noqa: BLE001 - a plugin's: those of one sequence must not end the engine for all
+        assert seq.constraint is not None
+        failure = seq.constraint.blame(error, f"the grammar of request {seq.id} after token {token_id}")
+        event.finish_reason = FinishReason.ERROR
+        event.error, event.error_kind = str(failure), type(failure).__name__
+        return
+    event.finish_reason = seq.finish_reason_now()
+    if event.finish_reason is FinishReason.LENGTH and seq.constraint and seq.constraint.has_ended:
+        event.token_ids.pop()  # the end, which an output that was too long does not tell of
+        event.logprobs = event.logprobs and event.logprobs[: len(event.token_ids)]

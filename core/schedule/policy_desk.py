@@ -1,0 +1,111 @@
+"""Shows the policy what it may see of sequences, pool and queue, and turns its answers into sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from llmfw.core.interfaces.policy import Figures, Order, Running, SchedulePolicy
+
+from .deferral import Lane, Limits
+from .sequence import SequenceState
+from .sequence_pages import SequencePages
+from .tenants import Tenants
+from .turns import above_share, take_turns
+
+
+class PolicyDesk:
+    """Asks the policy.
+
+    Args:
+        policy: in force; may be another one from one step to the next.
+        pages: of all sequences.
+        live, deferrable: the sequences of each class.
+        tenants: what each has had.
+        whole: most sequences and prompt tokens of a step.
+        clock: seconds, from any start.
+    """
+
+    def __init__(
+        self,
+        policy: SchedulePolicy,
+        pages: SequencePages,
+        live: Lane,
+        deferrable: Lane,
+        tenants: Tenants,
+        whole: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self.policy = policy
+        self._pages = pages
+        self._table = pages.numbers
+        self._live = live
+        self._deferrable = deferrable
+        self._tenants = tenants
+        self._whole = whole
+        self._clock = clock
+
+    def order(self, lane: Lane, budget: int = 0) -> Order:
+        """Return in which order those of a lane that wait are admitted: the policy's, with turns between keys.
+
+        Args:
+            budget: prompt tokens that the step may still compute.
+        """
+        waiting = lane.queue.view(self._tenants, self._clock())
+        return take_turns(self.policy.order(waiting, self._figures(lane, budget)), waiting, self._tenants)
+
+    def retraction_order(self, lane: Lane) -> list[SequenceState]:
+        """Return those of a lane that run, first to be retracted first."""
+        running = lane.running
+        places = self.policy.retraction_order(self._view(running), self._figures(lane))
+        return [running[place] for place in places.tolist()]
+
+    def first(self, lane: Lane) -> SequenceState:
+        """Return the first of those of a lane that wait."""
+        return self._table.at(int(lane.queue.indices[self.order(lane).places[0]]))
+
+    def give_way(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
+        """Yield which running sequences of a lane may be retracted for one that waits, first to go first."""
+        running = lane.running
+        waiting = lane.queue.view(self._tenants, self._clock())
+        place = int(self._table.place[seq.index])
+        for i in self.policy.give_way(waiting, place, self._view(running), self._figures(lane)).tolist():
+            yield running[i]
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether requests of several API keys wait or run, which then have shares of the places."""
+        return self._tenants.num_open_keys > 1
+
+    def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
+        """As `turns.above_share`, for one of a lane that waits."""
+        return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
+
+    def _figures(self, lane: Lane, budget: int = 0) -> Figures:
+        num_running = self._live.num_running + self._deferrable.num_running
+        num_in_the_way = self._live.num_running if lane is self._live else num_running
+        return Figures(
+            num_waiting=self._live.num_waiting + self._deferrable.num_waiting,
+            num_running=num_running,
+            num_places=self._whole.places - num_in_the_way,
+            num_free_tokens=self._pages.num_available_tokens,
+            num_total_tokens=self._pages.num_total_tokens,
+            budget=budget,
+        )
+
+    def _view(self, running: list[SequenceState]) -> Running:
+        table = self._table
+        indices = np.array([seq.index for seq in running], dtype=np.intp)
+        tenant = table.tenant[indices]
+        return Running(
+            arrival=table.arrival[indices],
+            priority=table.priority[indices],
+            num_to_come=table.max_len[indices] - table.length[indices],
+            tenant=tenant,
+            served=self._tenants.served[tenant],
+            prompt_len=table.prompt_len[indices],
+            num_output=np.array([seq.num_output for seq in running], dtype=np.int64),
+            num_held=np.array([self._pages.num_freed_tokens(seq) for seq in running], dtype=np.int64),
+            request=lambda place: running[place].request,
+        )

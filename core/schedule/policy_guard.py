@@ -1,0 +1,159 @@
+"""What a scheduling policy does wrong costs no request: it is found here, told once, and the policy is not asked again.
+
+A policy comes from a plugin. Where it raises, changes what it is given, or answers with other than each place once,
+first come, first served goes on in its stead. How long a policy takes is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from operator import index
+from typing import Any, TypeVar
+
+import numpy as np
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.plugin.asking import Asked, WrongAnswerError
+from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.registry import Registry
+
+ColumnsT = TypeVar("ColumnsT", Waiting, Running)
+
+
+class GuardedPolicy(SchedulePolicy):
+    """A policy that always answers right.
+
+    Args:
+        policy: is asked as long as it answers right.
+        plugin: who is to blame, in words: the name of the plugin, its package and version.
+        name: by which the policy was chosen.
+        calls: of the part, where they are counted.
+
+    Attributes:
+        name: as given.
+    """
+
+    def __init__(
+        self, policy: SchedulePolicy, plugin: str, name: str, calls: PartCalls | None = None
+    ) -> None:
+        super().__init__(SchedulePolicy.Options())
+        self.name = name
+        self._policy = policy
+        self._asked = Asked(
+            f"the scheduling policy {name!r} of plugin {plugin}",
+            "First come, first served goes on in its stead",
+            calls,
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """What the policy did, if it is not asked any more; None: it is."""
+        return self._asked.failure
+
+    @property
+    def preempts(self) -> bool:
+        """Whether the policy is to be asked who gives way."""
+        return bool(self._asked.answer(lambda: self._policy.preempts))
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        """Return the policy's order, or that of arrival."""
+
+        def ask() -> Order:
+            return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
+
+        return self._asked.answer(ask) or Order.by(waiting.arrival)
+
+    def retraction_order(self, running: Running, figures: Figures) -> Places:
+        """Return the policy's order of retraction, or the ordinary one."""
+
+        def ask() -> Places:
+            found = self._policy.retraction_order(_read_only(running), figures)
+            return check_places("retraction_order", found, len(running))
+
+        places = self._asked.answer(ask)
+        return super().retraction_order(running, figures) if places is None else places
+
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        """Return which ones the policy would retract for a waiting one, or none."""
+
+        def ask() -> Places:
+            found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
+            return check_places("give_way", found, len(running), all_of_them=False)
+
+        places = self._asked.answer(ask)
+        return super().give_way(waiting, place, running, figures) if places is None else places
+
+
+def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
+    """Build the policy of a name.
+
+    Args:
+        registry: where it is looked for.
+        name: "name" or "plugin/name".
+        options: by "policy.key"; those of other kinds of parts are left alone.
+
+    Raises:
+        ConfigError: there is none of that name, or it does not have such an option or value.
+        PartError: it cannot be imported or built.
+    """
+    entry = registry.find("policy", name)
+    policy: SchedulePolicy = entry.build(entry.load(), entry.build_options(options))
+    package = f"{entry.distribution} {entry.version}"
+    return GuardedPolicy(policy, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
+
+
+def check_order(found: object, num_waiting: int) -> Order:
+    """Return an order as the scheduler needs it, or raise WrongAnswerError."""
+    if not isinstance(found, Order):
+        raise WrongAnswerError(f"order() returned {_kind(found)}, not an Order")
+    try:
+        num_held = index(found.num_held)
+    except TypeError:
+        raise WrongAnswerError(f"order() holds {found.num_held!r} requests, not a whole number") from None
+    if not 0 <= num_held <= num_waiting:
+        raise WrongAnswerError(f"order() holds {num_held} of {num_waiting} requests")
+    return Order(check_places("order", found.places, num_waiting), num_held)
+
+
+def check_places(method: str, found: object, num: int, *, all_of_them: bool = True) -> Places:
+    """Return places as the scheduler needs them, or raise WrongAnswerError.
+
+    Args:
+        method: which returned them.
+        found: places, as an array or a list of integers.
+        num: of columns: they are 0 to num - 1.
+        all_of_them: each has to be there; else each at most once.
+    """
+    places = np.asarray(found)
+    if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+        raise WrongAnswerError(f"{method}() returned {_kind(found)}, not whole numbers in one dimension")
+    if all_of_them and len(places) != num:
+        raise WrongAnswerError(f"{method}() returned {len(places)} places for {num} requests")
+    if places.size and not (places.min() >= 0 and places.max() < num):
+        wrong = places.min() if places.min() < 0 else places.max()
+        raise WrongAnswerError(f"{method}() returned the place {wrong} for {num} requests, 0 to {num - 1}")
+    places = places.astype(np.intp, copy=False)
+    if places.size and (times := np.bincount(places)).max() > 1:
+        raise WrongAnswerError(f"{method}() returned the place {times.argmax()} {times.max()} times")
+    return places
+
+
+def _kind(found: object) -> str:
+    if isinstance(found, np.ndarray):
+        return f"an array of {found.dtype} in {found.ndim} dimensions"
+    return f"a {type(found).__name__}" + (
+        f" of a {type(found[0]).__name__}" if isinstance(found, list) and found else ""
+    )
+
+
+def _read_only(columns: ColumnsT) -> ColumnsT:
+    """Return columns that cannot be written to; what they are views of can, by its owner."""
+    views: dict[str, Any] = {}
+    for each in fields(columns):
+        column = getattr(columns, each.name)
+        if isinstance(column, np.ndarray) and column.flags.writeable:
+            views[each.name] = column.view()
+            views[each.name].flags.writeable = False
+    return replace(columns, **views) if views else columns

@@ -1,0 +1,213 @@
+"""A request while it runs.
+
+    token_ids   [ prompt ............................ | output ........ ]  and up to one token in flight
+    storage     [ computed .............................. )               keys and values are in pages
+    pages       [ shared: the prefix cache's | own ...... )
+
+`num_computed` counts what the steps launched so far have put, or will have put, into pages. A token in flight has
+been launched but not read back: its value is known to the device only (see `Engine`'s overlapped loop).
+
+What every sequence has one of, as a number, stands in the `SequenceTable`. The scheduler changes the status,
+`SequencePages` changes the pages; nothing else writes here. What constrains the output, and what is known of the
+prompt's log probabilities, has a sequence's life: a retraction leaves it alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from llmfw.core.base.request import FinishReason, Request
+
+from .constraint import Constraint
+from .prompt_logprobs import PromptLogprobs
+from .sequence_table import Number, SequenceTable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .cache.prefix_cache import CacheNode, Watch
+
+
+class Status(enum.Enum):
+    """Where a sequence is in its life. A retracted sequence is WAITING again."""
+
+    WAITING = 1
+    RUNNING = 2
+    FINISHED = 3
+
+
+class SequenceState:
+    """Tokens, pages and status of one request.
+
+    Args:
+        request: what the client asked for; `sampling.max_tokens` is set.
+        arrival: position in the order of arrival.
+        constraint: what its output may be; None: anything.
+        table: for its numbers; None: one of its own.
+
+    Attributes:
+        output: the known output tokens.
+        num_cached_first: prompt tokens found in the cache at first admission.
+        is_long: its prompt did not fit into a step's budget whole.
+        is_plain: nothing but its output tokens is to be told of it, and nothing is to be asked about them.
+        watch: by which the prefix cache tells how much of it is cached, while it waits or computes its prompt.
+    """
+
+    __slots__ = (
+        "cache_node",
+        "constraint",
+        "finish_reason",
+        "id",
+        "index",
+        "is_long",
+        "is_plain",
+        "max_tokens",
+        "num_cached_first",
+        "output",
+        "prompt",
+        "prompt_len",
+        "prompt_logprobs",
+        "request",
+        "status",
+        "stop_token_ids",
+        "table",
+        "watch",
+    )
+
+    arrival = Number()
+    length = Number()
+    num_in_flight = Number()
+    num_computed = Number()
+    num_pages = Number()
+    num_shared_pages = Number()
+    row = Number()
+    is_new = Number()
+    tenant = Number()
+
+    def __init__(
+        self,
+        request: Request,
+        arrival: int,
+        constraint: Constraint | None = None,
+        table: SequenceTable | None = None,
+    ) -> None:
+        assert request.sampling.max_tokens is not None
+        self.request = request
+        self.id = request.id
+        self.constraint = constraint
+        self.prompt = np.asarray(request.prompt, dtype=np.int32)
+        self.prompt_len = len(self.prompt)
+        self.output: list[int] = []
+        self.max_tokens: int = request.sampling.max_tokens
+        self.stop_token_ids = _one_set(request.eos_token_ids, request.sampling.stop_token_ids)
+        asks = request.prompt_logprobs is not None
+        self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
+        self.num_cached_first: int | None = None
+        self.cache_node: CacheNode | None = None
+        self.watch: Watch | None = None
+        self.is_long = False
+        self.is_plain = False
+        self.status = Status.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.table = SequenceTable(1) if table is None else table
+        self.index = self.table.add(self)
+        self.arrival = arrival
+        self.table.priority[self.index] = request.priority
+        self.table.prompt_len[self.index] = self.prompt_len
+        self.table.max_len[self.index] = self.prompt_len + self.max_tokens
+        self.table.deadline[self.index] = math.inf
+        self.length = self.prompt_len
+        self.row = -1
+
+    @property
+    def token_ids(self) -> npt.NDArray[np.int32]:
+        """The known tokens, prompt and output: [num_tokens]."""
+        if not self.output:
+            return self.prompt
+        return np.concatenate([self.prompt, np.array(self.output, dtype=np.int32)])
+
+    @property
+    def output_ids(self) -> npt.NDArray[np.int32]:
+        """The known output tokens."""
+        return np.array(self.output, dtype=np.int32)
+
+    @property
+    def num_output(self) -> int:
+        """How many output tokens are known."""
+        return len(self.output)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens are known, prompt and output."""
+        return self.prompt_len + len(self.output)
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens that no launched step has computed yet."""
+        return self.length - self.num_computed
+
+    @property
+    def num_to_come(self) -> int:
+        """How many more output tokens may be sampled, beyond those in flight."""
+        return self.prompt_len + self.max_tokens - self.length
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether its last token is on its way."""
+        return self.num_in_flight > 0 and self.num_to_come <= 0
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens need not be computed if their keys and values are cached: the last one has
+        to be, for its logits, and so has what is to tell the log probabilities of the prompt."""
+        prompt = self.prompt_logprobs
+        if prompt is not None and not prompt.is_complete:
+            return len(prompt.records)
+        return self.num_tokens - 1
+
+    @property
+    def jump_token(self) -> int | None:
+        """The token that comes next whatever the model says, if there is one and nobody asks how likely it is."""
+        if self.constraint is None or self.num_in_flight or self.request.logprobs is not None:
+            return None
+        return self.constraint.forced[0] if self.constraint.forced else None
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[np.int32] | list[int]:
+        """Return the known ones of the tokens [start, end)."""
+        if start >= self.prompt_len:
+            return self.output[start - self.prompt_len : end - self.prompt_len]
+        return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
+
+    def token_at(self, place: int) -> int | None:
+        """Return the token at a place; None: it is in flight."""
+        if place < self.prompt_len:
+            return int(self.prompt[place])
+        place -= self.prompt_len
+        return self.output[place] if place < len(self.output) else None
+
+    def append(self, token_id: int) -> None:
+        """Take note of a token that was not in flight."""
+        self.output.append(token_id)
+        self.length += 1
+
+    def finish_reason_now(self) -> FinishReason | None:
+        """Return why the sequence ends with its last known token, or None if it goes on."""
+        has_ended = self.constraint is not None and self.constraint.has_ended
+        may_end = has_ended or self.num_output >= self.request.sampling.min_tokens
+        if self.output[-1] in self.stop_token_ids and may_end:
+            was_hastened = self.constraint is not None and has_ended and self.constraint.is_hastened
+            return FinishReason.LENGTH if was_hastened else FinishReason.STOP
+        if self.num_output >= self.max_tokens:
+            return FinishReason.LENGTH
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _one_set(eos_token_ids: tuple[int, ...], stop_token_ids: tuple[int, ...]) -> frozenset[int]:
+    """Return the tokens that end an output: one set for all that have the same, which stays in the CPU's cache."""
+    return frozenset(eos_token_ids) | frozenset(stop_token_ids)

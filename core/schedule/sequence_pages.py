@@ -1,0 +1,220 @@
+"""Gives running sequences their pages: from the prefix cache, from the pool, and by eviction.
+
+Who owns what, for a running sequence of n computed tokens (one character a page):
+
+    page table row   [ S S S S S S O O O O . . . . . ]
+                       └ shared ─┘ └ own ─┘
+    shared   the cache's pages; `cache_node` is locked, so they stay
+    own      allocated from the pool for this sequence alone
+
+`publish` gives full own pages to the cache (S grows). Where the cache already had a page for the same tokens, that
+one takes the place of ours, which is freed. `release` publishes, frees what is left, and lets go of the lock.
+
+Pages may be freed and given to others while a launched step still reads them: steps run in the order they are
+launched in, so whoever gets the pages writes to them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .cache.kv_pool import KVPool, Pages
+from .cache.prefix_cache import PrefixCache
+from .clean_places import CleanPlaces
+from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
+
+
+class SequencePages:
+    """The page table, and the only place that moves pages between pool, cache and sequences.
+
+    Args:
+        pool: free pages.
+        cache: shared pages, back to the same pool.
+        max_sequences: rows of the page table.
+        max_tokens: longest sequence.
+
+    Attributes:
+        numbers: of all sequences.
+        clean: which places of the page table are as they were when a copy of it took them.
+    """
+
+    def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.numbers = SequenceTable()
+        self.page_size = pool.page_size
+        self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
+        self.clean = CleanPlaces(max_sequences)
+        self._free_rows = list(range(max_sequences - 1, -1, -1))
+
+    @property
+    def num_available_tokens(self) -> int:
+        """Tokens for which there are pages, free or evictable."""
+        return (self.pool.num_free + self.cache.num_evictable_pages) * self.page_size
+
+    @property
+    def num_total_tokens(self) -> int:
+        """Tokens that all pages hold."""
+        return self.pool.num_pages * self.page_size
+
+    @property
+    def num_used_tokens(self) -> int:
+        """Tokens' worth of pages that running sequences hold, shared ones counted once."""
+        return self.num_total_tokens - self.num_available_tokens
+
+    def num_held_tokens(self, sequences: Iterable[SequenceState]) -> int:
+        """Return how many tokens' worth of pages these sequences hold, shared ones counted once."""
+        own, shared = 0, dict[int, int]()
+        for seq in sequences:
+            own += seq.num_pages - seq.num_shared_pages
+            node = seq.cache_node
+            while node is not None and id(node) not in shared:
+                shared[id(node)] = len(node.pages)
+                node = node.parent
+        return (own + sum(shared.values())) * self.page_size
+
+    def watch(self, seq: SequenceState) -> None:
+        """Begin to keep `num_cached` of a sequence, whose tokens stay as they are, up to date."""
+        seq.watch = self.cache.watch(seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index)
+        self.numbers.num_cached[seq.index] = seq.watch.num_tokens
+
+    def unwatch(self, seq: SequenceState) -> None:
+        """Undo `watch`, if it was done."""
+        if seq.watch is not None:
+            self.cache.unwatch(seq.watch)
+            seq.watch = None
+
+    def take_moved(self) -> None:
+        """Bring `num_cached` of all watched sequences up to date."""
+        moved = self.cache.take_moved()
+        if moved:
+            self.numbers.num_cached[[watch.index for watch in moved]] = [watch.num_tokens for watch in moved]
+
+    def attach(self, seq: SequenceState) -> None:
+        """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
+        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+        self.cache.lock(node)
+        seq.cache_node = node
+        seq.row = self._free_rows.pop()
+        seq.is_new = 1
+        self._take(seq, pages)
+
+    def count_found(self, seq: SequenceState) -> None:
+        """Let the cache count what it had for a sequence, which begins now."""
+        assert seq.cache_node is not None
+        self.cache.count(seq.cache_node, seq.num_computed, seq.num_reusable)
+
+    def num_new_pages(self, seq: SequenceState, num_tokens: int) -> int:
+        """Return how many pages `extend` would take."""
+        return max(0, -(-num_tokens // self.page_size) - seq.num_pages)
+
+    def extend(self, seq: SequenceState, num_tokens: int) -> bool:
+        """Give a sequence pages for its first `num_tokens` tokens; return whether there were enough."""
+        count = self.num_new_pages(seq, num_tokens)
+        missing = count - self.pool.num_free
+        if missing > 0 and self.cache.evict(missing) < missing:
+            return False
+        if count:
+            self.table[seq.row, seq.num_pages : seq.num_pages + count] = self.pool.allocate(count)
+            seq.num_pages += count
+        return True
+
+    def short(self, indices: Indices) -> Indices:
+        """Return which of these sequences have no page for one more token.
+
+        Args:
+            indices: in the table, of sequences whose pages hold all that is computed.
+        """
+        table = self.numbers
+        return indices[table.num_pages[indices] * self.page_size <= table.num_computed[indices]]
+
+    def extend_each(self, short: Indices) -> None:
+        """Give each of these sequences one page more. There are enough."""
+        if not len(short):
+            return
+        missing = len(short) - self.pool.num_free
+        if missing > 0:
+            freed = self.cache.evict(missing)
+            assert freed >= missing, "pages were counted as available that are not"
+        table = self.numbers
+        self.table[table.row[short], table.num_pages[short]] = self.pool.allocate(len(short))
+        table.num_pages[short] += 1
+
+    def advance(self, seq: SequenceState) -> None:
+        """Give a sequence that has computed nothing of its own what has come into the cache since it was attached."""
+        assert seq.num_pages == seq.num_shared_pages
+        assert seq.cache_node is not None
+        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+        if len(pages) <= seq.num_pages:
+            return
+        num_more = (len(pages) - seq.num_pages) * self.page_size
+        self.cache.count(node, num_more, 0, above=seq.cache_node)
+        self.cache.lock(node)
+        self.cache.unlock(seq.cache_node)
+        seq.cache_node = node
+        self._take(seq, pages)
+
+    def num_freed_tokens(self, seq: SequenceState) -> int:
+        """Return for how many tokens there would be more pages if a running sequence were released."""
+        count = seq.num_pages - seq.num_shared_pages
+        node = seq.cache_node
+        while node is not None and node.locks == 1:
+            count += len(node.pages)
+            node = node.parent
+        return count * self.page_size
+
+    def num_shared_tokens(self, seq: SequenceState) -> int:
+        """Return of how many of a running sequence's tokens the pages are the cache's."""
+        return seq.num_shared_pages * self.page_size
+
+    def publish(self, seq: SequenceState, num_tokens: int) -> None:
+        """Give the full pages of a sequence's first `num_tokens` tokens, which are computed, to the cache."""
+        num_full = num_tokens // self.page_size
+        if num_full <= seq.num_shared_pages:
+            return
+        row = self._row(seq)[:num_full]
+        node, pages = self.cache.insert(
+            seq.token_ids[: num_full * self.page_size], row, seq.request.cache_salt
+        )
+        own, theirs = row[seq.num_shared_pages : len(pages)], pages[seq.num_shared_pages :]
+        others = np.flatnonzero(own != theirs)
+        if len(others):
+            self.pool.free(own[others])
+            self.clean.spoil(seq.row, seq.num_shared_pages + int(others[0]))
+        row[: len(pages)] = pages
+        assert seq.cache_node is not None
+        self.cache.lock(node)
+        self.cache.unlock(seq.cache_node)
+        seq.cache_node = node
+        seq.num_shared_pages = len(pages)
+
+    def release(self, seq: SequenceState) -> None:
+        """Take everything from a sequence. What it computed stays in the cache until it is evicted."""
+        self.publish(seq, min(seq.num_computed, seq.num_tokens))
+        assert seq.cache_node is not None
+        self.pool.free(self._row(seq)[seq.num_shared_pages :])
+        self.cache.unlock(seq.cache_node)
+        self._free_rows.append(seq.row)
+        seq.cache_node = None
+        seq.row = -1
+        seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
+
+    def check_nothing_leaked(self) -> None:
+        """Assert, when no sequence runs, that every page is free, evictable or pinned, and every row free."""
+        assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
+        num_locked = self.cache.num_pages - self.cache.num_evictable_pages
+        assert num_locked == self.cache.num_kept_pages, "a lock was left on the prefix cache"
+        assert len(self._free_rows) == len(self.table), "a page table row leaked"
+
+    def _take(self, seq: SequenceState, pages: Pages) -> None:
+        """Put the cache's pages into a sequence's row."""
+        seq.num_pages = seq.num_shared_pages = len(pages)
+        seq.num_computed = len(pages) * self.page_size
+        self.table[seq.row, : len(pages)] = pages
+        self.clean.spoil(seq.row, 0)
+
+    def _row(self, seq: SequenceState) -> Pages:
+        return self.table[seq.row, : seq.num_pages]

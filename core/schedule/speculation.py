@@ -1,0 +1,192 @@
+"""Which sequences get drafts in a step, how many tokens of them, and what came of it. No tensors, no sampling.
+
+    token_ids   [ prompt ......... | output ... t ]
+    step                                      [ t  d1  d2  d3 ]     1 + 3 tokens are computed
+    sampled                                     s1  s2  s3  s4      one after each of them
+    kept                                        s1  s2  s3          where s1 = d1, s2 = d2, s3 ≠ d3
+
+The token after t does not depend on what was drafted, nor that after d1 if s1 = d1, and so on: what is kept is what
+would have been sampled step by step. The keys and values of drafts that were not kept are written over.
+
+Drafts never take what others need: there are none in a step that holds tokens of a prompt, none where many run, and none
+for which pages would become scarce. A sequence whose drafts are not kept gets shorter ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.drafter import SequenceDrafter
+from llmfw.core.plugin.registry import Registry, refuse_options
+
+from .draft import Draft
+from .drafter_guard import ChosenDrafter, GuardedDrafter, load_drafter
+from .plan import BatchPlan
+from .sequence import SequenceState
+from .sequence_pages import SequencePages
+
+SPARE_TOKENS = 20
+"""Drafts take no page unless there are so many tokens' worth left for each running sequence, as after a retraction."""
+
+
+DEFAULT_BATCH_TOKENS = {"cpu": 16, "cuda": 256}
+"""Up to about so many tokens a step takes little longer than with one: reading the weights takes longer than the products."""
+
+
+class _Drafted:
+    """What is known of one sequence.
+
+    Attributes:
+        drafter: has taken in its first `num_seen` tokens; None: the sequence gets no drafts.
+        limit: most tokens of its next draft.
+    """
+
+    __slots__ = ("drafter", "limit", "num_seen")
+
+    def __init__(self, drafter: SequenceDrafter | None, limit: int) -> None:
+        self.drafter = drafter
+        self.limit = limit
+        self.num_seen = 0
+
+
+class Speculation:
+    """Adds drafts to steps.
+
+    Args:
+        drafter: is asked for them.
+        max_draft: most tokens of one draft.
+        max_tokens: most tokens of a step that holds drafts, with the token of each sequence.
+
+    Attributes:
+        num_drafted, num_accepted: tokens so far.
+    """
+
+    def __init__(self, drafter: GuardedDrafter, *, max_draft: int, max_tokens: int) -> None:
+        self.num_drafted = 0
+        self.num_accepted = 0
+        self._drafter = drafter
+        self._max_draft = max_draft
+        self._max_tokens = max_tokens
+        self._sequences: dict[str, _Drafted] = {}
+
+    def add_to(self, draft: Draft, pages: SequencePages, num_running: int, *, with_deferrable: bool) -> None:
+        """Draft for the sequences of a step that decode. Nothing may be in flight.
+
+        Args:
+            draft: the step so far, to which nothing else is added.
+            pages: where drafts get theirs.
+            num_running: sequences that hold pages.
+            with_deferrable: deferrable sequences get drafts, too.
+        """
+        if self._drafter.failure is not None or draft.holds_prompts:
+            return
+        decoding = draft.decoding
+        if not 0 < len(decoding) < self._max_tokens:
+            return
+        chosen = [
+            seq
+            for seq in pages.numbers.sequences(decoding)
+            if self._known(seq).drafter is not None and (with_deferrable or not seq.request.deferrable)
+        ]
+        left = self._max_tokens - len(decoding)
+        for place, seq in enumerate(chosen):
+            limit = min(-(-left // (len(chosen) - place)), seq.num_to_come - 1)
+            tokens = self._tokens(seq, limit) if limit > 0 else []
+            spare = SPARE_TOKENS * num_running
+            if tokens and _extend(pages, seq, seq.num_computed + 1 + len(tokens), spare):
+                draft.add_drafted(seq, tokens)
+                left -= len(tokens)
+
+    def learn(self, plan: BatchPlan, kept: Sequence[Sequence[int]]) -> None:
+        """Take note of which drafts were right.
+
+        Args:
+            plan: with drafts.
+            kept: of it, see `kept_tokens`.
+        """
+        for p, tokens in zip((p for p in plan.parts if p.samples), kept, strict=True):
+            if not p.drafts:
+                continue
+            num_accepted = len(tokens) - 1
+            self.num_drafted += len(p.drafts)
+            self.num_accepted += num_accepted
+            known = self._sequences.get(p.seq.id)
+            if known is not None:
+                whole = num_accepted == len(p.drafts)
+                known.limit = min(self._max_draft, 2 * known.limit) if whole else max(1, num_accepted)
+
+    def forget(self, seq: SequenceState) -> None:
+        """Take note that a sequence has ended."""
+        self._sequences.pop(seq.id, None)
+
+    def _known(self, seq: SequenceState) -> _Drafted:
+        known = self._sequences.get(seq.id)
+        if known is None:
+            drafter = self._drafter.begin() if is_independent(seq) else None
+            known = self._sequences[seq.id] = _Drafted(drafter, self._max_draft)
+        return known
+
+    def _tokens(self, seq: SequenceState, limit: int) -> list[int]:
+        known = self._known(seq)
+        assert known.drafter is not None
+        new = seq.tokens(known.num_seen, seq.num_tokens)
+        known.num_seen = seq.num_tokens
+        listed = new if isinstance(new, list) else new.tolist()
+        return self._drafter.draft(known.drafter, listed, min(limit, known.limit))
+
+
+def max_batch_tokens(config: EngineConfig, device: str) -> int:
+    """Return most tokens of a step that holds drafts; 0: none does.
+
+    Args:
+        device: type of it, "cpu" or "cuda".
+    """
+    if config.drafter == "none":
+        return 0
+    asked = config.draft_batch_tokens
+    return DEFAULT_BATCH_TOKENS.get(device, DEFAULT_BATCH_TOKENS["cuda"]) if asked is None else asked
+
+
+def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | None:
+    """Return the drafter that the config names, built; None: it names none. Needs no model: what is wrong is told early.
+
+    Raises:
+        ConfigError: there is no such drafter or option of it.
+        PartError: the drafter cannot be imported or built.
+    """
+    if config.drafter == "none":
+        refuse_options("drafter", config.options, "no drafter is chosen; --drafter NAME chooses one")
+        return None
+    if config.overlap:
+        raise ConfigError("--drafter needs tokens that are known: it does not go with an overlapped schedule")
+    return load_drafter(registry, config.drafter, config.options)
+
+
+def build_speculation(
+    config: EngineConfig, registry: Registry, chosen: ChosenDrafter | None, vocab_size: int, device: str
+) -> Speculation | None:
+    """Return what adds a chosen drafter's drafts to the steps of a model; None: none is chosen."""
+    if chosen is None:
+        return None
+    max_tokens = max_batch_tokens(config, device)
+    guarded = chosen.guarded(vocab_size, registry)
+    return Speculation(guarded, max_draft=config.draft_tokens, max_tokens=max_tokens)
+
+
+def is_independent(seq: SequenceState) -> bool:
+    """Return whether a token of a sequence is sampled by the tokens before it alone, without a state that goes with it.
+
+    Counts for penalties, a grammar, and a budget of thinking are such states: they would have to be known for each of the
+    drafted tokens, and taken back.
+    """
+    params = seq.request.sampling
+    has_penalty = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
+    return seq.constraint is None and not has_penalty
+
+
+def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
+    """Give a sequence pages for a draft, if so many tokens' worth are left for others; return whether it has them."""
+    needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
+    return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

@@ -1,0 +1,89 @@
+"""The sequences that wait, in no order: which is first is a policy's business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llmfw.core.interfaces.policy import Waiting
+
+from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
+from .tenants import Tenants
+
+
+class WaitingQueue:
+    """A set of sequences, by their indices in the table. Adding and removing cost the same, however many wait.
+
+    Args:
+        table: of all sequences.
+    """
+
+    def __init__(self, table: SequenceTable) -> None:
+        self._table = table
+        self._indices = np.zeros(64, dtype=np.intp)
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self._size
+
+    @property
+    def indices(self) -> Indices:
+        """Of those that wait: [W]. A view, which the next change spoils."""
+        return self._indices[: self._size]
+
+    def add(self, seq: SequenceState) -> None:
+        """Let a sequence wait."""
+        if self._size == len(self._indices):
+            self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
+        self._indices[self._size] = seq.index
+        self._table.place[seq.index] = self._size
+        self._size += 1
+
+    def remove(self, seq: SequenceState) -> None:
+        """Take a sequence out; the last one gets its place."""
+        place = self._table.place[seq.index]
+        self._size -= 1
+        last = self._indices[self._size]
+        self._indices[place] = last
+        self._table.place[last] = place
+
+    def view(self, tenants: Tenants, now: float) -> Waiting:
+        """Return what a policy sees, and what stays as it is when sequences come and go.
+
+        Args:
+            now: seconds on the clock of `came_at` and `deadline`.
+        """
+        table, indices = self._table, self.indices.copy()
+        tenant = table.tenant[indices]
+        length = table.length[indices]
+        return Waiting(
+            arrival=table.arrival[indices],
+            waited=now - table.came_at[indices],
+            time_left=table.deadline[indices] - now,
+            priority=table.priority[indices],
+            num_tokens=length,
+            num_cached=table.num_cached[indices],
+            num_to_come=table.max_len[indices] - length,
+            tenant=tenant,
+            served=tenants.served[tenant],
+            overtaken=table.overtaken[indices],
+            request=lambda place: table.at(int(indices[place])).request,
+        )
+
+    def count_overtaken(self, admitted: Sequence[int]) -> None:
+        """Count, for all that wait and for the admitted themselves, those admitted before them that came later.
+
+        Args:
+            admitted: their indices in the table, first admitted first.
+        """
+        if not admitted:
+            return
+        table, indices = self._table, self.indices
+        arrival = table.arrival[admitted]
+        if (arrival[1:] < arrival[:-1]).any():
+            table.overtaken[admitted] += np.tril(arrival > arrival[:, None]).sum(axis=1)
+        earlier = np.searchsorted(np.sort(arrival), table.arrival[indices])
+        table.overtaken[indices] += len(admitted) - earlier

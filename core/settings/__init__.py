@@ -1,1 +1,0 @@
-"""What settings may be, and how that is checked."""

@@ -1,0 +1,120 @@
+"""How often which token was generated, for each row, on the device: as lists of the tokens that it was generated from.
+
+A row has hundreds of tokens where the vocabulary has a hundred thousand. What is read of some rows is as wide as the
+longest of their lists; shorter ones are filled up with copies of their first entry. So whoever computes something of
+tokens and counts, and writes it where the tokens say, need not know how long the lists are: what stands there twice is
+written twice, and is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from llmfw.core.schedule.sequence_table import Ints
+
+from ..device.staging import Staging
+
+LEAST_WIDTH = 64
+
+TokensAndCounts = tuple[npt.NDArray[np.integer], npt.NDArray[np.number]]
+"""Tokens, each once, and how often: [n] each, on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What lists of some rows hold, on the device.
+
+    Attributes:
+        rows, ends: whose they are, each row once, and where the lists end: [R].
+        ids: int64: [R, width].
+        counts: float32: [R, width]; None: they are not asked for.
+    """
+
+    rows: torch.Tensor
+    ends: torch.Tensor
+    ids: torch.Tensor
+    counts: torch.Tensor | None
+
+
+class TokenCounts:
+    """Owns the lists: 12 bytes an entry, for each row as many as the longest list has had.
+
+    Args:
+        max_rows: how many rows there are.
+        staging: brings lists to the device.
+        device: where they are.
+    """
+
+    def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
+        self._staging = staging
+        self._ids = torch.zeros((max_rows, 0), dtype=torch.long, device=device)
+        self._counts = torch.zeros((max_rows, 0), dtype=torch.float32, device=device)
+        self._ends = np.zeros(max_rows, dtype=np.int64)
+
+    def write(self, rows: Sequence[int], lists: Sequence[TokensAndCounts]) -> None:
+        """Put new lists into rows. One that is empty becomes token 0, with the count 0."""
+        width = max(1, *(len(ids) for ids, _ in lists))
+        all_ids = np.zeros((len(rows), width), dtype=np.int64)
+        all_counts = np.zeros((len(rows), width), dtype=np.float32)
+        for i, (ids, counts) in enumerate(lists):
+            all_ids[i, : len(ids)] = ids
+            all_counts[i, : len(ids)] = counts
+        places = np.array(rows, dtype=np.int64)
+        self._ends[places] = [max(1, len(ids)) for ids, _ in lists]
+        self._widen(width)
+        at, new_ids, new_counts = self._staging.send(places, all_ids, all_counts)
+        self._ids[:, :width].index_copy_(0, at, new_ids)
+        self._counts[:, :width].index_copy_(0, at, new_counts)
+
+    def ends(self, rows: Ints) -> Ints:
+        """Return how many entries rows have: [R]."""
+        return self._ends[rows]
+
+    def read(self, rows: torch.Tensor, ends: torch.Tensor, known_ends: Ints, *, with_counts: bool) -> Entries:
+        """Return the entries of rows.
+
+        Args:
+            rows, ends: on the device: [R].
+            known_ends: the same on the host.
+        """
+        width = int(known_ends.max())
+        tables = (self._ids, self._counts) if with_counts else (self._ids,)
+        found = [table[:, :width].index_select(0, rows) for table in tables]
+        if known_ends.min() < width:
+            is_there = torch.arange(width, device=rows.device) < ends[:, None]
+            found = [torch.where(is_there, values, values[:, :1]) for values in found]
+        return Entries(rows, ends, found[0], found[1] if with_counts else None)
+
+    def add(self, rows: Ints, entries: Entries, tokens: torch.Tensor) -> None:
+        """Count one more token of each row.
+
+        Args:
+            rows: on the host: [R].
+            entries: what was read of them last.
+            tokens: on the device: [R].
+        """
+        self._ends[rows] += 1
+        self._widen(int(self._ends[rows].max()))
+        # It comes to the end even if it is in the list: all entries of a token are kept alike.
+        end = (entries.rows, entries.ends)
+        self._ids.index_put_(end, tokens)
+        if entries.counts is not None:
+            is_same = entries.ids == tokens[:, None]
+            count = torch.where(is_same, entries.counts, 0).amax(dim=-1) + 1
+            self._counts[:, : is_same.shape[1]].index_add_(0, entries.rows, is_same.float())
+            self._counts.index_put_(end, count)
+
+    def _widen(self, width: int) -> None:
+        """Make room for so many entries in each row."""
+        old = self._ids.shape[1]
+        if width > old:
+            more = max(LEAST_WIDTH, 1 << (width - 1).bit_length()) - old
+            self._ids, self._counts = (
+                torch.cat([table, table.new_zeros((len(table), more))], dim=1)
+                for table in (self._ids, self._counts)
+            )

@@ -1,0 +1,187 @@
+"""Logits → token ids.
+
+A token is a function of its sequence's logits, seed and position alone: each row of a batch goes through the same
+operations whatever the other rows ask for, and draws its one random number from its own seed. Sampling inverts the
+cumulative distribution at that number. How many operations a step takes depends on what its rows ask for, not on how
+many they are; none of them waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+
+from llmfw.core.schedule.plan import PlannedSequence
+from llmfw.core.schedule.sequence_table import Ints
+
+from ..device.staging import Staging
+from ..logits.adjustments import Adjustments
+from ..logits.token_mask import TokenMasks
+from .draw import RowNumbers, sample_all, sample_candidates
+from .randomness import uniform
+from .select import Limits, sample_selected
+
+GREEDY_TEMPERATURE = 1e-5
+"""A temperature below this one takes the most likely token: dividing by it would overflow."""
+
+GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
+"""How a row is sampled: its most likely token; among what a filter leaves of a few candidates, or of all; among all."""
+
+MAX_CANDIDATES = 1024
+"""Where no more of the most likely tokens can be meant, they are sorted."""
+
+MAX_SORTED = 8192
+"""A CPU sorts a vocabulary of so many tokens faster than it selects from it."""
+
+NO_TOP_P = 2.0
+"""In place of 1: more than sums of rounded probabilities reach."""
+
+LEAST_TOP_P = 2.0**-30
+"""What is less leaves one token all the same, and may be nothing as a float32."""
+
+LARGEST_DRAW = 1 - 2.0**-32
+"""Times a whole number of 31 bits, it is less than that, as rounded as products in float64 are."""
+
+Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
+"""(logits [S, vocab], what decides) → tokens [S]."""
+
+
+class Sampler:
+    """Samples one token for each row of logits.
+
+    Args:
+        max_rows: sequences that may run at once.
+        vocab_size: width of the logits.
+        device: where they are.
+        staging: brings numbers there.
+    """
+
+    def __init__(
+        self, max_rows: int, vocab_size: int, device: torch.device, staging: Staging | None = None
+    ) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._staging = staging or Staging(device)
+        self._num_candidates = min(vocab_size, MAX_CANDIDATES)
+        self._adjustments = Adjustments(max_rows, self._staging, device)
+        self._temperature = np.ones(max_rows, dtype=np.float32)
+        self._top_k = np.zeros(max_rows, dtype=np.int64)
+        self._top_p = np.ones(max_rows, dtype=np.float32)
+        self._min_p = np.zeros(max_rows, dtype=np.float32)
+        self._seeds = np.zeros(max_rows, dtype=np.uint64)
+        self._kinds = np.zeros(max_rows, dtype=np.int8)
+
+    def start(self, planned: PlannedSequence) -> None:
+        """Take note of a sequence that just got its row. All its tokens are known."""
+        row, params = planned.row, planned.seq.request.sampling
+        self._temperature[row] = params.temperature
+        self._top_k[row] = self._vocab_size if params.top_k <= 0 else min(params.top_k, self._vocab_size)
+        self._top_p[row] = max(params.top_p, LEAST_TOP_P) if params.top_p < 1 else NO_TOP_P
+        self._min_p[row] = params.min_p
+        self._seeds[row] = np.uint64((params.seed or 0) & 0xFFFFFFFFFFFFFFFF)
+        self._kinds[row] = self._kind(row)
+        self._adjustments.start(planned)
+
+    def sample(
+        self, logits: torch.Tensor, planned: Sequence[PlannedSequence], masks: TokenMasks | None = None
+    ) -> torch.Tensor:
+        """Return a token id for each row of logits.
+
+        Args:
+            logits: [S, vocab], float32. Changed in place.
+            planned: the sequences that they belong to. The token at `length` is to be sampled.
+            masks: which tokens are allowed, for the rows where not all are.
+
+        Returns:
+            [S], int64, on the device.
+        """
+        rows = np.array([p.row for p in planned], dtype=np.int64)
+        if masks is not None:
+            masks.apply(logits, self._staging)
+        penalised = self._adjustments.apply(logits, planned, rows, masks.places if masks else ())
+        tokens = self._choose(logits, rows, planned)
+        if penalised is not None:
+            self._adjustments.count(penalised, tokens)
+        return tokens
+
+    def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
+        kinds = self._kinds[rows]
+        if not np.count_nonzero(kinds):
+            return self._take_largest(logits)
+        order = kinds.argsort(kind="stable")  # those of a kind stand together
+        positions = np.array([p.end for p in planned], dtype=np.int64)[order]
+        rows = rows[order]
+        places, draws, *columns = self._staging.send(
+            order,
+            np.minimum(uniform(self._seeds[rows], positions), LARGEST_DRAW),
+            *(column[rows] for column in (self._temperature, self._top_k, self._top_p, self._min_p)),
+        )
+        numbers = RowNumbers(draws, *(column[:, None] for column in columns))
+        tokens = torch.empty(len(rows), dtype=torch.long, device=self._device)
+        first = 0
+        for kind, count in enumerate(np.bincount(kinds).tolist()):
+            if count:
+                choose = self._way_of(kind, rows[first : first + count])
+                if count == len(rows):
+                    return choose(logits, numbers)
+                part = slice(first, first + count)
+                at = places[part]
+                tokens.index_copy_(0, at, choose(logits.index_select(0, at), numbers.of(part)))
+                first += count
+        return tokens
+
+    def _way_of(self, kind: int, rows: Ints) -> Choose:
+        """Return how rows of a kind are sampled."""
+        if kind == AMONG_MANY:
+            limits = Limits(
+                bool((self._top_k[rows] < self._vocab_size).any()),
+                bool((self._top_p[rows] < 1).any()),
+                bool(self._min_p[rows].any()),
+            )
+            sample = self._look_and_sample if self._staging.is_shared else sample_selected
+            return partial(sample, limits=limits)
+        ways: dict[int, Choose] = {
+            GREEDY: self._take_largest,
+            AMONG_FEW: self._sample_candidates,
+            UNFILTERED: sample_all,
+        }
+        return ways[kind]
+
+    def _kind(self, row: int) -> int:
+        """Return how a row is sampled."""
+        if self._temperature[row] < GREEDY_TEMPERATURE or self._top_k[row] == 1:
+            return GREEDY
+        limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
+        if not limited:
+            return UNFILTERED
+        return AMONG_FEW if self._top_k[row] <= self._num_candidates else AMONG_MANY
+
+    def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
+        """Take the first of the most likely tokens."""
+        if self._staging.is_shared:  # numpy compares many numbers at a time, torch one after the other
+            return torch.from_numpy(logits.numpy().argmax(axis=-1))
+        return logits.argmax(dim=-1)
+
+    def _sample_candidates(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+        """Sample among a few candidates, which are enough."""
+        return sample_candidates(logits, numbers, self._num_candidates)[0]
+
+    def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
+        """Sample among a few candidates; where these turn out not to be enough, among all.
+
+        For a host that shares its memory with the device, and so may look: candidates take it a third of the time.
+        """
+        tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
+        if limits.top_k:  # top_p is of what top_k leaves, which a few candidates do not tell
+            undecided |= numbers.top_k[:, 0] < self._vocab_size
+        again = undecided.nonzero()[:, 0]
+        if len(again) and self._vocab_size <= MAX_SORTED:
+            tokens[again] = sample_candidates(logits[again], numbers.of(again), self._vocab_size)[0]
+        else:
+            for place in again.tolist():  # one row's numbers stay in a CPU's cache
+                row = slice(place, place + 1)
+                tokens[row] = sample_selected(logits[row], numbers.of(row), limits)
+        return tokens

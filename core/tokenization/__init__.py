@@ -1,1 +1,0 @@
-"""What a model folder says of its tokenizer, and the bytes behind each of its tokens."""

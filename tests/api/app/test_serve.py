@@ -1,0 +1,268 @@
+"""`llmfw serve` as a process: how it starts, fails, and ends. The engine is the real one, with random weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from llmfw.api.app.serve import _arguments_line
+from llmfw.core.base.config import EngineConfig, ServerConfig
+
+from ...doubles import serve_echo
+from ...doubles.echo_engine import WAIT
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 8192,
+}
+READY = "The server is fired up and ready to roll!"
+LLMFW = (sys.executable, "-m", "llmfw.api", "serve")
+
+
+@dataclass
+class Process:
+    """A running `llmfw serve`, and what it has written so far."""
+
+    popen: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"running on (http://\S+)", self.log)
+        assert found, self.log
+        return found[1]
+
+    def read(self) -> None:
+        assert self.popen.stderr is not None
+        self.lines.extend(self.popen.stderr)
+
+    def wait_for(self, text: str, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while text not in self.log:
+            assert self.popen.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    def end(self, number: int, timeout_s: float = 15) -> int:
+        self.popen.send_signal(number)
+        return self.popen.wait(timeout_s)
+
+    def engine_pid(self) -> int:
+        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
+        [pid] = [int(pid) for pid in children]
+        return pid
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "config.json").write_text(json.dumps(MODEL))
+    return folder
+
+
+@contextmanager
+def running(*command: str) -> Iterator[Process]:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as popen:
+        process = Process(popen)
+        reader = threading.Thread(target=process.read)
+        reader.start()
+        try:
+            yield process
+        finally:
+            popen.kill()
+            reader.join(20)
+
+
+@pytest.fixture(scope="module")
+def process(model: Path) -> Iterator[Process]:
+    """Start the whole server once; tests that use it come in an order, the last one ends it."""
+    options = ("--load-format", "dummy", "--port", "0", "--served-model-name", "tiny")
+    with running(*LLMFW, str(model), *options, "--decode-log-interval", "5") as process:
+        process.wait_for(READY)
+        yield process
+
+
+@pytest.fixture
+def echoing(model: Path) -> Iterator[Process]:
+    with running(sys.executable, serve_echo.__file__, str(model)) as process:
+        yield process
+
+
+def sdk_of(process: Process) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{process.url}/v1", api_key="None", max_retries=0)
+
+
+def test_the_log_tells_the_facts_in_the_known_style(process: Process) -> None:
+    with sdk_of(process) as sdk:
+        sdk.completions.create(model="tiny", prompt="Hello", max_tokens=20)
+    process.wait_for("POST /v1/completions")
+    stamp = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] "
+    for line in (
+        r"server_args=model='.*', load_format='dummy', .*port=0, api_key=None",
+        r"Load weight end\. type=LlamaForCausalLM, dtype=torch\.float32",
+        r"KV Cache is allocated\. #tokens: \d+",
+        r"max_total_num_tokens=\d+, chunked_prefill_size=\d+, .*context_len=8192",
+        r"INFO:     Uvicorn running on http://127\.0\.0\.1:\d+ \(Press CTRL\+C to quit\)",
+        re.escape(READY),
+        r"Prefill batch\. #new-seq: 1, #new-token: 5, #cached-token: 0",
+        r"Decode batch\. #running-req: 1",
+        r'INFO:     127\.0\.0\.1:\d+ - "POST /v1/completions HTTP/1\.1" 200 OK',
+    ):
+        assert re.search(stamp + line, process.log), line
+
+
+def test_a_password_in_the_url_of_an_option_is_not_logged() -> None:
+    options = {"file_store.url": "postgresql://me:s3/cr3t?@host/db", "policy.x": "a:b@c"}
+    config = ServerConfig(served_model_name="m", options=options)
+    line = _arguments_line(EngineConfig(model="m"), config)
+    assert "'file_store.url': 'postgresql://me:***@host/db', 'policy.x': 'a:b@c'" in line
+    assert "cr3t" not in line
+
+
+def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None:
+    def seconds(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    pids = (process.popen.pid, process.engine_pid())
+    spent = -1.0
+    for _ in range(20):  # what it does once, while nobody waits; an engine that never rests is told below
+        now = seconds(pids[1])
+        if now == spent:
+            break
+        spent = now
+        time.sleep(0.5)
+    before = [seconds(pid) for pid in pids]
+    time.sleep(2)
+    api, engine = (seconds(pid) - start for pid, start in zip(pids, before, strict=True))
+    assert engine <= 0.02
+    assert api <= 0.06
+
+
+def test_a_killed_engine_ends_its_streams_and_is_replaced(process: Process) -> None:
+    with sdk_of(process) as sdk:
+        endless: Any = {"ignore_eos": True}
+        stream = sdk.completions.create(
+            model="tiny", prompt="x", max_tokens=8000, stream=True, extra_body=endless
+        )
+        next(iter(stream))
+        os.kill(process.engine_pid(), signal.SIGKILL)
+        with pytest.raises(openai.APIError, match="killed by SIGKILL"):
+            list(stream)
+        reply = httpx.get(process.url + "/health")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_restarting")
+        assert reply.headers["retry-after"] == "5"
+        assert sdk.completions.create(model="tiny", prompt="x", max_tokens=3).usage.completion_tokens == 3
+    for path in ("/health", "/health_generate"):
+        assert httpx.get(process.url + path).json() == {"status": "ok"}
+    assert "llmfw_engine_restarts_total 1" in httpx.get(process.url + "/metrics").text
+    assert process.end(signal.SIGTERM) == 0
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_streams_and_processes_within_seconds(echoing: Process, number: int) -> None:
+    echoing.wait_for(READY)
+    engine = echoing.engine_pid()
+    with sdk_of(echoing) as sdk:
+        stream = sdk.completions.create(model="tiny", prompt=[65, WAIT], stream=True)
+        started = time.monotonic()
+        assert echoing.end(number) == 0
+        assert time.monotonic() - started < 20
+        with pytest.raises(openai.APIError, match="closed"):
+            list(stream)
+    assert "Traceback" not in echoing.log
+    assert not Path(f"/proc/{engine}").exists()
+
+
+def test_a_request_that_ends_in_time_is_finished_after_the_signal(echoing: Process) -> None:
+    echoing.wait_for(READY)
+    with sdk_of(echoing) as sdk:
+        stream = sdk.completions.create(model="tiny", prompt="a" * 50, max_tokens=50, stream=True)
+        texts = [next(iter(stream)).choices[0].text]
+        echoing.popen.send_signal(signal.SIGTERM)
+        texts += [chunk.choices[0].text for chunk in stream]
+    assert "".join(texts) == "a" * 50
+    assert echoing.popen.wait(10) == 0
+
+
+def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
+    echoing.wait_for(READY)
+    with sdk_of(echoing) as sdk:
+        stream = sdk.completions.create(model="tiny", prompt=[WAIT], stream=True)
+        echoing.popen.send_signal(signal.SIGINT)
+        echoing.wait_for("Shutting down")
+        echoing.popen.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        with pytest.raises(openai.APIError, match="closed"):
+            list(stream)
+        assert time.monotonic() - started < 5
+    assert echoing.popen.wait(10) == 0
+    assert "Traceback" not in echoing.log
+
+
+def test_a_signal_while_the_model_loads_ends_it_cleanly(model: Path) -> None:
+    with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
+        process.wait_for("server_args")
+        time.sleep(0.5)
+        assert process.end(signal.SIGINT) == 0
+        assert "Traceback" not in process.log
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LLMFW, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run(str(model), "--load-format", "dummy", "--port", str(port))
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
+    assert str(port) in line
+    assert "in use" in line
+
+
+def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann=secret words\n")
+    done = run(str(model), "--load-format", "dummy", "--port", "0", "--api-key-file", str(keys))
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
+    assert f"line 1 of '{keys}'" in line
+    assert "secret" not in line
+
+
+def test_a_model_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**MODEL, "model_type": "unheard_of"}))
+    done = run(str(tmp_path), "--load-format", "dummy", "--port", "0")
+    assert done.returncode == 1
+    assert "unheard_of" in done.stderr
+    assert "Traceback" not in done.stderr

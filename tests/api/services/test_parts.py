@@ -1,0 +1,169 @@
+"""The parts that settings stand for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmfw.api.services.parts import load_model_parts, open_stores, with_grammar_checker
+from llmfw.api.services.services import ModelParts, Stores
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
+
+
+def stores_of(**settings: object) -> Stores:
+    config = ServerConfig(served_model_name="m", **settings)  # type: ignore[arg-type]
+
+    async def opened() -> Stores:
+        stores = await open_stores(config, load_plugins().registry)
+        for store in (stores.files, stores.batches, stores.responses):
+            await store.close()
+        return stores
+
+    return asyncio.run(opened())
+
+
+def test_what_is_kept_is_kept_in_memory_unless_a_folder_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert type(stores_of().responses).__name__ == "MemoryResponses"
+    assert "end with the server; --storage DIR keeps them" in caplog.text
+    stores_of(storage=str(tmp_path))
+    assert (tmp_path / "responses.db").exists()
+
+
+def test_a_store_that_cannot_be_had_is_a_line_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--storage DIR"):
+        stores_of(response_store="sqlite")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used as storage"):
+        stores_of(storage=str(tmp_path / "file"))
+
+
+SHELVES = """
+from llmfw.core.interfaces.file_store import FileStore
+from llmfw.plugins.store_memory.files import MemoryFiles
+
+class Shelves(MemoryFiles):
+    class Options(FileStore.Options, frozen=True):
+        shelf: int = 1
+
+    def __init__(self, folder, options):
+        super().__init__(folder)
+        self.shelf = options.shelf
+
+@hookimpl
+def register_file_stores(register):
+    register("shelves", __name__ + ":Shelves")
+"""
+
+
+def test_a_store_with_options_is_given_them(
+    install_plugin: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    install_plugin("shelves", SHELVES)
+    assert stores_of(file_store="shelves").files.shelf == 1  # type: ignore[attr-defined]
+    with caplog.at_level("INFO"):
+        files = stores_of(file_store="shelves", options={"file_store.shelf": "7"}).files
+    assert files.shelf == 7  # type: ignore[attr-defined]
+    assert "Files are kept by 'shelves', batches by 'memory', responses by 'memory'" in caplog.text
+
+
+def test_an_option_that_a_store_does_not_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match="file store 'memory' has no option 'shelf'; it has none"):
+        stores_of(options={"file_store.shelf": "7"})
+
+
+SHOUTS = """
+from llmfw.core.interfaces.grammar import GrammarBackend
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser, ToolParser
+
+class Shouts(ToolParser):
+    class Options(ToolParser.Options, frozen=True):
+        mark: str = "!"
+
+    def __init__(self, tools, *, options):
+        super().__init__(tools)
+        self.mark = options.mark
+
+    def feed(self, text): return [ContentDelta(text + self.mark)]
+    def finish(self): return []
+
+class Unbuilt(ReasoningParser):
+    def __init__(self, *, in_reasoning=False): raise OSError("no disk")
+    def feed(self, text): return [ContentDelta(text)]
+    def finish(self): return []
+
+class Half(GrammarBackend):
+    def __init__(self, tokenizer, vocab_size): ...
+
+@hookimpl
+def register_grammar_backends(register):
+    register("half", __name__ + ":Half", rank=-1)
+
+@hookimpl
+def register_tool_parsers(register):
+    register("shouts", __name__ + ":Shouts")
+
+@hookimpl
+def register_reasoning_parsers(register):
+    register("unbuilt", __name__ + ":Unbuilt")
+"""
+
+
+def parts_of(**settings: object) -> ModelParts:
+    """Return what fits the demo model, and a grammar checker, as a server gets them."""
+    registry = load_plugins().registry
+    engine = EngineConfig(model=resolve_model("demo", registry).path)
+    config = ServerConfig(served_model_name="m", **settings)  # type: ignore[arg-type]
+    return with_grammar_checker(load_model_parts(engine, config, registry), config, registry, 4096)
+
+
+def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("shouts", SHOUTS)
+    for options, text in (({}, "a!"), ({"tool_parser.mark": "?"}, "a?")):
+        parser = parts_of(tool_parser="shouts", options=options).tool_parser
+        assert parser is not None
+        [delta] = parser([]).feed("a")
+        assert delta.text == text  # type: ignore[union-attr]
+        assert parser.__name__ == "Shouts"
+
+
+def test_a_wrong_grammar_option_is_told_while_the_engine_still_reads_its_model() -> None:
+    config = ServerConfig(served_model_name="m", options={"grammar.x": "1"})
+    with pytest.raises(ConfigError, match="grammar 'llguidance' has no option 'x'"):
+        load_model_parts(EngineConfig(model="not read"), config, load_plugins().registry)
+
+
+def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Callable[..., Path]) -> None:
+    install_plugin("shouts", SHOUTS)
+    with pytest.raises(ConfigError, match=r"grammar 'half' .* lacks compile, fill_masks, which"):
+        parts_of(grammar="half")
+    with pytest.raises(ConfigError, match=r"reasoning parser 'unbuilt' .* cannot be built: OSError: no disk"):
+        parts_of(reasoning_parser="unbuilt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"options": {"tool_parser.mark": "?"}},
+            "'mark' is given, but no tool parser is chosen; --tool-parser NAME",
+        ),
+        (
+            {"tool_parser": "hermes", "options": {"tool_parser.mark": "?"}},
+            "'hermes' has no option 'mark'; it has none",
+        ),
+        ({"grammar": "none", "options": {"grammar.x": "1"}}, "'x' is given, but there is no grammar backend"),
+        ({"options": {"grammar.x": "1"}}, "grammar 'llguidance' has no option 'x'; it has none"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parts_of(**settings)

@@ -1,0 +1,128 @@
+"""Which attention backend is taken, and what is said of those that are not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.engine.generation import engine
+from llmfw.core.engine.generation.attention_choice import check_attention, choose_attention
+from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.testing.attention_case import make_layer
+from llmfw.plugins.attention_torch.backend import TorchAttention
+
+from ....doubles.knowing_drafter import KnowingDrafter
+
+CPU = torch.device("cpu")
+
+
+class Broken(TorchAttention):
+    """Says that it can, and then cannot be built."""
+
+    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Any) -> None:
+        raise PartError("its kernels do not load")
+
+
+class Picky(TorchAttention):
+    @classmethod
+    def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
+        return f"it does not run on {device}"
+
+
+class Tuned(TorchAttention):
+    class Options(TorchAttention.Options, frozen=True):
+        tiles: int = 4
+
+
+class Half(AttentionBackend):
+    """Lacks its methods."""
+
+
+def entry(name: str, rank: int, found: str, *needs: str) -> Entry:
+    return Entry("attention", name, f"{__name__}:{found}", "p", "d", "1", needs=needs, rank=rank)
+
+
+REGISTRY = Registry(
+    [
+        entry("absent", 9, "Picky", "no_such_kernels"),
+        entry("picky", 8, "Picky"),
+        entry("broken", 7, "Broken"),
+        entry("plain", 0, "TorchAttention"),
+    ]
+)
+
+
+def choose(name: str) -> tuple[str, AttentionBackend]:
+    layers = [make_layer()]
+    model: Any = SimpleNamespace(layers=layers, dtype=torch.float32, architecture="Llama")
+    storage = KVStorage(layers, 4, 1, torch.float32, CPU)
+    return choose_attention(EngineConfig(model="m", attention=name), REGISTRY, model, CPU, storage)
+
+
+def test_the_best_that_can_be_built_is_taken_and_the_others_reasons_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        name, backend = choose("auto")
+    assert (name, type(backend)) == ("plain", TorchAttention)
+    for reason in ("absent: needs no_such_kernels", "picky: it does not run on cpu", "broken: its kernels"):
+        assert reason in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("absent", "needs no_such_kernels, which is not installed"),
+        ("picky", "it does not run on cpu"),
+        ("broken", "its kernels do not load"),
+    ],
+)
+def test_one_that_is_asked_for_and_cannot_serve_is_an_error_with_its_reason(name: str, reason: str) -> None:
+    with pytest.raises(PartError, match=f"can serve Llama on cpu: {name}: {reason}"):
+        choose(name)
+
+
+READY = Registry(
+    [
+        entry("tuned", 9, "Tuned"),
+        entry("half", 8, "Half"),
+        entry("plain", 0, "TorchAttention"),
+        Entry("policy", "lpm", "llmfw.plugins.policies.lpm:LPM", "p", "d", "1"),
+        Entry("drafter", "knowing", f"{KnowingDrafter.__module__}:KnowingDrafter", "p", "d", "1"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"attention": "plane"}, "unknown attention 'plane'"),
+        ({"attention": "half"}, "lacks .*forward"),
+        ({"attention": "tuned", "options": {"attention.tyles": 4}}, "has no option 'tyles'"),
+        ({"attention": "tuned", "options": {"attention.tiles": "many"}}, "attention.tiles is 'many'"),
+        ({"options": {"attention.tyles": 4}}, "'tuned' has no option 'tyles'"),
+        ({"drafter": "knowing", "options": {"drafter.depth": 4}}, "has no option 'depth'"),
+        ({"options": {"drafter.depth": 4}}, "drafter option 'depth' is given, but no drafter is chosen"),
+        ({"drafter": "knowing", "draft_tokens": 0}, "--draft-tokens is 0"),
+        ({"eviction": "fifo"}, "fifo"),
+    ],
+)
+def test_what_is_wrong_whatever_the_model_is_told_before_it_is_read(
+    settings: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "load_model", lambda *_: pytest.fail("the model was read"))
+    with pytest.raises(ConfigError, match=says):
+        engine.Engine.build(EngineConfig(model="m", device="cpu", **settings), READY)
+
+
+def test_of_backends_to_choose_from_one_that_has_the_option_is_enough() -> None:
+    check_attention(EngineConfig(model="m", options={"attention.tiles": 2}), READY)

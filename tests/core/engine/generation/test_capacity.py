@@ -1,0 +1,114 @@
+"""What fits on a GPU, asked of one that is made up: there is none here."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.engine.generation import capacity
+from llmfw.core.engine.generation.capacity import Capacity, decide_capacity, shape_of
+from llmfw.core.model.models import LoadedModel
+from llmfw.core.testing.attention_case import make_layer
+
+GIB = 1 << 30
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def llama() -> LoadedModel:
+    """Return what is to be known of Llama-3.1-8B."""
+    module = nn.Module()
+    module.config = LlamaConfig(  # type: ignore[assignment]
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+    )
+    layers = [make_layer(index=i, num_heads=32, num_kv_heads=8, head_dim=128) for i in range(32)]
+    return LoadedModel(module, layers, "Llama", 128256, 131072, torch.bfloat16, 16 * 10**9)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "total_memory", lambda _: 80 * GIB)
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 79 * GIB - 16 * 10**9)
+
+
+def decide(model: LoadedModel, **settings: Any) -> Capacity:
+    return decide_capacity(EngineConfig(model="m", **settings), model, GPU)
+
+
+def test_the_log_says_where_the_memory_goes_before_it_is_taken(
+    gpu: None, llama: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.capacity"):
+        found = decide(llama, page_size=16)
+    used = found.num_pages * 16 * 131072 + 16 * 10**9
+    assert 0.87 * 80 * GIB < used <= 0.88 * 80 * GIB
+    assert found.max_graph_size == 512
+    for said in (
+        "weights: 14.90 GB",
+        "keys and values: 55.",
+        "35 CUDA graphs of up to 512 sequences",
+        "logits",
+    ):
+        assert said in caplog.text
+
+
+def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: LoadedModel) -> None:
+    plain, small = (decide(llama, kv_cache_dtype=name).num_pages for name in ("auto", "fp8_e5m2"))
+    assert 0 <= small - 2 * plain < 4
+
+
+def test_more_tokens_than_there_is_room_for_are_refused_with_how_many_there_is(
+    gpu: None, llama: LoadedModel
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--max-total-tokens is 900000; .* there is room for \d{6} on cuda"
+    ):
+        decide(llama, max_total_tokens=900_000)
+    assert decide(llama, max_total_tokens=400_000).num_pages == 400_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ({"cuda_graph": "off"}, 0),
+        ({"cuda_graph_max_bs": 0}, 0),
+        ({"cuda_graph_max_bs": 64}, 64),
+        ({"cuda_graph": "lazy", "max_running_requests": 100}, 100),
+    ],
+)
+def test_no_larger_steps_are_captured_than_are_asked_for_or_may_run(
+    gpu: None, llama: LoadedModel, settings: dict[str, Any], size: int
+) -> None:
+    assert decide(llama, **settings).max_graph_size == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"chunked_prefill_size": 0}, "--chunked-prefill-size is 0; it must be at least 1, or -1"),
+        ({"mem_fraction_static": 0.1}, "raise --mem-fraction-static"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    gpu: None, llama: LoadedModel, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        decide(llama, **settings)
+
+
+def test_of_a_mixture_all_experts_of_a_token_count(llama: LoadedModel) -> None:
+    assert shape_of(llama).intermediate_size == 14336
+    llama.module.config.num_experts_per_tok = 8  # type: ignore[union-attr]
+    llama.module.config.moe_intermediate_size = 4096  # type: ignore[union-attr]
+    assert shape_of(llama).intermediate_size == 32768

@@ -1,0 +1,311 @@
+"""Requests with grammars in the engine: compiled beside the loop, held to in every loop."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import GrammarCostError, PartError, RequestError, UnknownPartError
+from llmfw.core.base.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking, TokenEvent
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.grammars import Grammars, choose_grammars
+from llmfw.core.plugin.registry import Entry, Registry
+
+from ....doubles.trie_grammar import FIRST_BYTE, TrieBackend, TrieGrammar, one_of, text_of, tokens_of
+from .running import GREEDY, TRIE, build_engine, generate
+from .tiny_models import SERVABLE, save_byte_tokenizer, save_random_model
+
+EOS = 1
+PROMPT = [50, 60, 70]
+THOUGHT = Thinking(begin=(2,), end=(3, 4), budget=5)
+FAILED = "grammar 'trie' of plugin 'tests' failed on this request; the server's log says why"
+CHOICES = ("red", "green", "blue", "blueish", "greenhouse")
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
+    save_byte_tokenizer(folder, FIRST_BYTE)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["plain", "overlapped"])
+def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
+    return build_engine(llama, overlap=request.param == "overlapped")
+
+
+def asked(id: str = "a", *texts: str, grammar: GrammarSpec | None = None, **fields: object) -> Request:
+    spec = grammar or one_of(*(texts or CHOICES))
+    defaults = {"prompt": PROMPT, "sampling": GREEDY, "eos_token_ids": (EOS,), "grammar": spec}
+    return Request(id=id, **(defaults | fields))  # type: ignore[arg-type]
+
+
+def seeded(seed: int, **fields: object) -> SamplingParams:
+    return SamplingParams(**({"max_tokens": 24, "seed": seed} | fields))  # type: ignore[arg-type]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.text(max_size=8).filter(lambda s: len(s.encode()) < 20), min_size=1, max_size=6), st.data())
+def test_an_output_is_always_one_of_the_grammar_s(
+    engine: Engine, texts: set[str], data: st.DataObject
+) -> None:
+    sampling = seeded(data.draw(st.integers(0, 99)), temperature=data.draw(st.sampled_from([0.0, 1.0, 3.0])))
+    [outcome] = generate(engine, [asked("a", *texts, sampling=sampling)])
+    *tokens, last = outcome.token_ids
+    assert text_of(tokens) in texts
+    assert last == EOS
+    assert outcome.end.finish_reason is FinishReason.STOP
+
+
+def test_forced_tokens_come_in_one_event_and_in_few_steps(llama: Path) -> None:
+    [outcome] = generate(build_engine(llama), [asked("a", "indivisible")])
+    assert [len(event.token_ids) for event in outcome.events] == [12]
+    [slow] = generate(build_engine(llama, overlap=True), [asked("a", "indivisible")])
+    assert [len(event.token_ids) for event in slow.events] == [1] * 12
+    assert slow.token_ids == outcome.token_ids == [*tokens_of("indivisible"), EOS]
+
+
+def test_tokens_whose_logprobs_are_asked_for_are_not_jumped_over(engine: Engine) -> None:
+    [outcome] = generate(engine, [asked("a", "green", "grey", logprobs=1)])
+    assert len(outcome.logprobs) == len(outcome.token_ids) == len(outcome.events)
+
+
+def test_what_was_jumped_over_is_cached_like_the_rest(llama: Path) -> None:
+    engine = build_engine(llama)
+    [choice] = generate(engine, [asked("a", "a long road", "a long lane")])
+    again = Request(id="b", prompt=PROMPT + choice.token_ids, sampling=GREEDY)
+    assert generate(engine, [again])[0].events[0].cached_tokens == len(PROMPT) + len("a long ")
+
+
+def test_max_tokens_cuts(engine: Engine) -> None:
+    [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, max_tokens=4))])
+    assert text_of(outcome.token_ids) == "indi"
+    assert outcome.end.finish_reason is FinishReason.LENGTH
+
+
+def test_a_stop_token_among_the_forced_ones_stops(engine: Engine) -> None:
+    stop = tokens_of("v")
+    [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, stop_token_ids=stop))])
+    assert text_of(outcome.token_ids) == "indiv"
+
+
+def test_min_tokens_holds_back_an_end_that_may_come_and_none_that_has_to(engine: Engine) -> None:
+    sampling = seeded(1, min_tokens=6, logit_bias={EOS: 100.0})
+    outcomes = generate(
+        engine, [asked("a", "bl", "blueish", sampling=sampling), asked("b", "bl", sampling=sampling)]
+    )
+    assert [text_of(outcome.token_ids[:-1]) for outcome in outcomes] == ["blueish", "bl"]
+    assert [outcome.token_ids[-1] for outcome in outcomes] == [EOS, EOS]
+
+
+def test_bias_works_within_the_mask(engine: Engine) -> None:
+    biased = seeded(1, temperature=0, logit_bias={tokens_of("g")[0]: 100.0, tokens_of("x")[0]: 100.0})
+    [outcome] = generate(engine, [asked("a", sampling=biased)])
+    assert outcome.token_ids[0] == tokens_of("g")[0]
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+@pytest.mark.parametrize("grammar", [None, one_of(*CHOICES)])
+def test_a_thinking_budget_holds(engine: Engine, budget: int, grammar: GrammarSpec | None) -> None:
+    thinking = Thinking(end=(3, 4), is_open=True, budget=budget)
+    request = Request(
+        id="a", prompt=PROMPT, sampling=seeded(3), eos_token_ids=(EOS,), grammar=grammar, thinking=thinking
+    )
+    [outcome] = generate(engine, [request])
+    assert outcome.token_ids[budget : budget + 2] == [3, 4]
+    if grammar is not None:
+        assert text_of(outcome.token_ids[budget + 2 : -1]) in CHOICES
+
+
+def test_a_model_may_think_before_it_answers(engine: Engine) -> None:
+    sampling = seeded(3, logit_bias={2: 100.0})
+    [outcome] = generate(engine, [asked("a", sampling=sampling, thinking=THOUGHT)])
+    assert outcome.token_ids[0] == 2
+    assert outcome.token_ids[6:8] == [3, 4]
+    assert text_of(outcome.token_ids[8:-1]) in CHOICES
+    [direct] = generate(engine, [asked("a", sampling=seeded(3, logit_bias={2: -100.0}), thinking=THOUGHT)])
+    assert text_of(direct.token_ids[:-1]) in CHOICES
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("bias", [-100.0, 0.0, 100.0])
+def test_white_space_after_the_thinking_is_none_of_the_grammar_s_in_both_loops(
+    llama: Path, seed: int, bias: float
+) -> None:
+    thinking = Thinking(end=(3, 4), is_open=True, budget=3, space=(5, 6))
+    request = asked("a", sampling=seeded(seed, logit_bias={5: bias, 6: bias}), thinking=thinking)
+    loops = [
+        generate(build_engine(llama, overlap=overlap), [request])[0].token_ids for overlap in (False, True)
+    ]
+    assert loops[0] == loops[1]
+    after = loops[0][loops[0].index(3) + 2 : -1]
+    assert after[0] in (5, 6) if bias > 0 else bias == 0 or after[0] not in (5, 6)
+    assert text_of(after[after[0] in (5, 6) :]) in CHOICES
+
+
+def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    broken = asked("bad", grammar=one_of("red", "blue", breaks_at=1))
+    outcomes = generate(engine, [asked("a"), broken, asked("b")])
+    assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
+    assert (outcomes[1].end.error_kind, outcomes[1].end.error) == ("PartFailedError", FAILED)
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert re.search(
+        r"\(llmfw-tests 1.0, .*request bad after token \d+: ValueError: the grammar broke",
+        record.getMessage(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mask", "reason"), [("raises", "grammar 'trie' of plugin 'tests' failed"), ("empty", "allows no token")]
+)
+def test_a_grammar_without_a_mask_ends_its_own_request(engine: Engine, mask: str, reason: str) -> None:
+    outcomes = generate(
+        engine, [asked("a"), asked("bad", grammar=one_of("red", "blue", mask=mask)), asked("b")]
+    )
+    assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
+    assert reason in (outcomes[1].end.error or "")
+
+
+def test_a_grammar_that_breaks_where_it_could_end_does_not_pass_for_finished(engine: Engine) -> None:
+    # A broken one allows the end only, which is then what is sampled.
+    broken = asked("bad", grammar=one_of("red", "redder", "blue", breaks_at=3), sampling=seeded(1))
+    outcomes = generate(engine, [broken])
+    assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == ("error", FAILED)
+
+
+def test_a_grammar_whose_masks_take_too_long_ends_its_own_request(engine: Engine) -> None:
+    slow = one_of("red", "blue", "black", "brown", burn=0.25)
+    outcomes = generate(engine, [asked("a"), asked("bad", grammar=slow), asked("b")])
+    assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
+    assert outcomes[1].end.error_kind == "GrammarCostError"
+    with pytest.raises(GrammarCostError, match="an earlier output was ended for it"):
+        engine.add(asked("again", grammar=slow))
+
+
+def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -> None:
+    wrong = asked("a", grammar=one_of(fail="the schema is wrong"))
+    for _ in range(2):
+        outcome, other = generate(engine, [wrong, asked("b")])
+        assert (outcome.end.error_kind, outcome.end.error) == ("RequestError", "the schema is wrong")
+        assert other.end.finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize("method", ["compile", "copy", "forced", "hasten"])
+def test_a_backend_that_fails_at_all_ends_its_own_request(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: object, *args: object) -> None:
+        raise LookupError("lost")
+
+    monkeypatch.setattr(TrieBackend if method in ("compile", "hasten") else TrieGrammar, method, fail)
+    texts = (f"{method:-<14}a", f"{method:-<14}b")  # a choice where the end is near
+    wanted = asked("bad", *texts, sampling=seeded(1, max_tokens=16))
+    free = Request(id="b", prompt=PROMPT, sampling=GREEDY)
+    bad, other = generate(engine, [wanted, free])
+    assert (bad.end.error_kind, bad.end.error) == ("PartFailedError", FAILED)
+    assert other.end.finish_reason in ("stop", "length")
+    assert "LookupError: lost" in caplog.text
+
+
+def test_the_engine_tells_how_long_the_backend_took(engine: Engine) -> None:
+    before = {use.kind: use for use in engine.stats().part_uses}
+    generate(engine, [asked("a", "something new"), asked("b")])
+    after = {use.kind: use for use in engine.stats().part_uses}
+    assert after["grammar"].seconds > before["grammar"].seconds
+    assert after["policy"].calls > before["policy"].calls
+
+
+def test_a_slow_compile_delays_nobody_else_and_wakes_the_loop(engine: Engine) -> None:
+    woken = threading.Event()
+    engine.call_when_ready(woken.set)
+    engine.add(asked("slow", grammar=one_of("slow", sleep=1.5)))
+    engine.add(Request(id="b", prompt=PROMPT, sampling=GREEDY))
+    assert {event.id for event in drain(engine)} == {"b"}
+    assert not woken.is_set()
+    assert engine.stats().num_waiting == 1
+    assert woken.wait(5)
+    assert text_of([token for event in drain(engine) for token in event.token_ids][:-1]) == "slow"
+
+
+def drain(engine: Engine) -> list[TokenEvent]:
+    events = []
+    while engine.has_work:
+        events += engine.step()
+    return events
+
+
+def test_an_aborted_request_does_not_run_when_its_grammar_is_ready(engine: Engine) -> None:
+    slow = one_of("slow", sleep=0.2, number=2)
+    engine.add(asked("a", grammar=slow))
+    with pytest.raises(RequestError, match="runs already"):
+        engine.add(asked("a"))
+    engine.abort("a")
+    assert engine.stats().num_waiting == 0
+    [outcome] = generate(engine, [asked("a", grammar=slow)])
+    assert text_of(outcome.token_ids[:-1]) == "slow"
+
+
+def test_a_grammar_is_compiled_once_and_those_not_used_for_longest_are_forgotten() -> None:
+    backend = TrieBackend(SimpleNamespace(eos_token_ids=(EOS,)), 300)  # type: ignore[arg-type]
+    grammars = Grammars(lambda: backend, max_compiled=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        if grammars.get(asked(text, text)) is None:
+            while not grammars.has_ready:
+                time.sleep(0.001)
+            assert [request.id for request, _ in grammars.take_ready()] == [text]
+    assert backend.compiled == [one_of(text) for text in ("a", "b", "c", "b")]
+
+
+def test_grammars_are_kept_within_a_limit_of_memory() -> None:
+    backend = TrieBackend(SimpleNamespace(eos_token_ids=(EOS,)), 300)  # type: ignore[arg-type]
+    grammars = Grammars(lambda: backend, max_bytes=100)
+    specs = {text: msgspec.structs.replace(one_of(text), num_bytes=40) for text in "abc"}
+    for text in ("a", "b", "a", "c", "a", "b"):
+        if grammars.get(asked(text, grammar=specs[text])) is None:
+            while not grammars.has_ready:
+                time.sleep(0.001)
+            assert [request.id for request, _ in grammars.take_ready()] == [text]
+    assert backend.compiled == [specs[text] for text in ("a", "b", "c", "b")]
+
+
+def test_a_grammar_is_refused_where_there_is_no_backend(llama: Path) -> None:
+    engine = build_engine(llama, grammar="none")
+    with pytest.raises(RequestError, match="--grammar none"):
+        engine.add(asked())
+    with pytest.raises(RequestError, match="no installed plugin"):
+        choose_grammars(EngineConfig(model="m"), Registry([]), 300).check()
+
+
+def test_auto_takes_the_backend_of_the_highest_rank_that_lacks_nothing() -> None:
+    better = Entry("grammar", "better", "nowhere:Better", "p", "p", "1", needs=("no_such_module",), rank=9)
+    choose_grammars(EngineConfig(model="m"), Registry([better, TRIE]), 300).check()
+    with pytest.raises(PartError, match="needs no_such_module"):
+        choose_grammars(EngineConfig(model="m", grammar="better"), Registry([better]), 300)
+    with pytest.raises(UnknownPartError, match="known: better"):
+        choose_grammars(EngineConfig(model="m", grammar="bettr"), Registry([better]), 300)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"eos_token_ids": ()}, "eos_token_ids"),
+        ({"thinking": Thinking(end=())}, "thinking.end"),
+        ({"thinking": Thinking(end=(300,))}, "thinking.end"),
+        ({"thinking": Thinking(end=(3,), space=(300,))}, "thinking.space"),
+        ({"thinking": Thinking(begin=(-1,), end=(3,))}, "thinking.begin"),
+        ({"thinking": Thinking(end=(3,), budget=-1)}, "thinking.budget"),
+    ],
+)
+def test_a_wrong_request_is_refused_by_name(engine: Engine, fields: dict[str, object], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        engine.add(asked(**fields))  # type: ignore[arg-type]
+    assert caught.value.param == param

@@ -1,0 +1,160 @@
+"""Log probabilities are those of the model itself, whatever else runs and however the prompt was cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenLogprob
+from llmfw.core.step.sampling import logprobs
+
+from .running import GREEDY, Outcome, build_engine, generate, random_prompts
+from .test_engine import DEMO, demo_prompts, demo_token
+from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+
+SHAPED = SamplingParams(
+    max_tokens=24, seed=3, temperature=0.7, top_p=0.8, frequency_penalty=0.5, logit_bias={9: 4.0}
+)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
+
+
+def check_against_transformers(folder: str, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for request, outcome in zip(requests, outcomes, strict=True):
+        whole = torch.tensor([request.prompt + outcome.token_ids])
+        with torch.inference_mode():
+            expected = torch.log_softmax(model(whole).logits[0], dim=-1)[:-1]
+        size = len(request.prompt) - 1
+        if request.prompt_logprobs is not None:
+            records = outcome.events[0].prompt_logprobs
+            assert records is not None
+            check_records(records, expected[:size], whole[0, 1 : size + 1], request.prompt_logprobs)
+        if request.logprobs is not None:
+            check_records(outcome.logprobs, expected[size:], whole[0, size + 1 :], request.logprobs)
+
+
+def check_records(
+    records: Sequence[TokenLogprob], expected: torch.Tensor, tokens: torch.Tensor, k: int
+) -> None:
+    assert len(records) == len(expected)
+    chosen = torch.tensor([record.logprob for record in records])
+    assert torch.allclose(chosen, expected.gather(1, tokens[:, None])[:, 0], atol=1e-4)
+    for record, row in zip(records, expected, strict=True):
+        assert len(set(record.top_ids)) == k
+        assert torch.allclose(torch.tensor(record.top_logprobs), row.topk(k).values, atol=1e-4)
+        assert torch.allclose(row[record.top_ids], torch.tensor(record.top_logprobs), atol=1e-4)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_demo_s_logprobs_are_those_of_transformers(overlap: bool) -> None:
+    eos = (demo_token("<|im_end|>"),)
+    requests = [
+        Request(id=str(i), prompt=prompt, sampling=sampling, eos_token_ids=eos, logprobs=k, prompt_logprobs=j)
+        for i, (prompt, sampling, k, j) in enumerate(
+            zip(
+                demo_prompts(6),
+                [GREEDY, SHAPED] * 3,
+                [3, 5, 0, 1, None, 20],
+                [2, 0, None, 5, 1, 2],
+                strict=True,
+            )
+        )
+    ]
+    engine = build_engine(str(DEMO), chunked_prefill_size=16, overlap=overlap)
+    check_against_transformers(str(DEMO), requests, generate(engine, requests))
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_logprobs_survive_retractions(llama: Path, overlap: bool, page_size: int) -> None:
+    requests = [
+        Request(id=str(i), prompt=prompt, sampling=SHAPED, logprobs=2, prompt_logprobs=1)
+        for i, prompt in enumerate(random_prompts(16, VOCAB_SIZE))
+    ]
+    engine = build_engine(
+        llama,
+        overlap=overlap,
+        page_size=page_size,
+        chunked_prefill_size=16,
+        max_total_tokens=260,
+        schedule_conservativeness=0.05,
+    )
+    outcomes = generate(engine, requests, seed=1)
+    assert engine.stats().num_retractions > 0
+    check_against_transformers(str(llama), requests, outcomes)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_prompt_that_is_retracted_before_its_first_token_loses_no_logprobs(
+    llama: Path, overlap: bool
+) -> None:
+    engine = build_engine(
+        llama, overlap=overlap, chunked_prefill_size=2, max_total_tokens=120, schedule_conservativeness=0.05
+    )
+    old = Request(id="old", prompt=[5] * 10, sampling=SamplingParams(max_tokens=100, seed=1))
+    prompt = random_prompts(40, VOCAB_SIZE)[-1][:80]
+    new = Request(id="new", prompt=prompt, sampling=SamplingParams(max_tokens=8), prompt_logprobs=1)
+    outcomes = generate(engine, [old, new])
+    assert engine.stats().num_retractions == 1
+    assert outcomes[0].end.finish_reason is FinishReason.LENGTH
+    check_against_transformers(str(llama), [old, new], outcomes)
+
+
+def test_prompt_logprobs_take_nothing_from_the_cache_and_leave_it_filled(llama: Path) -> None:
+    engine = build_engine(llama)
+    prompt = list(range(2, 50))
+    asking = Request(id="b", prompt=prompt, sampling=GREEDY, prompt_logprobs=1)
+    plain = Request(id="a", prompt=prompt, sampling=GREEDY)
+    cached = [generate(engine, [request])[0].events[0].cached_tokens for request in (asking, asking, plain)]
+    assert cached == [0, 0, 47]
+
+
+def test_a_prompt_of_one_token_has_no_logprobs_to_tell(llama: Path) -> None:
+    [outcome] = generate(
+        build_engine(llama), [Request(id="a", prompt=[5], sampling=GREEDY, prompt_logprobs=1)]
+    )
+    assert outcome.events[0].prompt_logprobs == []
+    assert all(event.prompt_logprobs is None for event in outcome.events[1:])
+
+
+def test_neighbours_tokens_do_not_change(llama: Path) -> None:
+    prompts = random_prompts(8, VOCAB_SIZE)
+    plain = [Request(id=str(i), prompt=prompt, sampling=SHAPED) for i, prompt in enumerate(prompts)]
+    mixed = [
+        Request(
+            id=r.id, prompt=r.prompt, sampling=SHAPED, logprobs=i % 2 or None, prompt_logprobs=i % 3 or None
+        )
+        for i, r in enumerate(plain)
+    ]
+    tokens = [[o.token_ids for o in generate(build_engine(llama), requests)] for requests in (plain, mixed)]
+    assert tokens[0] == tokens[1]
+
+
+def test_rows_in_slices_are_rows_at_once_and_what_cannot_be_is_clamped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logprobs, "SLICE_ELEMENTS", 120)
+    logits = torch.randn(8, 50)
+    logits[2, 7] = -math.inf
+    found = logprobs.RowLogprobs.of(logits, torch.full((8,), 7), 2)
+    assert torch.equal(found.chosen, torch.log_softmax(logits, -1)[:, 7].clamp_min(logprobs.LOWEST))
+    assert found.records()[2].logprob == -9999
+    assert found.top.shape == (8, 2)
+
+
+@pytest.mark.parametrize("param", ["logprobs", "prompt_logprobs"])
+def test_more_logprobs_than_tokens_are_refused(llama: Path, param: str) -> None:
+    wrong = {param: VOCAB_SIZE + 1}
+    with pytest.raises(RequestError, match="301; it must be 0 to 300") as caught:
+        build_engine(llama).add(Request(id="a", prompt=[5], sampling=GREEDY, **wrong))  # type: ignore[arg-type]
+    assert caught.value.param == param

@@ -1,0 +1,113 @@
+"""A step that raises ends its own requests, is blamed on whose code it was, and costs nobody else anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import FinishReason, Request, TokenEvent
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.plugins.attention_torch.backend import TorchAttention
+
+from .running import GREEDY, build_engine, random_prompts, registry, run
+from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+
+BAD = 7  # a prompt of so many tokens is one too many
+
+
+class FragileAttention(TorchAttention):
+    """Fails where a prompt of BAD tokens is computed, in the second of its layers: the first has been written."""
+
+    def forward(self, query, key, value, layer, batch, sinks=None):  # type: ignore[no-untyped-def]
+        if layer.index == 1 and BAD in batch.query_lens.tolist():
+            raise ZeroDivisionError("no such shape")
+        return super().forward(query, key, value, layer, batch, sinks)
+
+
+FRAGILE = Entry("attention", "fragile", f"{__name__}:FragileAttention", "ext", "llmfw-ext", "1.2")
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
+
+
+@pytest.fixture(params=["plain", "overlapped"])
+def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
+    parts = Registry(
+        [FRAGILE, *(entry for kind in ("policy", "grammar") for entry in registry().entries(kind))]
+    )
+    config = EngineConfig(
+        model=str(llama),
+        device="cpu",
+        dtype="float32",
+        attention="fragile",
+        grammar="trie",
+        module_passes="none",
+        overlap=request.param == "overlapped",
+        page_size=1,
+        context_length=256,
+    )
+    return Engine.build(config, parts)
+
+
+def drain(engine: Engine) -> list[TokenEvent]:
+    events = []
+    while engine.has_work:
+        events += engine.step()
+    return events
+
+
+def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
+    engine: Engine, llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
+    engine.add(Request(id="bad", prompt=bad, sampling=GREEDY))
+    [event] = drain(engine)
+    assert (event.finish_reason, event.error_kind) == (FinishReason.ERROR, "PartFailedError")
+    assert event.error is not None
+    assert event.error.startswith("attention 'fragile' of plugin 'ext' failed on this request")
+    [record] = [record for record in caplog.records if "fragile" in record.getMessage()]
+    assert "(llmfw-ext 1.2, " in record.getMessage()
+    assert "ZeroDivisionError: no such shape" in record.getMessage()
+    # Nothing of what was not computed is taken for cached.
+    assert run(engine, [good]) == run(build_engine(llama), [good])
+    [use] = [use for use in engine.stats().part_uses if use.kind == "attention"]
+    assert use.failures == 1
+
+
+def test_what_was_launched_before_is_kept_and_what_runs_beside_it_ends_with_it(
+    engine: Engine, llama: Path
+) -> None:
+    prompts = random_prompts(3, VOCAB_SIZE, seed=3)
+    engine.add(Request(id="first", prompt=prompts[0] + [9] * BAD, sampling=GREEDY))
+    events = [event for _ in range(4) for event in engine.step()]
+    engine.add(Request(id="bad", prompt=[3] * BAD, sampling=GREEDY))
+    events += drain(engine)
+    tokens = [token for event in events if event.id == "first" for token in event.token_ids]
+    ends = {event.id: event.finish_reason for event in events if event.finish_reason}
+    assert ends == {"first": FinishReason.ERROR, "bad": FinishReason.ERROR}
+    [whole] = run(build_engine(llama), [prompts[0] + [9] * BAD])
+    assert 0 < len(tokens) < len(whole)
+    assert tokens == whole[: len(tokens)]
+    assert run(engine, prompts) == run(build_engine(llama), prompts)
+
+
+def test_a_step_that_fails_in_nobody_s_part_ends_its_requests_too(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(engine._runner, "_forward", Mock(side_effect=torch.OutOfMemoryError("no room")))
+        engine.add(Request(id="a", prompt=[3, 4], sampling=GREEDY))
+        [event] = drain(engine)
+    assert (event.error_kind, event.error) == (
+        "EngineError",
+        "the step of this request failed; the server's log says why",
+    )
+    [tokens] = run(engine, [[3, 4]])
+    assert tokens

@@ -1,0 +1,38 @@
+"""Order.by orders as lexsort does, however many there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llmfw.core.interfaces.policy import Order
+
+RNG = np.random.default_rng(5)
+NUM = 1000
+KEYS = {
+    "few values": RNG.integers(0, 3, NUM),
+    "negative": RNG.integers(-50, 50, NUM),
+    "huge": RNG.integers(-(2**62), 2**62, NUM),
+    "int8": RNG.integers(-128, 128, NUM).astype(np.int8),
+    "uint64": RNG.integers(2**63, 2**64, NUM, dtype=np.uint64),
+    "bool": RNG.random(NUM) < 0.5,
+    "float": RNG.choice([0.0, -1.5, np.inf, -np.inf, 7.25], NUM),
+}
+
+
+@pytest.mark.parametrize("first", KEYS)
+@pytest.mark.parametrize("second", KEYS)
+def test_many_are_ordered_as_by_lexsort(first: str, second: str) -> None:
+    keys = KEYS[first], KEYS[second], KEYS["few values"]
+    assert Order.by(*keys).places.tolist() == np.lexsort(keys[::-1]).tolist()
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 256, 257])
+def test_equals_stay_in_the_order_of_their_places(num: int) -> None:
+    assert Order.by(np.zeros(num)).places.tolist() == list(range(num))
+
+
+def test_keys_are_left_as_they_are() -> None:
+    key = np.arange(NUM)[::-1].copy()
+    Order.by(key, key)
+    assert key.tolist() == list(range(NUM))[::-1]

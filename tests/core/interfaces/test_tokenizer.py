@@ -1,0 +1,82 @@
+"""Tokens become text as they come, the same text as all at once."""
+
+from __future__ import annotations
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from llmfw.core.interfaces.tokenizer import MAX_HELD_TOKENS, Tokenizer
+
+TEXTS = ["The quick brown fox", "Zwölf Boxkämpfer jagen Viktor", "日本語 🎉 👨‍👩‍👧"]
+
+
+@pytest.fixture(scope="module", params=["bytes", "pieces"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    """Return a tokenizer of each of the two families: byte-level BPE, and pieces with byte fallback."""
+    if request.param == "bytes":
+        backend = tokenizers.Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+        backend.train_from_iterator(TEXTS, trainer)
+    else:
+        pieces = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "T", "h", "e", "q", "u"]
+        backend = tokenizers.Tokenizer(
+            models.BPE({piece: i for i, piece in enumerate(pieces)}, [], byte_fallback=True)
+        )
+        backend.pre_tokenizer = pre_tokenizers.Metaspace()
+        backend.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+    backend.add_special_tokens(["<end>"])
+    return Tokenizer(backend)
+
+
+@given(st.text(max_size=40))
+def test_token_by_token_the_text_is_the_same_as_all_at_once(tokenizer: Tokenizer, text: str) -> None:
+    token_ids = tokenizer.encode(text)
+    detokenizer = tokenizer.detokenizer()
+    assert "".join(detokenizer.feed([token]) for token in token_ids) == tokenizer.decode(token_ids)
+
+
+@given(st.text(max_size=20), st.integers(1, 40))
+def test_no_half_character_is_ever_shown(tokenizer: Tokenizer, text: str, end: int) -> None:
+    detokenizer = tokenizer.detokenizer()
+    token_ids = tokenizer.encode(text)[:end]
+    shown = "".join(detokenizer.feed([token]) for token in token_ids)
+    assert tokenizer.decode(tokenizer.encode(text)).startswith(shown)
+
+
+def test_a_continuation_keeps_the_space_between_it_and_the_prompt(tokenizer: Tokenizer) -> None:
+    prompt, new = tokenizer.encode("The"), tokenizer.encode("The The")[len(tokenizer.encode("The")) :]
+    detokenizer = tokenizer.detokenizer(prompt)
+    assert "".join(detokenizer.feed([token]) for token in new) == " The"
+
+
+def test_special_tokens_are_shown_only_if_asked_for(tokenizer: Tokenizer) -> None:
+    token_ids = tokenizer.encode("The<end>")
+    assert tokenizer.detokenizer().feed(token_ids).endswith("The")
+    assert tokenizer.detokenizer(skip_special_tokens=False).feed(token_ids).endswith("The<end>")
+
+
+def test_bytes_that_never_become_a_character_do_not_pile_up(tokenizer: Tokenizer) -> None:
+    [*_, broken] = tokenizer.encode("ÿ")[-1:]
+    detokenizer = tokenizer.detokenizer()
+    shown = "".join(detokenizer.feed([broken]) for _ in range(5 * MAX_HELD_TOKENS))
+    assert shown == "\ufffd" * 5 * MAX_HELD_TOKENS
+    assert detokenizer.feed(tokenizer.encode("T")).strip() == "T"
+
+
+async def test_a_long_text_is_encoded_as_a_short_one(tokenizer: Tokenizer) -> None:
+    text = "The quick brown fox. " * 500
+    assert await tokenizer.encode_aside(text) == tokenizer.encode(text)
+    assert tokenizer.decode(tokenizer.encode(text)).count("The") == 500
+
+
+@given(st.text(max_size=40))
+def test_no_text_has_fewer_tokens_than_is_said_before_encoding(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))

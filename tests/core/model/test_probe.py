@@ -1,0 +1,106 @@
+"""What is refused when a model is probed, and in which words; transformers' own architectures are in test_model_table."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from llmfw.core.base.errors import ConfigError, ModelError
+from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.model.layer_types import check_layer_types
+from llmfw.core.model.load_failure import refusing
+from llmfw.core.model.positions import check_positions
+from llmfw.core.model.probe import probe
+
+from ...models.tiny_config import VOCAB_SIZE, WINDOW, tiny_config
+
+
+def build(model_type: str, **changes: Any) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    register_with_transformers()
+    torch.manual_seed(0)
+    config = tiny_config(model_type, **changes)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=IMPLEMENTATION).eval()
+
+
+def windows_of(model: nn.Module, num_layers: int = 4) -> list[int | None]:
+    return [layer.sliding_window for layer in probe(model, num_layers, VOCAB_SIZE)]
+
+
+def test_a_mask_that_no_layer_uses_does_not_matter() -> None:
+    """Qwen2-MoE's config turns the window of its sliding mask into 0."""
+    assert windows_of(build("qwen2_moe")) == [None] * 4
+
+
+def test_a_window_that_only_the_mask_names_is_kept() -> None:
+    """Phi-MoE's layers do not hand the window to attention."""
+    assert windows_of(build("phimoe")) == [WINDOW] * 4
+
+
+def test_each_layer_has_the_window_of_its_own_mask() -> None:
+    assert windows_of(build("gemma2")) == [WINDOW, None, WINDOW, None]
+
+
+def test_a_layer_that_names_another_window_than_its_mask_is_refused() -> None:
+    model = build("gemma2")
+    model.model.layers[2].self_attn.sliding_window = WINDOW + 1
+    with pytest.raises(ModelError, match=r"layer 2 names a sliding window of 25, its mask has one of 24"):
+        windows_of(model)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "reason"),
+    [
+        ("bart", "it numbers the tokens of a row itself"),
+        ("roberta", "its first token is not at position 0"),
+    ],
+)
+def test_positions_that_are_not_those_given_are_refused(model_type: str, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        check_positions(build(model_type))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "opt"])
+def test_positions_as_given_are_served(model_type: str) -> None:
+    check_positions(build(model_type))
+
+
+def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    model = build("llama")
+
+    def fail(*args: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'to'\nand more")
+
+    model.model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(ModelError) as caught:
+        windows_of(model)
+    assert str(caught.value) == (
+        "LlamaForCausalLM cannot be served: running it on a few tokens failed: "
+        "AttributeError: 'NoneType' object has no attribute 'to'"
+    )
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert record.levelno == logging.DEBUG
+
+
+@pytest.mark.parametrize("error", [ConfigError("said already"), KeyboardInterrupt()])
+def test_our_own_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, refusing(nn.Identity(), "it"):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "deepseek_v4", "glm_moe_dsa", "hy_v4", "axk2"])
+def test_sparse_attention_is_refused_by_the_config(model_type: str) -> None:
+    with pytest.raises(ModelError, match=f"{model_type} cannot be served: .* selected or compressed tokens"):
+        check_layer_types(model_type, tiny_config(model_type))
+
+
+def test_layers_of_full_and_sliding_attention_are_served() -> None:
+    for model_type in ("llama", "gemma3_text", "gpt_oss"):
+        check_layer_types(model_type, tiny_config(model_type))

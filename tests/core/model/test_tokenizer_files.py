@@ -1,0 +1,135 @@
+"""What is read from a model's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, processors
+
+from llmfw.core.base.errors import ModelError
+from llmfw.core.model.tokenizer_files import load_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of a model with a tokenizer of five words."""
+    words = ["<s>", "</s>", "<turn>", "hello", "world"]
+    backend = tokenizers.Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>")
+    )
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    backend.add_special_tokens(["<s>", "</s>", "<turn>"])
+    backend.enable_truncation(2)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def test_a_beginning_token_is_added_as_the_tokenizer_s_files_say(folder: Path) -> None:
+    tokenizer = load_tokenizer(str(folder))
+    assert tokenizer.encode("hello world") == [0, 3, 4]
+    assert tokenizer.encode("hello world", add_special_tokens=False) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"generation_config.json": {"eos_token_id": [1, 2]}, "config.json": {"eos_token_id": 0}}, (1, 2)),
+        ({"config.json": {"eos_token_id": 1}}, (1,)),
+        ({"config.json": {"text_config": {"eos_token_id": 1}}}, (1,)),
+        ({"tokenizer_config.json": {"eos_token": "<turn>"}, "config.json": {"eos_token_id": 1}}, (1, 2)),
+        ({"tokenizer_config.json": {"eos_token": {"content": "</s>"}}}, (1,)),
+        ({}, ()),
+    ],
+)
+def test_end_tokens_are_the_model_s_and_the_tokenizer_s(
+    folder: Path, files: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    for name, content in files.items():
+        write(folder, name, content)
+    assert load_tokenizer(str(folder)).eos_token_ids == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"chat_template.jinja": "file", "tokenizer_config.json": {"chat_template": "config"}}, "file"),
+        ({"tokenizer_config.json": {"chat_template": "config"}}, "config"),
+        ({"chat_template.json": {"chat_template": "json"}}, "json"),
+        (
+            {
+                "tokenizer_config.json": {
+                    "chat_template": [
+                        {"name": "rag", "template": "other"},
+                        {"name": "default", "template": "named"},
+                    ]
+                }
+            },
+            "named",
+        ),
+        ({}, ""),
+    ],
+)
+def test_the_chat_template_is_found_wherever_it_is(
+    folder: Path, files: dict[str, Any], expected: str
+) -> None:
+    for name, content in files.items():
+        write(folder, name, content)
+    assert load_tokenizer(str(folder)).chat_template == expected
+
+
+def test_special_tokens_have_their_names(folder: Path) -> None:
+    write(folder, "tokenizer_config.json", {"bos_token": "<s>", "add_bos_token": True})
+    write(folder, "special_tokens_map.json", {"eos_token": {"content": "</s>"}})
+    assert load_tokenizer(str(folder)).special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def test_a_folder_without_a_tokenizer_is_an_error_that_names_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no tokenizer.*tokenizer\.json"):
+        load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "content"), [("tokenizer.json", "{"), ("generation_config.json", "[1]")])
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(folder: Path, name: str, content: str) -> None:
+    write(folder, name, content)
+    with pytest.raises(ModelError, match=r"cannot be read|does not hold"):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("eos", ["</s>", 2.0, [[1]], -1, True])
+def test_an_end_token_that_is_no_token_id_is_refused(folder: Path, eos: Any) -> None:
+    """The engine ended at each request."""
+    write(folder, "generation_config.json", {"eos_token_id": eos})
+    with pytest.raises(ModelError, match=r"eos_token_id is .*; it must be a token id"):
+        load_tokenizer(str(folder))
+
+
+def test_a_hub_id_offline_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="nobody/nothing"):
+        load_tokenizer("nobody/nothing")
+
+
+def test_a_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    write(tmp_path, "config.json", {"model_type": "gpt2"})
+    write(tmp_path, "vocab.json", {letter: i for i, letter in enumerate([*letters, "ab", "<|endoftext|>"])})
+    write(tmp_path, "merges.txt", "#version: 0.2\na b\n")
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert tokenizer.encode("abab") == [256, 256]
+
+
+def test_a_dummy_model_without_a_tokenizer_gets_a_stand_in_for_its_whole_vocabulary(tmp_path: Path) -> None:
+    write(tmp_path, "config.json", {"vocab_size": 1000, "eos_token_id": 7})
+    tokenizer = load_tokenizer(str(tmp_path), "dummy")
+    assert tokenizer.decode(tokenizer.encode("Grüße 🎉")) == "Grüße 🎉"
+    assert len({tokenizer.decode([token]) for token in range(256, 1000)}) == 744
+    assert tokenizer.eos_token_ids == (7,)

@@ -1,0 +1,221 @@
+"""What a part does to a request: nothing that it is not meant to, nothing that is not counted."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from llmfw.core.base.errors import PartFailedError, RequestError
+from llmfw.core.interfaces.batch_store import BatchResults, BatchStore
+from llmfw.core.interfaces.chat_template import ChatTemplate
+from llmfw.core.interfaces.file_store import FileStore
+from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser, ToolParser
+from llmfw.core.plugin.calls import PartCalls, PartLedger
+from llmfw.core.plugin.guard import guarded
+from llmfw.core.plugin.registry import Entry
+
+TOOLS = Entry("tool_parser", "bad", "ext.tools:Bad", "ext", "llmfw-ext", "1.2")
+FILES = Entry("file_store", "bad", "ext.files:Bad", "ext", "llmfw-ext", "1.2")
+
+
+@pytest.fixture
+def calls() -> PartCalls:
+    return PartCalls(TOOLS)
+
+
+def broken(*args: object) -> int:
+    return args[7]  # type: ignore[return-value]
+
+
+def test_what_a_part_raises_names_the_part_to_the_client_and_all_else_to_the_log(
+    calls: PartCalls, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(PartFailedError) as caught:
+        calls.call(broken)
+    assert str(caught.value) == (
+        "tool parser 'bad' of plugin 'ext' failed on this request; the server's log says why"
+    )
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "tool parser 'bad' of plugin 'ext' (llmfw-ext 1.2, ext.tools:Bad) failed in broken(): "
+        "IndexError: tuple index out of range"
+    )
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert (calls.count, calls.failures) == (1, 1)
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyError("x"), ZeroDivisionError()])
+def test_nothing_that_a_part_raises_ends_more_than_the_request(
+    calls: PartCalls, raised: BaseException
+) -> None:
+    def fail() -> None:
+        raise raised
+
+    with pytest.raises(PartFailedError):
+        calls.call(fail)
+
+
+def test_what_a_part_says_of_the_request_comes_through(
+    calls: PartCalls, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise RequestError("no such tool", param="tools")
+
+    with pytest.raises(RequestError, match="no such tool"):
+        calls.call(refuse)
+    assert (calls.failures, caplog.records) == (0, [])
+
+
+async def test_a_store_may_say_that_an_id_is_not_there() -> None:
+    async def get(file_id: str) -> None:
+        raise KeyError(file_id)
+
+    with pytest.raises(KeyError):
+        await PartCalls(FILES).wait(get, "file-1")
+
+
+def test_time_in_a_part_is_counted_once_though_it_calls_itself() -> None:
+    class Slow(ToolParser):
+        def feed(self, text: str) -> list[ContentDelta]:
+            time.sleep(0.02)
+            return [*self.finish(), ContentDelta(text)]
+
+        def finish(self) -> list[ContentDelta]:
+            time.sleep(0.02)
+            return []
+
+    calls = PartCalls(TOOLS)
+    parser = guarded(Slow, ToolParser, calls)([])
+    assert parser.feed("a") == [ContentDelta("a")]
+    assert calls.count == 1
+    assert 0.04 <= calls.seconds < 0.06 + 0.2
+
+
+async def pieces(pause: float, error: Exception | None = None) -> AsyncIterator[bytes]:
+    yield b"a"
+    await asyncio.sleep(pause)
+    if error is not None:
+        raise error
+    yield b"b"
+
+
+class Files:
+    """As much of a file store as is asked here."""
+
+    async def put(self, chunks: AsyncIterator[bytes], describe: object) -> bytes:
+        return b"".join([chunk async for chunk in chunks])
+
+    async def read(self, file_id: str) -> AsyncIterator[bytes]:
+        yield b"a"
+        raise OSError("the disk is gone")
+
+
+async def test_what_a_store_reads_from_us_is_neither_its_time_nor_its_fault() -> None:
+    calls, gone = PartCalls(FILES), ConnectionError("the client went")
+    assert await calls.wait(Files().put, pieces(0.1), print) == b"ab"
+    assert calls.seconds < 0.05
+    with pytest.raises(ConnectionError) as caught:
+        await calls.wait(Files().put, pieces(0, gone), print)
+    assert caught.value is gone
+    assert calls.failures == 0
+
+
+async def test_a_store_that_fails_in_the_middle_of_a_file_is_named() -> None:
+    calls = PartCalls(FILES)
+    read = calls.iterate(Files().read, "file-1")
+    assert await anext(read) == b"a"
+    with pytest.raises(PartFailedError, match="file store 'bad'"):
+        await anext(read)
+
+
+def test_a_guarded_class_is_the_part_s_own_but_for_its_calls() -> None:
+    class Think(ReasoningParser):
+        """Says nothing."""
+
+        opening = "<think>"
+
+        def feed(self, text: str) -> list[ContentDelta]:
+            raise AttributeError(text)
+
+        finish = feed  # type: ignore[assignment]
+
+    made = guarded(Think, ReasoningParser, PartCalls(TOOLS), per_request=True)
+    assert (made.opening, made.__qualname__, made.__module__) == (
+        "<think>",
+        Think.__qualname__,
+        __name__,
+    )
+    parser = made(in_reasoning=True)
+    assert isinstance(parser, Think)
+    assert parser.in_reasoning
+    with pytest.raises(PartFailedError):
+        parser.feed("x")
+
+
+def test_building_a_part_for_a_request_is_a_call() -> None:
+    class Picky(ToolParser):
+        def __init__(self, tools: object) -> None:
+            raise RuntimeError("no")
+
+        def feed(self, text: str) -> list[ContentDelta]:
+            return []
+
+        def finish(self) -> list[ContentDelta]:
+            return []
+
+    with pytest.raises(PartFailedError):
+        guarded(Picky, ToolParser, PartCalls(TOOLS), per_request=True)([])
+
+
+def test_a_class_that_lacks_a_method_still_lacks_it() -> None:
+    class Half(ChatTemplate):
+        pass
+
+    with pytest.raises(TypeError, match="render"):
+        guarded(Half, ChatTemplate, PartCalls(TOOLS))("", {})  # type: ignore[abstract]
+
+
+async def test_the_results_of_a_batch_are_the_store_s_calls_too() -> None:
+    class Results(BatchResults):
+        async def add(self, results: object) -> None: ...
+
+        async def done(self) -> set[int]:
+            raise OSError("locked")
+
+        async def lines(self, *, failed: bool) -> AsyncIterator[list[bytes]]:
+            yield [b"one"]
+
+    class Batches:
+        def results(self, batch_id: str) -> Results:
+            return Results()
+
+    calls = PartCalls(Entry("batch_store", "bad", "m:C", "ext", "llmfw-ext", "1.2"))
+    results = guarded(Batches, BatchStore, calls)().results("batch-1")
+    assert [lines async for lines in results.lines(failed=False)] == [[b"one"]]
+    with pytest.raises(PartFailedError, match="batch store 'bad'"):
+        await results.done()
+
+
+def test_every_method_of_a_store_is_watched() -> None:
+    from llmfw.plugins.store_memory.files import MemoryFiles
+
+    made = guarded(MemoryFiles, FileStore, PartCalls(FILES))
+    own = {name for name, kind in vars(FileStore).items() if inspect.isfunction(kind) and name[0] != "_"}
+    assert own <= set(vars(made))
+
+
+def test_a_ledger_tells_what_each_part_came_to() -> None:
+    ledger = PartLedger()
+    with pytest.raises(PartFailedError):
+        ledger.of(TOOLS).call(broken)
+    ledger.of(TOOLS).timed(len, "abc")
+    [use] = ledger.uses()
+    assert (use.kind, use.name, use.plugin) == ("tool_parser", "bad", "ext")
+    assert (use.calls, use.failures) == (2, 1)
+    assert use.seconds > 0

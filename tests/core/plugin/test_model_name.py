@@ -1,0 +1,111 @@
+"""What a model's name stands for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from llmfw.core.base.errors import ConfigError, ModelError
+from llmfw.core.interfaces.model_source import ModelSource
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.testing import ModelSourceTests
+
+EMPTY = Registry()
+
+
+def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    module = tmp_path / "a_source.py"
+    module.write_text(
+        "from llmfw.core.interfaces.model_source import ModelSource\n"
+        "class Source(ModelSource):\n"
+        "    tool_parser = 'hermes'\n"
+        f"    def folder(self): return {str(tmp_path)!r}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry([Entry("model", "tiny", "a_source:Source", "ours", "d", "1")])
+    for name in ("tiny", "ours/tiny"):
+        resolved = resolve_model(name, registry)
+        assert (resolved.path, resolved.served_name) == (str(tmp_path), "tiny")
+        assert (resolved.tool_parser, resolved.reasoning_parser) == ("hermes", None)
+
+
+def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path.parent)
+    assert resolve_model(tmp_path.name, EMPTY).path == tmp_path.name
+    assert resolve_model(str(tmp_path), EMPTY).served_name == str(tmp_path)
+
+
+def test_a_folder_without_config_says_what_is_missing(tmp_path):
+    with pytest.raises(ModelError, match=f"no config.json in {tmp_path}"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is a pipe"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
+def test_a_file_is_no_model(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.touch()
+    with pytest.raises(ModelError, match="is a file; give the folder"):
+        resolve_model(str(file), EMPTY)
+
+
+@pytest.mark.parametrize("name", ["./nope", "/no/such", "nope/", "a/b/c", "two words", ""])
+def test_a_name_that_can_be_neither_folder_nor_hub_id_is_refused(name):
+    with pytest.raises(ModelError, match="there is no model folder"):
+        resolve_model(name, EMPTY)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "meta-llama/Llama-3.2-1B", "HuggingFaceTB/SmolLM2-135M"])
+def test_other_names_are_hub_ids(name):
+    assert resolve_model(name, EMPTY).path == name
+
+
+def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
+    for step in (1, 2):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "config.json").write_text("{}")
+    (tmp_path / "steps.py").write_text(
+        "from llmfw.core.interfaces.model_source import ModelSource\n"
+        "class Steps(ModelSource):\n"
+        "    class Options(ModelSource.Options, frozen=True):\n"
+        "        step: int = 1\n"
+        "    def __init__(self, *, options): self.step = options.step\n"
+        f"    def folder(self): return {str(tmp_path)!r} + f'/step-{{self.step}}'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry([Entry("model", "steps", "steps:Steps", "ours", "d", "1")])
+    assert resolve_model("steps", registry).path.endswith("/step-1")
+    assert resolve_model("steps", registry, {"model.step": "2", "policy.x": "3"}).path.endswith("/step-2")
+    with pytest.raises(ConfigError, match=r"options of model 'steps' .* Expected `int`"):
+        resolve_model("steps", registry, {"model.step": "two"})
+
+
+def test_an_option_of_a_model_that_is_a_folder_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is no registered model"):
+        resolve_model(str(tmp_path), EMPTY, {"model.step": "2"})
+
+
+def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
+    class Run(ModelSource):
+        class Options(ModelSource.Options, frozen=True):
+            run: str
+
+        def __init__(self, *, options: Options) -> None:
+            self.run = options.run
+
+        def folder(self) -> str:
+            return self.run
+
+    source = Run(options=Run.Options(run=str(tmp_path)))
+    ModelSourceTests().test_the_folder_is_there_and_stays_the_same(source)

@@ -1,0 +1,210 @@
+"""Plugins come in by one door, and whatever one of them does, the others stay."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.errors import ConfigError, PluginError, UnknownPartError
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.slow_import import telling_of
+
+from ...doubles.serving import wait_until
+
+POLICY = """
+@hookimpl
+def register_schedule_policies(register):
+    register("mine", f"{__name__}:Mine", summary="a policy of mine")
+"""
+COMMAND = """
+import click
+
+@hookimpl
+def register_commands(cli):
+    @cli.command()
+    def hello():
+        click.echo("hello from " + __name__)
+"""
+BREAKING = {
+    "import no_such_module": "ModuleNotFoundError: No module named 'no_such_module'",
+    "raise SystemExit(3)": "SystemExit: 3",
+    POLICY + "@hookimpl\ndef register_models(register): raise OSError('disk')": "OSError: disk",
+    "@hookimpl\ndef register_schedule_policy(register): pass": "no hook 'register_schedule_policy'; did you mean "
+    "'register_schedule_policies'?",
+    "@hookimpl\ndef register_models(register, engine): pass": "register_models has the argument 'engine', which this llmfw "
+    "does not pass; it passes 'register'",
+    "def register_models(register): pass": "register_models has no @hookimpl (from llmfw.core import hookimpl)",
+}
+WRONG_CALLS = {
+    "register('a b', 'm:C')": "policy name 'a b' is not made of",
+    "register('a/b', 'm:C')": "policy name 'a/b' is not made of",
+    "register('a', 'm.C')": "'m.C' is not an import path",
+    "register('a', object)": "is not an import path",
+    "register('a', 'm:C'); register('a', 'm:D')": "policy 'a' is registered twice",
+    "register('a', 'm:C', needs='torch')": "it must be a sequence of names",
+    "register('a', 'm:C', speed=3)": "unexpected keyword argument 'speed'",
+}
+
+
+def broken_reason(name: str) -> str:
+    (reason,) = [broken.reason for broken in load_plugins().broken if broken.name == name]
+    return reason
+
+
+def test_a_foreign_part_is_found_like_a_bundled_one(install_plugin):
+    install_plugin("ours", POLICY)
+    entry = load_plugins().registry.find("policy", "mine")
+    assert (entry.plugin, entry.distribution, entry.version) == ("ours", "foreign", "1.2")
+
+
+@pytest.mark.parametrize(("source", "reason"), BREAKING.items())
+def test_a_plugin_that_breaks_is_dropped_whole_and_its_reason_kept(install_plugin, source, reason):
+    install_plugin("ours", source)
+    plugins = load_plugins()
+    assert reason in broken_reason("ours")
+    assert "fcfs" in plugins.registry.names("policy")
+    assert "mine" not in plugins.registry.names("policy")
+
+
+@pytest.mark.parametrize(("call", "reason"), WRONG_CALLS.items())
+def test_a_wrong_registration_names_what_is_wrong(install_plugin, call, reason):
+    install_plugin("ours", f"@hookimpl\ndef register_schedule_policies(register): {call}")
+    assert reason in broken_reason("ours")
+
+
+def test_a_plugin_that_breaks_leaves_later_ones_alone(install_plugin):
+    install_plugin("a_first", next(iter(BREAKING)), "first")
+    install_plugin("b_second", POLICY, "second")
+    assert load_plugins().registry.find("policy", "mine").plugin == "b_second"
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_of_two_plugins_with_one_name_the_second_is_reported_whatever_the_path(install_plugin, order):
+    for distribution in order:
+        install_plugin("ours", POLICY, distribution)
+    plugins = load_plugins()
+    assert plugins.registry.find("policy", "mine").distribution == "one"
+    assert [broken.distribution for broken in plugins.broken if broken.name == "ours"] == ["two"]
+
+
+def test_a_bundled_plugin_cannot_be_displaced_by_its_name(install_plugin):
+    install_plugin("policies", POLICY, "a_package_that_sorts_first")
+    assert load_plugins().registry.find("policy", "fcfs").distribution == DISTRIBUTION
+    assert "another package" in broken_reason("policies")
+
+
+def test_two_parts_with_one_name_from_two_plugins_are_both_kept(install_plugin):
+    install_plugin("one", POLICY, "one")
+    install_plugin("two", POLICY, "two")
+    names = load_plugins().registry.names("policy")
+    assert {"one/mine", "two/mine"} <= set(names)
+
+
+def test_only_the_plugins_that_the_environment_names_are_loaded(monkeypatch):
+    monkeypatch.setenv("LLMFW_PLUGINS", "policies, no_such")
+    plugins = load_plugins()
+    assert [plugin.name for plugin in plugins.loaded] == ["policies"]
+    assert [broken.name for broken in plugins.broken] == ["no_such"]
+
+
+def test_a_disabled_plugin_is_not_loaded():
+    assert "fcfs" not in load_plugins(disabled=["policies"]).registry.names("policy")
+
+
+def test_disabling_a_plugin_that_is_not_there_is_an_error_that_lists_those_that_are():
+    with pytest.raises(ConfigError, match=r"no plugin 'polices' to leave out; installed: .*policies"):
+        load_plugins(disabled=["polices"])
+
+
+def test_in_strict_mode_a_broken_plugin_is_an_error(install_plugin, monkeypatch):
+    install_plugin("ours", "raise OSError('disk')")
+    monkeypatch.setenv("LLMFW_STRICT_PLUGINS", "1")
+    with pytest.raises(PluginError, match=r"plugin 'ours' \(foreign 1.2\) did not load: OSError: disk"):
+        load_plugins()
+
+
+def test_the_trace_shows_each_hook_call_and_what_it_registered(install_plugin, monkeypatch, capsys):
+    install_plugin("ours", POLICY)
+    monkeypatch.setenv("LLMFW_TRACE_PLUGINS", "1")
+    load_plugins()
+    err = capsys.readouterr().err
+    assert "ours: register_schedule_policies" in err
+    assert "ours: registered policy mine = " in err
+
+
+def test_commands_are_added_under_their_name(install_plugin):
+    install_plugin("ours", COMMAND)
+    group = click.Group()
+    load_plugins().add_commands(group)
+    assert "hello" in group.commands
+
+
+def test_a_command_never_replaces_another(install_plugin):
+    install_plugin("one", COMMAND, "one")
+    install_plugin("two", COMMAND, "two")
+    group = click.Group()
+    load_plugins().add_commands(group)
+    assert {"one/hello", "two/hello"} <= set(group.commands)
+    assert "hello" not in group.commands
+
+
+def test_routes_are_kept_with_the_plugin_that_brings_them(install_plugin):
+    install_plugin("ours", "@hookimpl\ndef register_routes(register): register('m:handler')")
+    assert ("ours", "m:handler") in load_plugins().routes
+
+
+def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
+    plugins = load_plugins()
+    ours = [plugin for plugin in plugins.loaded if plugin.distribution == DISTRIBUTION]
+    assert [broken for broken in plugins.broken if broken.distribution == DISTRIBUTION] == []
+    for plugin in ours:
+        assert all(part.load() for part in plugin.parts)
+
+
+def test_a_package_for_another_llmfw_is_not_loaded(install_plugin):
+    folder = install_plugin("ours", POLICY)
+    with open(folder / "foreign-1.2.dist-info" / "METADATA", "a") as file:
+        file.write("Requires-Dist: llmfw-engine>=9\n")
+    assert broken_reason("ours").startswith("it needs llmfw-engine>=9, and this is llmfw ")
+
+
+def test_a_name_that_this_llmfw_does_not_have_is_told_with_its_version(install_plugin):
+    install_plugin("ours", "from llmfw.core.interfaces.policy import Prophecy")
+    assert re.search(r"ImportError: cannot import name 'Prophecy'.*; this is llmfw \d", broken_reason("ours"))
+
+
+def test_a_plugin_that_holds_up_every_command_is_told_of(install_plugin, monkeypatch):
+    monkeypatch.setattr("llmfw.core.plugin.plugins.SLOW_S", 0.1)
+    install_plugin("ours", "import time; time.sleep(0.15)")
+    [line] = [plugin.slowness for plugin in load_plugins().loaded if plugin.slowness]
+    assert re.match(r"plugin 'ours' \(foreign 1.2\) took 0\.\d s to load.*--no-plugin ours", line)
+
+
+def test_while_an_import_takes_long_it_is_told_what_is_imported():
+    lines = []
+    with telling_of(lambda: "plugin 'ours'", lines.append, after_s=0.01):
+        wait_until(lambda: bool(lines))
+    assert lines == ["still importing plugin 'ours' after 0 s …"]
+
+
+def test_each_thing_that_takes_long_is_told_of_once():
+    lines, begun, names = [], [0.0], ["a"]
+    with telling_of(lambda: names[0], lines.append, after_s=0.01, begun=lambda: begun[0]):
+        wait_until(lambda: len(lines) == 1)
+        names[0], begun[0] = "b", 1.0
+        wait_until(lambda: len(lines) == 2)
+    assert lines == [f"still importing {name} after 0 s …" for name in "ab"]
+
+
+def test_whoever_asks_for_a_part_is_told_of_packages_that_forgot_their_entry_point(tmp_path, monkeypatch):
+    about = tmp_path / "llmfw_forgot-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        UnknownPartError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
+    ):
+        load_plugins().registry.find("policy", "forgot")

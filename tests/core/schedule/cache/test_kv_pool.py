@@ -1,0 +1,45 @@
+"""The pool of pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llmfw.core.schedule.cache.kv_pool import KVPool
+
+
+def test_pages_are_handed_out_once() -> None:
+    pool = KVPool(10, 1)
+    pages = [*pool.allocate(4), *pool.allocate(6)]
+    assert sorted(pages) == list(range(10))
+    assert pool.num_free == 0
+
+
+def test_more_pages_than_are_free_cannot_be_had() -> None:
+    with pytest.raises(AssertionError, match="3 pages asked for, 2 free"):
+        KVPool(2, 1).allocate(3)
+
+
+def test_a_page_cannot_be_freed_twice() -> None:
+    pool = KVPool(10, 1)
+    pages = pool.allocate(2)
+    pool.free(pages[:1])
+    with pytest.raises(AssertionError, match="free already"):
+        pool.free(pages)
+
+
+def test_a_page_cannot_be_freed_twice_at_once() -> None:
+    pool = KVPool(10, 1)
+    page = pool.allocate(1)
+    with pytest.raises(AssertionError, match="twice at once"):
+        pool.free(np.concatenate([page, page]))
+
+
+def test_pages_are_new_in_ascending_order_and_it_is_known_which_were_used() -> None:
+    pool = KVPool(10, 1)
+    pool.free(pool.allocate(4))
+    assert pool.num_ever_used == 4
+    pool.allocate(3)
+    assert pool.num_ever_used == 4
+    assert sorted(pool.allocate(3))[-2:] == [4, 5]
+    assert pool.num_ever_used == 6

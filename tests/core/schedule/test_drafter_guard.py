@@ -1,0 +1,76 @@
+"""What a drafter answers is tokens, or it is not asked again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.schedule.drafter_guard import GuardedDrafter
+
+
+class Answers(Drafter, SequenceDrafter):
+    """Drafts what it is told to; it is its own sequence."""
+
+    def __init__(self, answer: Any, begun: Any = None) -> None:
+        super().__init__(self.Options())
+        self.answer = answer
+        self.begun = begun
+
+    def begin(self) -> SequenceDrafter:
+        return self if self.begun is None else self.begun  # type: ignore[no-any-return]
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        assert token_ids
+
+    def draft(self, limit: int) -> Sequence[int]:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("answer", [[], (), [3, 0], (9,), np.array([4, 5]), range(2)])
+def test_any_sequence_of_tokens_is_a_draft(answer: Sequence[int]) -> None:
+    guard = GuardedDrafter(Answers(answer), vocab_size=10)
+    sequence = guard.begin()
+    assert sequence is not None
+    assert guard.draft(sequence, [1], 2) == list(answer)
+    assert guard.failure is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "draft() returned None, not token ids"),
+        (["a"], "draft() returned ['a'], not token ids"),
+        ([1.0], "draft() returned [1.0], not token ids"),
+        ([1, 2, 3], "draft() returned 3 tokens where at most 2 were asked for"),
+        ([10], "draft() returned the token 10, which is none of 0 to 9"),
+        ([-1], "draft() returned the token -1, which is none of 0 to 9"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (SystemExit(1), "SystemExit: 1"),
+    ],
+)
+def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
+    answer: object, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = GuardedDrafter(Answers(answer), vocab_size=10, who="drafter 'mine' of plugin 'ours'")
+    sequence = guard.begin()
+    assert sequence is not None
+    with caplog.at_level(logging.ERROR):
+        assert [guard.draft(sequence, [1], 2) for _ in range(3)] == [[], [], []]
+    assert guard.failure == said
+    [record] = caplog.records
+    wanted = f"drafter 'mine' of plugin 'ours' failed and is not asked any more: {said}. Generation goes on"
+    assert record.getMessage().startswith(wanted)
+    assert guard.begin() is None
+
+
+def test_what_begins_has_to_be_a_sequence_s_drafter() -> None:
+    guard = GuardedDrafter(Answers([], begun=7), vocab_size=10)
+    assert guard.begin() is None
+    assert guard.failure == "begin() returned a int, not a SequenceDrafter"

@@ -1,0 +1,106 @@
+"""Prompts that do not fit into a step are computed in pieces, beside others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.schedule.scheduler import PUBLISHED_AT_ONCE
+from llmfw.plugins.policies.fcfs import FCFS
+from llmfw.plugins.policies.lpm import LPM
+
+from .driver import VOCAB_SIZE, Driver, drive_at_random
+
+BUDGET = 64
+
+
+class PieceDriver(Driver):
+    """Allows a random piece in each step, also none, and checks that no step has more of long prompts."""
+
+    def __init__(self, rng: random.Random, **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type]
+        self.rng = rng
+        self.num_cut = 0
+
+    def plan(self) -> BatchPlan:
+        piece = self.rng.choice([0, 1, 3, 8])
+        plan = self.scheduler.schedule(piece=piece)
+        if any(p.samples and not p.is_prefill and not p.seq.request.deferrable for p in plan.parts):
+            num_long = sum(p.count for p in plan.prefills if p.seq.is_long)
+            assert num_long <= piece
+            self.num_cut += num_long == piece > 0
+        return plan
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("policy", [FCFS, LPM])
+def test_pieces_of_any_size_keep_every_promise(policy: type[SchedulePolicy], overlap: bool) -> None:
+    rng = random.Random(f"{policy.__name__} {overlap}")
+    num_cut = 0
+    for _ in range(12):
+        driver = PieceDriver(
+            rng,
+            policy=policy,
+            page_size=rng.choice([1, 4, 16]),
+            num_tokens=rng.choice([64, 256]),
+            budget=rng.choice([7, 16]),
+            max_running=rng.choice([3, 8]),
+            overlap=overlap,
+            share=rng.choice([0.0, 0.5]),
+            conservativeness=rng.choice([0.05, 1.0]),
+        )
+        drive_at_random(driver, rng, 500, deferrable=0.3)
+        driver.finish()
+        driver.check_outputs()
+        num_cut += driver.num_cut
+    assert num_cut > 0
+
+
+def counts(plan: BatchPlan) -> dict[str, int]:
+    return {p.seq.id: p.count for p in plan.parts}
+
+
+def test_long_prompts_have_one_piece_between_them() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("stream", [1] * 4, 100)
+    driver.step()
+    for i in range(2, 5):
+        driver.add(f"long {i}", [i] * 200, 2)
+    for _ in range(3):
+        found = counts(driver.scheduler.schedule(piece=10))
+        assert sum(count for name, count in found.items() if name != "stream") == 10
+
+
+def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("long", [2] * 300, 2)
+    assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET}
+    driver.add("short", [3] * 20, 2)
+    assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET // 2, "short": 20}
+
+
+def test_deferrable_ones_by_themselves_are_not_held_to_a_piece() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("batch", [1] * 4, 100, deferrable=True)
+    driver.step()
+    driver.add("long", [2] * 300, 2, deferrable=True)
+    assert counts(driver.scheduler.schedule(piece=8)) == {"batch": 1, "long": BUDGET}
+
+
+def test_a_prompt_in_small_pieces_is_a_few_nodes_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(budget=BUDGET, num_tokens=3000)
+    inserted: list[int] = []
+    insert = driver.pages.cache.insert
+    monkeypatch.setattr(
+        driver.pages.cache, "insert", lambda *args, **kw: inserted.append(len(args[1])) or insert(*args, **kw)
+    )
+    rng = random.Random(0)
+    prompt = [rng.randrange(1, VOCAB_SIZE) for _ in range(2000)]
+    driver.add("long", prompt, 2)
+    driver.finish()
+    driver.check_outputs()
+    assert inserted[0] == PUBLISHED_AT_ONCE
+    assert len(inserted) < 3 + len(prompt) / PUBLISHED_AT_ONCE

@@ -1,0 +1,208 @@
+"""What a policy is shown, and what its answers do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.schedule.tenants import NUM_REMEMBERED, Tenants
+from llmfw.plugins.policies.fcfs import FCFS
+from llmfw.plugins.policies.lpm import LPM
+from llmfw.plugins.policies.priority import Priority
+
+from .driver import Driver
+
+
+class Spy(FCFS):
+    """Keeps what it was shown."""
+
+    shown: Waiting
+    figures: Figures
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        type(self).shown, type(self).figures = waiting, figures
+        return super().order(waiting, figures)
+
+
+class Urgent(Priority):
+    """Lets any larger priority go first."""
+
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        less = np.flatnonzero(running.priority < waiting.priority[place])
+        return less[np.lexsort((running.num_output[less], running.priority[less]))]
+
+
+class Holding(FCFS):
+    """Admits one at a time."""
+
+    def order(self, waiting: Waiting, figures: Figures) -> Order:
+        order = super().order(waiting, figures)
+        return Order(order.places, len(waiting) - (0 if figures.num_running else 1))
+
+
+def test_the_columns_say_what_is_known_of_each_request() -> None:
+    driver = Driver(policy=Spy, max_running=1, num_tokens=1000)
+    driver.add("warm", [1] * 20, 1)
+    driver.finish()
+    driver.add("runs", [2] * 5, 30)
+    driver.step()
+    driver.add("waits", [1] * 20 + [3], 7, priority=4, tenant="a", timeout_s=60)
+    driver.add("too", [3] * 4, 9, tenant="a")
+    driver.scheduler.order(driver.scheduler.live)
+    shown = Spy.shown
+    first = int(shown.arrival.argmin())
+    assert shown.request(first).id == "waits"
+    columns = ("num_tokens", "num_cached", "num_to_come", "priority", "overtaken")
+    assert [int(getattr(shown, name)[first]) for name in columns] == [21, 20, 7, 4, 0]
+    assert 59 < shown.time_left[first] <= 60
+    assert shown.time_left[1 - first] == np.inf
+    assert shown.tenant[0] == shown.tenant[1]
+
+
+def test_live_requests_have_the_places_of_deferrable_ones_too() -> None:
+    driver = Driver(policy=Spy, max_running=3, num_tokens=1000)
+    for i in range(3):
+        driver.add(f"deferrable {i}", [i + 1] * 5, 30, deferrable=True)
+    driver.step()
+    driver.scheduler.order(driver.scheduler.live)
+    assert (Spy.figures.num_running, Spy.figures.num_places) == (3, 3)
+    driver.scheduler.order(driver.scheduler.deferrable)
+    assert Spy.figures.num_places == 0
+
+
+def test_those_admitted_in_one_step_are_overtaken_by_those_before_them() -> None:
+    driver = Driver(policy=LPM, max_running=8, num_tokens=1000)
+    driver.add("warm", [1] * 20, 1)
+    driver.finish()
+    for name, prompt in (("cold", [2] * 3), ("hit", [1] * 20), ("later", [1] * 20 + [3]), ("last", [4])):
+        driver.add(name, prompt, 9)
+    driver.step()
+    counts = {seq.id: int(driver.pages.numbers.overtaken[seq.index]) for seq in driver.scheduler.live.running}
+    assert counts == {"later": 0, "hit": 1, "cold": 2, "last": 0}
+
+
+def test_those_that_later_ones_go_before_are_counted() -> None:
+    driver = Driver(policy=LPM, max_running=1, num_tokens=1000)
+    driver.add("warm", [1] * 20, 1)
+    driver.finish()
+    driver.add("cold", [2] * 20, 1)
+    for i in range(3):
+        driver.add(f"hit {i}", [1] * 20 + [i], 1)
+    while [seq.id for seq in driver.scheduler.live.waiting] != ["cold"]:
+        driver.step()
+    assert driver.pages.numbers.overtaken[driver.scheduler.live.queue.indices].tolist() == [3]
+
+
+def test_a_more_urgent_request_takes_the_place_of_a_less_urgent_one_that_loses_nothing() -> None:
+    driver = Driver(policy=Urgent, max_running=2, num_tokens=1000)
+    for name, priority in (("low", 0), ("middle", 1)):
+        driver.add(name, [3] * 10, 40, priority=priority)
+        driver.step()
+    driver.add("high", [5] * 10, 5, priority=2)
+    driver.step()
+    assert {seq.id for seq in driver.scheduler.live.running} == {"middle", "high"}
+    driver.add("equal", [6] * 10, 5, priority=1)
+    driver.step()
+    assert {seq.id for seq in driver.scheduler.live.running} == {"middle", "high"}
+    driver.finish()
+    driver.check_outputs()
+
+
+def test_nobody_gives_way_where_it_would_not_be_enough() -> None:
+    driver = Driver(policy=Urgent, max_running=4, num_tokens=100)
+    driver.add("large", [3] * 40, 30, priority=5)
+    driver.step()
+    driver.add("small", [4] * 10, 5, priority=0)
+    driver.step()
+    driver.add("high", [5] * 60, 30, priority=2)
+    driver.step()
+    assert {seq.id for seq in driver.scheduler.live.running} == {"large", "small"}
+
+
+def test_a_policy_that_holds_all_holds_none_where_nothing_runs() -> None:
+    driver = Driver(policy=Holding, num_tokens=1000)
+    for i in range(3):
+        driver.add(str(i), [i + 1] * 5, 4)
+    while driver.scheduler.has_work:
+        driver.step()
+        assert driver.scheduler.num_running <= 1
+    driver.check_outputs()
+
+
+def test_another_policy_from_one_step_to_the_next_loses_no_request() -> None:
+    driver = Driver(max_running=2, num_tokens=200)
+    policies: list[type[SchedulePolicy]] = [LPM, Urgent, Holding, FCFS]
+    for i in range(40):
+        driver.add(str(i), [i % 20 + 1] * 10, 10, priority=i % 3)
+        driver.step()
+        driver.scheduler.policy = (policy := policies[i % 4])(policy.Options())
+    driver.finish()
+    driver.check_outputs()
+
+
+def test_a_tenant_is_charged_for_prompts_once_and_for_outputs_twice() -> None:
+    driver = Driver(num_tokens=1000)
+    driver.add("a", [1] * 10, 5, tenant="a")
+    driver.add("b", [2] * 20, 1, tenant="b")
+    driver.finish()
+    assert driver.scheduler.tenants.served[:2].tolist() == [10 + 2 * 5, 20 + 2 * 1]
+
+
+def test_a_tenant_that_comes_late_has_saved_nothing_up() -> None:
+    tenants = Tenants()
+    first = tenants.join("busy")
+    tenants.join("other")
+    tenants.charge(np.array([first]), 100.0)
+    tenants.leave(tenants.join("other"))
+    tenants.leave(1)
+    late = tenants.join("late")
+    assert tenants.served[late] == 100
+
+
+def test_what_a_tenant_s_batches_took_does_not_stand_against_its_live_requests() -> None:
+    driver = Driver(num_tokens=1000)
+    driver.add("batch", [1] * 30, 5, tenant="a", deferrable=True)
+    driver.add("live", [2] * 10, 1, tenant="a")
+    driver.finish()
+    assert driver.scheduler.tenants.served[:2].tolist() == [30 + 2 * 5, 10 + 2 * 1]
+
+
+def test_a_late_tenant_s_live_requests_start_where_live_ones_are_not_where_a_paused_batch_is() -> None:
+    tenants = Tenants()
+    tenants.join("a", deferrable=True)
+    live = tenants.join("a")
+    tenants.charge(np.array([live]), 100.0)
+    assert tenants.served[tenants.join("late")] == 100
+    assert tenants.served[tenants.join("late", deferrable=True)] == 0
+
+
+def test_of_tenants_without_requests_many_are_forgotten_and_none_with_one() -> None:
+    tenants = Tenants()
+    kept = tenants.join("kept")
+    for i in range(3 * NUM_REMEMBERED):
+        tenants.leave(tenants.join(f"{i}"))
+    assert len(tenants.served) <= 2 * NUM_REMEMBERED
+    assert tenants.join("kept") == kept
+    assert tenants.num_open("kept") == 2
+
+
+@pytest.mark.parametrize("piece", [8, 40])
+def test_a_long_prompt_takes_a_piece_of_a_step_and_short_ones_the_rest(piece: int) -> None:
+    driver = Driver(budget=64, num_tokens=1000, max_running=8)
+    driver.add("stream", [1] * 4, 100)
+    driver.step()
+    driver.add("long", [2] * 300, 2)
+    driver.add("short", [3] * 20, 2)
+    plan = driver.scheduler.schedule(piece=piece)
+    assert {p.seq.id: p.count for p in plan.parts} == {
+        "stream": 1,
+        "long": piece,
+        "short": min(20, 64 - piece),
+    }
+
+
+def test_a_long_prompt_has_the_whole_step_where_nobody_decodes() -> None:
+    driver = Driver(budget=64, num_tokens=1000)
+    driver.add("long", [2] * 300, 2)
+    assert [p.count for p in driver.scheduler.schedule(piece=8).parts] == [64]

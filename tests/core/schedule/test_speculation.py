@@ -1,0 +1,176 @@
+"""Drafts change how many tokens a step brings, never which, and never what others get."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from llmfw.core.base.request import FinishReason, Request, SamplingParams
+from llmfw.core.schedule.outputs import kept_tokens
+from llmfw.core.schedule.plan import BatchPlan, PlannedSequence, StepResult
+
+from .driver import Driver, drive_at_random
+from .lucky_drafter import speculation
+
+
+def run(driver: Driver, *, max_tokens: int = 40, **fields: object) -> int:
+    """Run one request to its end; return how many steps it took."""
+    driver.add("a", [5, 6, 7], max_tokens, **fields)  # type: ignore[arg-type]
+    steps = 0
+    while driver.scheduler.has_work:
+        driver.step()
+        steps += 1
+    driver.check_outputs()
+    driver.pages.check_nothing_leaked()
+    return steps
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_drafted_each_output_is_the_same_and_no_page_leaks(seed: int, page_size: int) -> None:
+    rng = random.Random(seed)
+    drafts = speculation(rng, rng.choice([0.2, 0.9]), shy=0.3, max_tokens=rng.choice([4, 16, 64]))
+    driver = Driver(
+        page_size=page_size,
+        num_tokens=rng.choice([64, 256]),
+        budget=rng.choice([7, 32]),
+        max_running=rng.choice([3, 8]),
+        chunked=rng.random() < 0.8,
+        conservativeness=0.05,
+        speculation=drafts,
+    )
+    drive_at_random(driver, rng, 600, deferrable=0.2)
+    driver.finish()
+    driver.check_outputs()
+    assert drafts.num_drafted > drafts.num_accepted > 0
+    assert not drafts._sequences
+
+
+def test_a_draft_that_is_right_brings_several_tokens_in_one_step() -> None:
+    # One step for the prompt and the first token; of the 40 others a step brings five.
+    assert run(Driver(speculation=speculation(random.Random(1), max_draft=4)), max_tokens=41) == 9
+    assert run(Driver(speculation=speculation(random.Random(1), 0.0))) == 40
+
+
+def test_drafts_that_are_wrong_become_short_and_those_that_are_right_long_again() -> None:
+    drafts = speculation(random.Random(1), 0.0, max_draft=8)
+    driver = Driver(speculation=drafts)
+    driver.add("a", [5, 6, 7], 60)
+    limits = []
+    for i in range(12):
+        driver.step()
+        limits.append(drafts._sequences["a"].limit if drafts._sequences else None)
+        drafts._drafter._drafter.chance = float(i >= 4)  # type: ignore[attr-defined]
+    assert limits[1] == 1
+    assert limits[4:8] == [1, 2, 4, 8]
+
+
+def test_max_tokens_are_never_passed() -> None:
+    for max_tokens in range(1, 12):
+        driver = Driver(speculation=speculation(random.Random(max_tokens)))
+        run(driver, max_tokens=max_tokens)
+        assert driver.ended["a"] is FinishReason.LENGTH
+        assert len(driver.output["a"]) == max_tokens
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stop_token_ends_the_output_where_it_is_within_a_draft(seed: int) -> None:
+    driver = Driver(speculation=speculation(random.Random(seed)))
+    driver.add("a", [seed, 3], 200, stops=True)
+    driver.finish()
+    driver.check_outputs()
+    assert driver.ended["a"] is FinishReason.STOP
+
+
+def test_a_step_with_tokens_of_a_prompt_holds_no_drafts() -> None:
+    driver = Driver(speculation=speculation(random.Random(1)), budget=8)
+    driver.add("a", [1, 2, 3], 40)
+    for _ in range(3):
+        driver.step()
+    driver.add("b", list(range(1, 21)) * 3, 2)
+    plans = []
+    while not driver.output["b"]:
+        plans.append(driver.step())
+    assert len(plans) == 8
+    assert not any(plan.drafts for plan in plans)
+    assert driver.step().drafts
+
+
+def test_where_many_run_drafts_get_shorter_and_then_there_are_none() -> None:
+    longest = {}
+    for num_running in (1, 2, 4, 8):
+        driver = Driver(speculation=speculation(random.Random(1), max_tokens=8), max_running=8)
+        for i in range(num_running):
+            driver.add(str(i), [i + 1, 2, 3], 12)
+        plans = [driver.step() for _ in range(3)]
+        longest[num_running] = plans[-1].num_drafted / num_running
+        assert all(plan.num_tokens <= 8 for plan in plans[1:])
+    assert longest[1] == 4
+    assert 4 >= longest[2] >= longest[4] > longest[8] == 0
+
+
+def test_drafts_take_no_page_that_running_sequences_will_need_soon() -> None:
+    driver = Driver(speculation=speculation(random.Random(1)), num_tokens=32)
+    driver.add("a", [1, 2, 3], 25)
+    plans = [driver.step() for _ in range(30)]
+    assert any(plan.drafts for plan in plans)
+    assert all(not plan.drafts for plan in plans if len(plan.sequences) and plan.starts[0] > 32 - 20)
+    assert driver.scheduler.num_retractions == 0
+
+
+def test_what_was_drafted_and_not_kept_is_not_in_the_prefix_cache() -> None:
+    driver = Driver(speculation=speculation(random.Random(1), 0.5))
+    driver.add("a", [1, 2, 3], 60)
+    for _ in range(8):
+        driver.step()
+    known = [1, 2, 3, *driver.output["a"]]
+    driver.abort("a")
+    driver.add("b", [*known, 4], 2)  # reads every cached page of it, whose hashes the model checks
+    driver.finish()
+    driver.check_outputs()
+    assert driver.cached["b"] == len(known) - 1
+
+
+def test_a_sequence_is_aborted_while_its_drafts_are_computed() -> None:
+    driver = Driver(speculation=speculation(random.Random(1)))
+    driver.add("a", [1, 2, 3], 60)
+    driver.step()
+    plan = driver.plan()
+    assert plan.drafts
+    result = driver.model.run(plan)
+    driver.abort("a")
+    assert driver.scheduler.commit(plan, StepResult(result)) == []
+    driver.pages.check_nothing_leaked()
+
+
+def test_of_sampled_tokens_those_up_to_the_first_surprise_count() -> None:
+    driver = Driver()
+    driver.add("a", [1], 9)
+    [seq] = driver.scheduler._sequences.values()
+
+    def planned(*drafts: int) -> PlannedSequence:
+        return PlannedSequence(seq, 0, 0, 1 + len(drafts), True, False, False, drafts)
+
+    plan = BatchPlan.of([planned(4, 5), planned(), planned(7)])
+    order = [len(part.drafts) for part in plan.parts]
+    assert order == [0, 2, 1]
+    assert kept_tokens(plan, [9, 4, 8, 6, 7, 3]) == [[9], [4, 8], [7, 3]]
+    assert kept_tokens(plan, [9, 1, 5, 6, 0, 3]) == [[9], [1], [0]]
+    assert [part.end for part in plan.sampled] == [1, 1, 2, 3, 1, 2]
+    assert plan.num_sampled.tolist() == [1, 3, 2]
+
+
+PENALTIES = [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition_penalty": 1.1}]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_request_with_penalties_gets_no_drafts_and_its_neighbour_does(penalty: dict[str, float]) -> None:
+    driver = Driver(speculation=speculation(random.Random(1)))
+    driver.add("a", [1, 2, 3], 30)
+    sampling = SamplingParams(max_tokens=30, **penalty)  # type: ignore[arg-type]
+    driver.output["b"] = []
+    driver.scheduler.add(Request(id="b", prompt=[4], sampling=sampling))
+    plans = [driver.step() for _ in range(4)]
+    drafted = {part.seq.id for plan in plans for part in plan.parts if part.drafts}
+    assert drafted == {"a"}

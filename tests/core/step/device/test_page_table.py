@@ -1,0 +1,92 @@
+"""The device's copy of the page table is right for every step, though only what has changed is copied."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+
+from llmfw.core.schedule.clean_places import CleanPlaces
+from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.step.device.page_table import PageTable
+
+from ...schedule.driver import Driver
+
+CPU = torch.device("cpu")
+
+
+class Copying(Driver):
+    """A driver whose steps bring a copy of the page table up to date, as the runner does, and look at it."""
+
+    def __init__(self, page_size: int, overlap: bool) -> None:
+        super().__init__(
+            page_size=page_size, num_tokens=160, max_running=6, overlap=overlap, conservativeness=0.05
+        )
+        self.copy = PageTable(
+            self.pages.table, self.pages.clean, page_size, CPU, padding_page=99, is_shared=False
+        )
+        self.num_copied = self.num_held = 0
+        self.model.run = self._checked(self.model.run)  # type: ignore[method-assign]
+
+    def _checked(self, run):  # type: ignore[no-untyped-def]
+        def look(plan: BatchPlan) -> list[int]:
+            lengths = plan.starts + plan.counts
+            places, pages = self.copy.take_changes(plan.rows, lengths)
+            self.copy.write(torch.from_numpy(places), torch.from_numpy(pages))
+            for row, length in zip(plan.rows.tolist(), lengths.tolist(), strict=True):
+                num_pages = -(-length // self.copy.page_size)
+                assert (
+                    self.copy.tensor[row, :num_pages].tolist() == self.pages.table[row, :num_pages].tolist()
+                )
+                self.num_held += num_pages
+            self.num_copied += len(places)
+            return run(plan)
+
+        return look
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_copy_is_the_hosts_as_far_as_tokens_reach_whatever_happens(page_size: int, overlap: bool) -> None:
+    rng = random.Random(f"{page_size} {overlap}")
+    retracted = 0
+    for _ in range(12):
+        driver = Copying(page_size, overlap)
+        names = deque(str(i) for i in range(24))
+        prefix = [rng.randrange(23) for _ in range(30)]
+        while names:
+            if rng.random() < 0.3:
+                prompt = prefix[: rng.choice([0, 9, 30])] + [
+                    rng.randrange(23) for _ in range(rng.randrange(1, 40))
+                ]
+                driver.add(names.popleft(), prompt, rng.randrange(1, 40), stops=rng.random() < 0.5)
+            if rng.random() < 0.02:
+                driver.abort(str(rng.randrange(24 - len(names))) if len(names) < 24 else "none")
+            driver.step()
+        driver.finish()
+        assert driver.num_copied < driver.num_held / 3
+        assert (driver.copy.tensor[driver.copy.padding_row] == 99).all()
+        retracted += driver.scheduler.num_retractions
+    assert retracted > 0
+
+
+def test_only_what_has_changed_is_taken() -> None:
+    clean = CleanPlaces(3)
+    rows = np.array([2, 0])
+    assert [x.tolist() for x in clean.take(rows, np.array([2, 3]))] == [[2, 2, 0, 0, 0], [0, 1, 0, 1, 2]]
+    assert [x.tolist() for x in clean.take(rows, np.array([3, 3]))] == [[2], [2]]
+    clean.spoil(0, 1)
+    clean.spoil(2, 3)
+    assert [x.tolist() for x in clean.take(rows, np.array([3, 3]))] == [[0, 0], [1, 2]]
+    assert [x.tolist() for x in clean.take(rows, np.array([1, 2]))] == [[], []]
+
+
+def test_where_they_share_memory_nothing_is_copied() -> None:
+    host = np.zeros((2, 4), dtype=np.int32)
+    table = PageTable(host, CleanPlaces(2), 1, CPU)
+    host[1, 2] = 7
+    assert table.tensor[1, 2] == 7
+    assert not len(table.take_changes(np.array([1]), np.array([4]))[0])

@@ -1,0 +1,186 @@
+"""The sampler: distributions, penalties, and that a row does not depend on its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.schedule.plan import PlannedSequence
+from llmfw.core.schedule.sequence import SequenceState
+from llmfw.core.step.device.staging import Staging
+from llmfw.core.step.sampling.randomness import derive_seed, uniform
+from llmfw.core.step.sampling.sampler import Sampler
+
+CPU = torch.device("cpu")
+PROMPT = [1, 2, 3]
+
+
+def plan(
+    sampling: SamplingParams, row: int = 0, output: Sequence[int] = (), eos: tuple[int, ...] = ()
+) -> PlannedSequence:
+    sampling = msgspec.structs.replace(sampling, max_tokens=100)
+    seq = SequenceState(Request(id=str(row), prompt=PROMPT, sampling=sampling, eos_token_ids=eos), 0)
+    for token in output:
+        seq.append(token)
+    return PlannedSequence(seq, row, 0, seq.num_tokens, samples=True, is_new=True, is_prefill=True)
+
+
+def sample(logits: torch.Tensor, planned: Sequence[PlannedSequence], *, packs: bool = False) -> list[int]:
+    staging = Staging(CPU, packs=packs)
+    sampler = Sampler(max(p.row for p in planned) + 1, logits.shape[-1], CPU, staging)
+    for p in planned:
+        sampler.start(p)
+    tokens: list[int] = sampler.sample(logits.clone(), planned).tolist()
+    return tokens
+
+
+def frequencies(logits: torch.Tensor, sampling: dict[str, float], draws: int = 4000) -> torch.Tensor:
+    planned = [plan(SamplingParams(seed=seed, **sampling), row=seed) for seed in range(draws)]
+    tokens = sample(logits.repeat(draws, 1), planned)
+    return torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / draws
+
+
+def reference(logits: torch.Tensor, sampling: dict[str, float]) -> torch.Tensor:
+    """transformers' warpers, in the order in which `generate` applies them."""
+    scores, ids = logits[None], torch.tensor([PROMPT])
+    for name, warper in (
+        ("temperature", TemperatureLogitsWarper),
+        ("top_k", TopKLogitsWarper),
+        ("top_p", TopPLogitsWarper),
+        ("min_p", MinPLogitsWarper),
+    ):
+        if name in sampling:
+            scores = warper(sampling[name])(ids, scores)
+    return torch.softmax(scores[0], dim=-1)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 0.6},
+        {"top_k": 5},
+        {"top_p": 0.7},
+        {"min_p": 0.2},
+        {"temperature": 1.7, "top_k": 12, "top_p": 0.8, "min_p": 0.05},
+    ],
+)
+@pytest.mark.parametrize("vocab_size", [30, 5000])
+def test_tokens_come_as_often_as_transformers_would_have_them(
+    sampling: dict[str, float], vocab_size: int
+) -> None:
+    logits = 2.5 * torch.randn(vocab_size, generator=torch.Generator().manual_seed(1))
+    expected = reference(logits, sampling)
+    found = frequencies(logits, sampling)
+    assert (found[expected == 0] == 0).all()
+    assert (found - expected).abs().sum() < 3.5 * (expected * (1 - expected) / 4000).sqrt().sum()
+
+
+def test_a_flat_distribution_is_cut_exactly_beyond_the_first_candidates() -> None:
+    logits = torch.linspace(0.1, 0, 5000)
+    expected = reference(logits, {"top_p": 0.9})
+    found = frequencies(logits, {"top_p": 0.9}, draws=3000)
+    assert (found[expected == 0] == 0).all()
+    assert found[2000:4000].sum() == pytest.approx(float(expected[2000:4000].sum()), abs=0.05)
+
+
+@pytest.mark.parametrize("spread", [0.2, 3])
+@pytest.mark.parametrize("vocab_size", [700, 3000, 9000])
+def test_tokens_are_the_same_whether_the_host_may_look_at_the_logits_or_not(
+    vocab_size: int, spread: float
+) -> None:
+    filters: list[dict[str, Any]] = [
+        {"top_p": 0.9},
+        {"top_p": 1e-300},
+        {"min_p": 0.1},
+        {"top_k": 1500},
+        {"top_k": 2000, "top_p": 0.7},
+    ]
+    logits = spread * torch.randn(60, vocab_size, generator=torch.Generator().manual_seed(1))
+    planned = [plan(SamplingParams(seed=i, **filters[i % 5]), row=i) for i in range(60)]
+    looked, selected = (sample(logits, planned, packs=packs) for packs in (False, True))
+    assert sum(token != other for token, other in zip(looked, selected, strict=True)) <= 1
+
+
+@given(
+    st.lists(
+        st.sampled_from([{}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 0}, {"min_p": 0.3}]),
+        min_size=1,
+        max_size=8,
+    )
+)
+@settings(max_examples=30)
+def test_a_row_is_sampled_alike_whatever_its_neighbours_ask_for(mixed: list[dict[str, float]]) -> None:
+    logits = torch.randn(len(mixed), 2000, generator=torch.Generator().manual_seed(3))
+    planned = [plan(SamplingParams(seed=i, **sampling), row=i) for i, sampling in enumerate(mixed)]
+    together = sample(logits, planned)
+    alone = [sample(logits[i : i + 1], [planned[i]])[0] for i in range(len(mixed))]
+    assert together == alone
+
+
+def test_temperature_zero_and_next_to_zero_take_the_most_likely() -> None:
+    logits = torch.tensor([[0.0, 3.0, 2.9]])
+    for temperature in (0.0, 1e-9, 1e-300):
+        assert sample(logits, [plan(SamplingParams(temperature=temperature, seed=1))]) == [1]
+
+
+def test_presence_and_frequency_penalties_are_those_of_the_openai_formula() -> None:
+    output = [4, 4, 4, 7]
+    sampler = Sampler(1, 10, CPU)
+    planned = plan(SamplingParams(temperature=0, frequency_penalty=0.5, presence_penalty=0.25), output=output)
+    sampler.start(planned)
+    logits = torch.zeros(1, 10)
+    sampler.sample(logits, [planned])
+    counts = np.bincount(output, minlength=10)
+    assert np.allclose(logits[0], -(counts * 0.5 + (counts > 0) * 0.25))
+
+
+def test_repetition_penalty_is_that_of_transformers() -> None:
+    logits = torch.randn(1, 10, generator=torch.Generator().manual_seed(0))
+    expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([[*PROMPT, 5, 5]]), logits.clone())
+    sampler = Sampler(1, 10, CPU)
+    planned = plan(SamplingParams(temperature=0, repetition_penalty=1.4), output=[5, 5])
+    sampler.start(planned)
+    sampler.sample(logits, [planned])
+    assert torch.allclose(logits, expected)
+
+
+def test_a_sampled_token_is_penalised_from_the_next_step_on() -> None:
+    sampler = Sampler(1, 3, CPU)
+    planned = plan(SamplingParams(temperature=0, frequency_penalty=2.0))
+    sampler.start(planned)
+    logits = torch.tensor([[0.0, 1.0, 0.5]])
+    assert [sampler.sample(logits.clone(), [planned]).item() for _ in range(3)] == [1, 2, 0]
+
+
+def test_bias_and_min_tokens_change_what_is_chosen() -> None:
+    logits = torch.tensor([[0.0, 1.0, 0.5]])
+    assert sample(logits, [plan(SamplingParams(temperature=0, logit_bias={0: 5.0}))]) == [0]
+    assert sample(logits, [plan(SamplingParams(temperature=0, min_tokens=1), eos=(1,))]) == [2]
+    assert sample(logits, [plan(SamplingParams(temperature=0, min_tokens=1), output=[2], eos=(1,))]) == [1]
+
+
+def test_uniform_numbers_are_uniform_and_depend_on_seed_and_position() -> None:
+    seeds, positions = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200))
+    drawn = uniform(seeds.ravel(), positions.ravel())
+    assert len(set(drawn)) == len(drawn)
+    assert np.histogram(drawn, bins=10, range=(0, 1))[0] == pytest.approx(4000, rel=0.1)
+
+
+def test_derived_seeds_differ() -> None:
+    assert len({derive_seed(base, number) for base in range(30) for number in range(30)}) == 900

@@ -1,0 +1,322 @@
+"""Captured steps give what steps give that are not, read nothing but what stays where it is, and write to no other's
+pages."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import create_autospec
+
+import numpy as np
+import pytest
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.model.models import DTYPES
+from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
+from llmfw.core.schedule.clean_places import CleanPlaces
+from llmfw.core.step.device.page_table import PageTable
+from llmfw.core.step.device.staging import Staging
+from llmfw.core.step.device.step_clock import StepClock
+from llmfw.core.step.graphs import DecodeGraphs, Graph, cuda_graphs
+from llmfw.core.step.numbers import StepNumbers
+from llmfw.core.testing.attention import AttentionBackendTests
+from llmfw.core.testing.attention_case import make_layer
+
+from ...doubles.static_attention import Rerun, StaticAttention
+from ...doubles.trie_grammar import FIRST_BYTE
+from ..engine.generation.running import build_engine, generate, random_prompts, registry, run
+from ..engine.generation.test_loops import EXACT, check, draw_requests, draw_settings, play
+from ..engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_byte_tokenizer, save_random_model
+
+STATIC = Entry(
+    "attention", "static", f"{StaticAttention.__module__}:StaticAttention", "tests", "llmfw-tests", "1.0"
+)
+CPU = torch.device("cpu")
+
+
+class TestStaticAttention(AttentionBackendTests):
+    """The double keeps the promises of a backend that can be captured."""
+
+    @pytest.fixture
+    def backend(self) -> type[StaticAttention]:
+        return StaticAttention
+
+
+def with_static() -> Registry:
+    installed = registry()
+    return Registry([*(entry for kind in INTERFACES for entry in installed.entries(kind)), STATIC])
+
+
+def build_captured(
+    folder: Path, replayed: list[int], clock: StepClock | None = None, **settings: Any
+) -> Engine:
+    config: dict[str, Any] = {"model": str(folder), "device": "cpu", "context_length": 256, "grammar": "trie"}
+    config |= {"attention": "static", "dtype": EXACT} | settings
+    return Engine.build(
+        EngineConfig(**config), with_static(), make_graph=lambda: Rerun(replayed), clock=clock
+    )
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
+    save_byte_tokenizer(folder, FIRST_BYTE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DTYPES, EXACT, torch.float64)
+
+
+def check_captured(llama: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    requests, settings = draw_requests(rng), draw_settings(rng)
+    engine = build_engine(llama, disable_radix_cache=True, dtype=EXACT)
+    alone = {request.id: generate(engine, [request])[0] for request in requests}
+    for overlap, when in ((False, "lazy"), (True, "on")):
+        replayed: list[int] = []
+        changes = {"cuda_graph": when, "cuda_graph_max_bs": rng.choice([1, 3, 8, None])}
+        engine = build_captured(llama, replayed, overlap=overlap, **(settings | changes))
+        captured = len(replayed)
+        for name, found in play(engine, requests, rng).items():
+            check(found, alone[name])
+        assert len(replayed) > captured
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_text_is_the_same_whether_its_steps_are_captured(llama: Path, seed: int) -> None:
+    check_captured(llama, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_a_text_is_the_same_whether_its_steps_are_captured_in_many_more_mixes(llama: Path, seed: int) -> None:
+    check_captured(llama, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SERVABLE)
+def test_every_family_can_be_captured(family: str, tmp_path: Path) -> None:
+    folder = save_random_model(tmp_path, *SERVABLE[family])
+    prompts = random_prompts(6, VOCAB_SIZE)
+    replayed: list[int] = []
+    engine = build_captured(folder, replayed, dtype="float32", chunked_prefill_size=16, max_total_tokens=260)
+    captured = len(replayed)
+    assert run(engine, prompts) == run(build_engine(folder), prompts)
+    assert len(replayed) > captured
+
+
+def test_sizes_are_captured_at_the_start_or_when_they_are_met_or_never(llama: Path) -> None:
+    replayed: dict[str, list[int]] = {"on": [], "lazy": [], "off": []}
+    prompts = [[5, 6], [7, 8], [9, 10]]
+    for when, counted in replayed.items():
+        engine = build_captured(llama, counted, cuda_graph=when, cuda_graph_max_bs=4)
+        assert len(counted) == (3 if when == "on" else 0)
+        run(engine, prompts, SamplingParams(temperature=0, max_tokens=5))
+    assert len(replayed["on"]) == 3 + len(replayed["lazy"]) > 3
+    assert not replayed["off"]
+
+
+def test_where_the_model_cannot_be_captured_it_is_said_and_steps_run_all_the_same(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Graph):
+        def capture(self, function: Callable[[], None]) -> None:
+            function()
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+        def replay(self) -> None:
+            raise AssertionError("nothing was captured")
+
+    prompts = random_prompts(4, VOCAB_SIZE)
+    config = EngineConfig(model=str(llama), device="cpu", dtype=EXACT, context_length=256, attention="static")
+    with caplog.at_level(logging.WARNING, "llmfw.core.step.graphs"):
+        for when in ("on", "lazy"):
+            changed = EngineConfig(
+                **{f: getattr(config, f) for f in config.__struct_fields__} | {"cuda_graph": when}
+            )
+            engine = Engine.build(changed, with_static(), make_graph=Broken)
+            assert run(engine, prompts) == run(build_engine(llama, dtype=EXACT), prompts)
+    said = [r.getMessage() for r in caplog.records]
+    assert (
+        said
+        == [
+            "Steps are not captured in CUDA graphs from now on: operation not permitted when stream is capturing"
+        ]
+        * 2
+    )
+
+
+def test_a_backend_that_cannot_be_captured_serves_without(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    replayed: list[int] = []
+    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.runner_build"):
+        engine = build_captured(llama, replayed, attention="torch")
+    assert "No CUDA graphs: attention backend torch: it does not say that it can" in caplog.text
+    prompts = random_prompts(4, VOCAB_SIZE)
+    assert run(engine, prompts) == run(build_engine(llama, dtype=EXACT), prompts)
+    assert not replayed
+
+
+class Poisoning(Staging):
+    """Spoils what it brought before, whenever it brings something."""
+
+    def __init__(self) -> None:
+        super().__init__(CPU, packs=True)
+        self._before: list[torch.Tensor] = []
+
+    def send(self, *arrays: Any) -> list[torch.Tensor]:
+        for tensor in self._before:
+            tensor.fill_(2**30)
+        self._before = super().send(*arrays)
+        return self._before
+
+
+class Rig:
+    """One layer of attention with random projections in place of a model, 4 rows, pages of 2 tokens."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.spec = make_layer()
+        generator = torch.Generator().manual_seed(0)
+        heads = ((4, 16), (2, 16), (2, 16))
+        self.tables = [torch.randn(50, *shape, generator=generator) for shape in heads]
+        self.storage = KVStorage([self.spec], 21, 2, torch.float32, CPU)
+        self.backend = StaticAttention([self.spec], self.storage, StaticAttention.Options())
+        host = np.random.default_rng(0).permutation(20).astype(np.int32).reshape(4, 5)
+        self.page_table = PageTable(host, CleanPlaces(4), 2, CPU, padding_page=20, is_shared=False)
+        self.last_tokens = torch.tensor([11, 12, 13, 14, 0])
+        self.replayed: list[int] = []
+        self.graphs = DecodeGraphs(
+            [2, 4, 8],
+            lambda: Rerun(self.replayed),
+            self.forward,
+            self.backend,
+            self.page_table,
+            staging,
+            self.last_tokens,
+            64,
+        )
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+        query, key, value = (table[ids] for table in self.tables)
+        return self.backend.forward(query + positions[:, None, None], key, value, self.spec, batch).flatten(1)
+
+    def numbers(self, rows: list[int], lengths: list[int], in_flight: bool = False) -> StepNumbers:
+        positions = np.array(lengths) - 1
+        pages = self.page_table.host[rows, positions // 2].astype(np.int64)
+        return StepNumbers(
+            known=np.zeros(len(rows), np.int64) if in_flight else np.arange(len(rows)) + 11,
+            sources=np.array(rows) if in_flight else np.full(len(rows), -1),
+            positions=positions,
+            slots=pages * 2 + positions % 2,
+            rows=np.array(rows),
+            query_lens=np.ones(len(rows), np.int64),
+            kv_lens=np.array(lengths),
+            num_single=len(rows),
+        )
+
+
+STEPS: list[tuple[list[int], list[int]]] = [
+    ([0, 1, 2], [1, 1, 1]),
+    ([2, 0, 1], [2, 2, 2]),
+    ([0, 2], [3, 3]),
+    ([3], [1]),
+    ([3, 0, 2, 1], [2, 4, 4, 3]),
+    ([1, 2, 3], [4, 5, 3]),
+]
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_replay_reads_nothing_that_does_not_stay_where_it_is(in_flight: bool) -> None:
+    clean, poisoned = Rig(Staging(CPU, packs=True)), Rig(Poisoning())
+    for rows, lengths in STEPS:
+        numbers = clean.numbers(rows, lengths, in_flight)
+        expected, _ = clean.graphs.run(numbers, size=len(rows) + len(rows) % 2)
+        expected = expected.clone()
+        logits, sampled = poisoned.graphs.run(numbers)
+        assert torch.equal(logits, expected)
+        assert sampled.tolist() == rows
+    assert len(poisoned.replayed) == len(STEPS)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_nothing_is_written_but_the_new_tokens_and_the_page_of_padding(size: int) -> None:
+    rig = Rig(Staging(CPU, packs=True))
+    for rows, lengths in STEPS[:3]:
+        before = rig.storage.keys[0].clone().flatten(0, 1)
+        numbers = rig.numbers(rows, lengths)
+        rig.graphs.run(numbers, size)
+        changed = (rig.storage.keys[0].flatten(0, 1) != before).flatten(1).any(1).nonzero()[:, 0].tolist()
+        assert set(changed) - {rig.page_table.padding_slot} == set(numbers.slots.tolist())
+        assert torch.equal(rig.storage.keys[0].flatten(0, 1)[numbers.slots], rig.tables[1][numbers.known])
+
+
+def test_padding_does_not_change_what_the_others_get() -> None:
+    small, large = Rig(Staging(CPU, packs=True)), Rig(Staging(CPU, packs=True))
+    for rows, lengths in STEPS[:3]:
+        numbers = small.numbers(rows, lengths)
+        expected, _ = small.graphs.run(numbers)
+        logits, _ = large.graphs.run(numbers, size=8)
+        torch.testing.assert_close(logits, expected)
+
+
+def test_the_largest_is_captured_first_and_nobodys_keys_are_touched() -> None:
+    rig = Rig(Staging(CPU, packs=True))
+    rig.graphs.capture_all()
+    assert len(rig.replayed) == 3
+    assert not rig.storage.keys[0][:20].any()
+
+
+def test_only_steps_of_single_tokens_that_all_sample_are_captured(llama: Path) -> None:
+    replayed: list[int] = []
+    engine = build_captured(llama, replayed, cuda_graph="lazy", chunked_prefill_size=8)
+    engine.add(
+        Request(id="a", prompt=list(range(2, 22)), sampling=SamplingParams(max_tokens=4, temperature=0))
+    )
+    steps = 0
+    while engine.has_work:
+        engine.step()
+        steps += 1
+    assert len(replayed) == 3  # of the four tokens, the first comes of the prompt
+    assert steps >= 6
+
+
+def test_a_cuda_graph_is_captured_after_a_run_and_the_stream_is_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch.cuda by its signatures: there is no device here."""
+    calls: list[str] = []
+    names = ("graph", "CUDAGraph", "Stream", "stream", "current_stream", "set_stream", "graph_pool_handle")
+    cuda = {name: create_autospec(getattr(torch.cuda, name)) for name in names}
+    for name, double in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, double)
+    cuda["graph"].return_value.__enter__.side_effect = lambda *_: calls.append("begin")
+    cuda["graph"].return_value.__exit__.return_value = False
+    cuda["set_stream"].side_effect = lambda stream: calls.append("back")
+    made = cuda_graphs()()
+    made.capture(lambda: calls.append("run"))
+    assert calls == ["run", "begin", "run", "back"]
+    assert cuda["set_stream"].call_args.args == (cuda["current_stream"].return_value,)
+    made.replay()
+    cuda["CUDAGraph"].return_value.replay.assert_called_once_with()
+
+
+def test_a_clock_sees_every_step_captured_or_not(llama: Path) -> None:
+    for when in ("lazy", "off"):
+        clock = StepClock(CPU)
+        engine = build_captured(llama, [], clock, cuda_graph=when, overlap=True)
+        run(engine, [[5, 6]], SamplingParams(temperature=0, max_tokens=6), eos=())
+        times = clock.take()
+        assert len(times) >= 5
+        assert all(time.busy_ms > 0 and time.idle_ms >= 0 for time in times)
+        assert not clock.take()
