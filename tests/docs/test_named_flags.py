@@ -61,7 +61,10 @@ def test_sources_name_flags_that_exist() -> None:
 def test_pages_name_flags_that_exist() -> None:
     wrong = {}
     for path in PAGES:
-        named = set(re.findall(r"`(--[a-z][\w-]+)", path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        if path.name == "coming_from.md":  # the first column of its tables has other programs' options
+            text = re.sub(r"^\|[^|]*\|", "", text, flags=re.MULTILINE)
+        named = set(re.findall(r"`(--[a-z][\w-]+)", text))
         wrong[path] = unknown(path, named) - flags_of_scripts()
     assert not {path: flags for path, flags in wrong.items() if flags}
 
