@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 
@@ -29,9 +30,10 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         hint = "" if port else " (of any free port)"
-        raise ConfigError(
-            f"cannot listen on {host}:{port}{hint}: {os.strerror(error.errno or 0)}; choose another with --port"
-        ) from error
+        problem = f"cannot listen on {host}:{port}{hint}: {os.strerror(error.errno or 0)}"
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"{problem}; give an address of this machine with --host") from error
+        raise ConfigError(f"{problem}; choose another with --port") from error
     return sock
 
 

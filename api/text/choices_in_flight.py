@@ -137,6 +137,6 @@ class ChoicesInFlight:
         left_s = request.timeout_s - (time.monotonic() - self._started)
         if left_s <= 0:
             raise DeadlineError(
-                f"the request's timeout of {request.timeout_s:g} s has passed before all of its choices had begun"
+                f"the request's timeout of {request.timeout_s:.3g} s has passed before all of its choices had begun"
             )
         return msgspec.structs.replace(request, timeout_s=left_s)

@@ -87,6 +87,11 @@ def _folder_or_hub_id(name: str, registry: Registry) -> str:
 def _model_folder(path: Path, what: str) -> str:
     if not path.is_dir():
         raise ModelError(f"{what} should be in {path}, which is not a folder")
+    if not (path / "config.json").is_file() and (path / "adapter_config.json").is_file():
+        raise ModelError(
+            f"{what}: {path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and "
+            "serve that"
+        )
     if not (path / "config.json").is_file():
         raise ModelError(
             f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"

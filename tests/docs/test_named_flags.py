@@ -18,6 +18,7 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 # Names of other programs' options, by the file that has them.
 OTHERS = {
     "api/checks/part_check.py": {"--rootdir", "--basetemp", "--capture", "--import-mode"},  # pytest's
+    "api/llmfw_engine.py": {"--yes"},  # pip's
     "docs/clients.md": {"--batch_size", "--model_args", "--apply_chat_template"},  # lm-evaluation-harness's
     "plugins/cpu_native/build.py": {"--install"},  # xcode-select's
 }

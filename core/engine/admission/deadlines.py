@@ -47,4 +47,4 @@ def deadline_error(timeout_s: float, how_far: str) -> DeadlineError:
     Args:
         how_far: it had come, in words.
     """
-    return DeadlineError(f"the request's timeout of {timeout_s:g} s has passed {how_far}")
+    return DeadlineError(f"the request's timeout of {timeout_s:.3g} s has passed {how_far}")

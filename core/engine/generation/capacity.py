@@ -74,6 +74,8 @@ def decide_capacity(
         num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
     elif num_tokens is None:
         num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
+    else:
+        _check_room(config, model, device, num_tokens)
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
         raise ConfigError(
@@ -159,6 +161,16 @@ def _max_graph_size(config: EngineConfig, max_running: int) -> int:
 
 def _fraction(config: EngineConfig, device: torch.device) -> float:
     return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
+
+
+def _check_room(config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int) -> None:
+    stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
+    needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
+    if needed > free:
+        raise ConfigError(
+            f"--max-total-tokens is {num_tokens}, whose keys and values take {gigabytes(needed)}; {gigabytes(free)} of "
+            "memory are free beside the weights"
+        )
 
 
 def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:

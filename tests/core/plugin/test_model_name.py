@@ -44,6 +44,12 @@ def test_a_folder_without_config_says_what_is_missing(tmp_path):
         resolve_model(str(tmp_path), EMPTY)
 
 
+def test_a_folder_with_nothing_but_an_adapter_is_told_as_one(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="an adapter without a model; merge it into its base model"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
     (tmp_path / "config.json").write_text("{}")

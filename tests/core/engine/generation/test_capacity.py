@@ -1,4 +1,4 @@
-"""What fits on a GPU, asked of one that is made up: there is none here."""
+"""What fits, asked of a GPU that is made up, and of a CPU with as much memory as is wished."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ def test_the_log_says_where_the_memory_goes_before_it_is_taken(
         "logits",
     ):
         assert said in caplog.text
+
+
+def test_on_a_cpu_they_are_refused_before_they_are_allocated(
+    llama: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 16 * GIB)
+    config = EngineConfig(model="m", max_total_tokens=131073)  # 128 KiB each
+    with pytest.raises(ConfigError, match=r"--max-total-tokens is 131073, .* take 16\.00 GB; 16\.00 GB"):
+        decide_capacity(config, llama, torch.device("cpu"))
+    fitting = EngineConfig(model="m", max_total_tokens=131072)
+    assert decide_capacity(fitting, llama, torch.device("cpu")).num_pages == 131072
 
 
 def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: LoadedModel) -> None:
