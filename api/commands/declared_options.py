@@ -38,8 +38,7 @@ def kinds_with_options() -> frozenset[str]:
 
 def _declares(path: str) -> bool:
     module, _, name = path.partition(":")
-    # Most do not have the word, and are not parsed.
-    return OPTIONS in (_text(module) or "") and _find(module, [name, OPTIONS], _MOST_STEPS) is not None
+    return _find(module, [name, OPTIONS], _MOST_STEPS) is not None
 
 
 def declared_options(path: str) -> list[OptionField] | None:
@@ -87,7 +86,7 @@ def _find(module: str, names: list[str], steps: int) -> _Place | None:
     tree = _tree(module)
     if tree is None or steps <= 0:
         return None
-    for node in tree.body:
+    for node in _statements(tree.body):
         if isinstance(node, ast.ClassDef) and node.name == names[0]:
             return _within(_Place(node, module), names[1:], steps)
         if isinstance(node, ast.ImportFrom):
@@ -96,6 +95,15 @@ def _find(module: str, names: list[str], steps: int) -> _Place | None:
                     target = _imported(module, node)
                     return _find(target, [alias.name, *names[1:]], steps - 1) if target else None
     return None
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements, and those below a condition, such as `if TYPE_CHECKING`, in its place."""
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _statements(node.body)
+        else:
+            yield node
 
 
 def _within(place: _Place, names: list[str], steps: int) -> _Place | None:

@@ -188,7 +188,7 @@ def test_a_class_that_lacks_a_method_says_which(install_plugin):
     install_plugin("ours", POLICY + "    pass\n")
     done = check("policy mine")
     assert done.exit_code == 1
-    assert "lacks order, which llmfw.core.interfaces.policy.SchedulePolicy asks for" in done.output
+    assert "lacks order, which llmfw.core.SchedulePolicy asks for" in done.output
 
 
 def test_without_pytest_it_says_how_to_get_it(monkeypatch):

@@ -56,7 +56,7 @@ EXPECTED = {
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
     "unread": "Options is not a msgspec Struct",
-    "stranger": "is not a subclass of llmfw.core.interfaces.policy.SchedulePolicy",
+    "stranger": "is not a subclass of llmfw.core.SchedulePolicy",
     "nowhere": "cannot be imported: AttributeError",
 }
 

@@ -145,7 +145,7 @@ async def test_without_a_backend_structured_output_is_refused(tokenizer: Tokeniz
 
 @pytest.fixture
 async def broken(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrammarChecker]:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2])])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[3])])
     found = GrammarChecker(entry("x"), tokenizer, 300)
     yield found
     await found.close()

@@ -51,7 +51,7 @@ def link_packages(folder: Path, site: Path) -> list[str]:
 def write_metadata(site: Path) -> None:
     """Write into a folder what tells Python which plugins llmfw has, as an installation would."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    about = site / f"{project['name']}-{project['version']}.dist-info"
+    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     about.mkdir(parents=True, exist_ok=True)
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     (about / "METADATA").write_text(metadata, encoding="utf-8")
