@@ -27,6 +27,7 @@ MAX_TOP = 6
 """Files at the top of api."""
 STOREYS = (
     "base",
+    "terminal",
     "imports",
     "ipc",
     "interfaces",
@@ -66,7 +67,9 @@ LIGHT = (
     "api",
     *(
         f"core/{room}"
-        for room in ("base", "imports", "ipc", "plugin", "interfaces", "schedule", "grammars", "client")
+        for room in (
+            *("base", "terminal", "imports", "ipc", "plugin", "interfaces", "schedule", "grammars", "client"),
+        )
     ),
     "core/engine/admission",
 )

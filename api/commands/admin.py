@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import click
 
-from .batch.words import plain
+from llmfw.core.terminal.tables import Cell, Column, plain, print_table
+
+from .figures import percent, seconds
 from .remote import DEFAULT_URL, Remote, check
-from .tables import percent, print_table, seconds
 
 _Command = Callable[..., Any]
 _Reply = dict[str, Any]
@@ -194,22 +195,38 @@ def _print_cache(reply: _Reply) -> None:
     )
     if reply["pins"]:
         rows = [
-            (pin["id"], f"{pin['num_tokens']:,}", f"{pin['num_cached']:,}", seconds(pin["expires_in_s"]))
+            (pin["id"], pin["num_tokens"], pin["num_cached"], seconds(pin["expires_in_s"]))
             for pin in reply["pins"]
         ]
-        print_table(("pin", "tokens", "cached", "expires in"), rows)
+        print_table(("pin", _number("tokens"), _number("cached"), "expires in"), rows)
     if reply["prefixes"]:
-        columns = ("tokens", "own", "below", "hits", "age", "users", "pinned", "salt", "text")
-        print_table(columns, map(_prefix_row, reply["prefixes"]))
+        print_table(_PREFIX_COLUMNS, map(_prefix_row, reply["prefixes"]))
 
 
-def _prefix_row(prefix: Mapping[str, Any]) -> tuple[str, ...]:
-    numbers = (f"{prefix[name]:,}" for name in ("num_tokens", "own_tokens", "num_below", "hits"))
+def _number(title: str, drop: int = 0) -> Column:
+    return Column(title, drop=drop, right=True)
+
+
+_PREFIX_COLUMNS = (
+    _number("tokens"),
+    _number("own", 1),
+    _number("below", 3),
+    _number("hits"),
+    Column("age", 2),
+    _number("users", 4),
+    Column("pinned", 5),
+    "salt",
+    Column("text", wraps=True),
+)
+
+
+def _prefix_row(prefix: Mapping[str, Any]) -> tuple[Cell, ...]:
+    numbers = (prefix[name] for name in ("num_tokens", "own_tokens", "num_below", "hits"))
     last = f" … {prefix['last_text'][-40:]}" if prefix["last_text"] else ""
     return (
         *numbers,
         seconds(prefix["age_s"]),
-        str(prefix["users"]),
+        prefix["users"],
         "yes" if prefix["pinned"] else "",
         prefix["cache_salt"],
         json.dumps(f"{prefix['first_text'][:60]}{last}", ensure_ascii=False),
@@ -234,14 +251,23 @@ def _print_policy(policy: _Reply) -> None:
 def _print_traces(reply: _Reply) -> None:
     for trace in reply["traces"]:
         click.echo(f"{plain(trace['id'])}: {trace['prompt_tokens']:,} prompt tokens")
-        print_table(
-            ("at", "for", "steps", "what", "tokens", "ahead", "why"), map(_entry_row, trace["entries"])
-        )
+        print_table(_ENTRY_COLUMNS, map(_entry_row, trace["entries"]))
         if trace["num_left_out"]:
             click.echo(f"{trace['num_left_out']:,} entries in the middle are left out")
 
 
-def _entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+_ENTRY_COLUMNS = (
+    "at",
+    Column("for", 1),
+    Column("steps", 2),
+    "what",
+    _number("tokens", 3),
+    _number("ahead", 4),
+    Column("why", wraps=True),
+)
+
+
+def _entry_row(entry: Mapping[str, Any]) -> tuple[Cell, ...]:
     first, last = entry.get("first_step", 0), entry.get("last_step", 0)
     lasted = entry.get("until_s", 0.0) - entry["at_s"]
     return (
@@ -249,7 +275,7 @@ def _entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
         seconds(lasted) if lasted > 0 else "",
         f"{first}–{last}" if last > first else str(first),
         entry["kind"],
-        f"{entry['num_tokens']:,}" if "num_tokens" in entry else "",
-        f"{entry['num_ahead']:,}" if "num_ahead" in entry else "",
+        entry.get("num_tokens"),
+        entry.get("num_ahead"),
         entry.get("reason", ""),
     )

@@ -6,26 +6,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from llmfw.core.interfaces.lazy_command import LazyCommand
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.registry import Entry
+from llmfw.core.terminal.tables import Column, print_table
 
 from .declared_options import declared_options, kinds_with_options
 from .lazy_group import LazyGroup
 from .params import plugins_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-WIDE = 160
-"""A terminal of so many columns shows the names of options, too; a narrower one has no room for them."""
 
 
 @click.group("plugins", cls=LazyGroup, invoke_without_command=True)
@@ -44,7 +38,7 @@ def plugins_group(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        _print_tables(found)
+        _print_table(found)
 
 
 def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, list[dict[str, Any]]]:
@@ -116,50 +110,50 @@ def _renamed(record: dict[str, Any]) -> dict[str, Any]:
     return {("package" if key == "distribution" else key): value for key, value in record.items()}
 
 
-def _print_tables(found: dict[str, list[dict[str, Any]]]) -> None:
-    from rich.console import Console  # a third of this command's time: only where it is used
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)  # a pipe has no width; do not cut what may be searched
-    columns = ["kind", "name", "plugin", "package", "needs", "lacks", "summary"]
-    if console.width >= WIDE:
-        columns.insert(-1, "options")
+def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
+    """Print one row for each part, and after them one for each plugin that did not load."""
+    columns = [
+        Column("kind"),
+        Column("name"),
+        Column("plugin"),
+        Column("package", drop=2),
+        Column("needs", drop=3),
+        Column("lacks", wraps=True, style="red"),
+        Column("options", drop=4, wraps=True),
+        Column("summary", drop=1, wraps=True),
+    ]
     if any(part["shadowed_by"] for part in found["parts"]):
-        columns.insert(2, "shadowed by")
-    console.print(_table(map(_cells, found["parts"]), *columns))
-    if found["broken"]:
-        console.print("did not load:", style="bold red")
-        console.print(_table(map(_cells, found["broken"]), "name", "package", "reason"))
+        columns.insert(2, Column("shadowed by", style="red"))
+    cells = [*map(_cells, found["parts"]), *map(_cells_of_broken, found["broken"])]
+    print_table(columns, [[row.get(column.title) for column in columns] for row in cells])
 
 
-def _cells(record: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of a row, by column."""
-    cells = {
-        key: ", ".join(value) if isinstance(value, list) else str(value) for key, value in record.items()
+def _cells(part: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of a part's row, by column."""
+    lacks = ", ".join(part["lacks"])
+    return {
+        "kind": part["kind"],
+        "name": part["choose"],
+        "plugin": part["plugin"],
+        "package": f"{part['package']} {part['version']}".strip(),
+        "needs": ", ".join(part["needs"]),
+        "lacks": f"{lacks}: {part['install']}" if part["install"] else lacks,
+        "options": "not known" if part["options"] is None else ", ".join(part["options"]),
+        "summary": part["summary"],
+        "shadowed by": ", ".join(part["shadowed_by"]),
     }
-    cells["package"] = f"{record['package']} {record['version']}".strip()
-    if "choose" in record:
-        cells["name"] = record["choose"]
-        cells["shadowed by"] = cells["shadowed_by"]
-        cells["options"] = "not known" if record["options"] is None else cells["options"]
-    if record.get("install"):
-        cells["lacks"] += f": {record['install']}"
-    return cells
 
 
-def _table(rows: Iterable[dict[str, str]], *columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        styles = ("red" if column in ("lacks", "shadowed by") else "" for column in columns)
-        table.add_row(
-            *(Text(row[column], style=style) for column, style in zip(columns, styles, strict=True))
-        )
-    return table
+def _cells_of_broken(plugin: dict[str, Any]) -> dict[str, str]:
+    package = f"{plugin['package']} {plugin['version']}".strip()
+    lacks = f"did not load: {plugin['reason']}"
+    return {
+        "kind": "plugin",
+        "name": plugin["name"],
+        "plugin": plugin["name"],
+        "package": package,
+        "lacks": lacks,
+    }
 
 
 plugins_group.add_command(

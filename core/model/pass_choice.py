@@ -53,19 +53,24 @@ def choose_passes(
         return []
     entries = registry.entries("module_pass") if names == "auto" else _named(names, registry)
     chosen = []
+    unsupported: dict[str, list[str]] = {}  # reason → names
     for entry in entries:
         missing = entry.missing()
         if missing and names == "auto":
-            logger.info("Module pass %s is passed over: it needs %s", entry.name, ", ".join(missing))
+            unsupported.setdefault(f"it needs {', '.join(missing)}", []).append(entry.name)
             continue
         found = _build(entry, device, dtype)
         if not isinstance(found, str | PartError):
             chosen.append(ChosenPass(entry, found))
-        elif names == "auto":
-            level = logging.WARNING if isinstance(found, PartError) else logging.INFO
-            logger.log(level, "Module pass %s is passed over: %s", entry.name, found)
-        else:
+        elif names != "auto":
             raise found if isinstance(found, PartError) else PartError(f"{entry} cannot be applied: {found}")
+        elif isinstance(found, PartError):
+            logger.warning("Module pass %s is passed over: %s", entry.name, found)
+        else:
+            unsupported.setdefault(found, []).append(entry.name)
+    if unsupported:
+        listed = (f"{', '.join(each)} ({reason})" for reason, each in unsupported.items())
+        logger.info("Module passes that do not apply: %s", "; ".join(listed))
     return chosen
 
 

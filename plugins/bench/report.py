@@ -1,14 +1,13 @@
-"""Figures of a workload's runs, as a dictionary for JSON and as a table. Knows nothing of how replies came about."""
+"""Figures of a workload's runs, as a dictionary for JSON and as rows of a table. Knows nothing of how replies came about."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from rich import box
-from rich.table import Table
+from llmfw.core.terminal.tables import Cell, Column
 
 from .reply import Reply
 from .runner import Run
@@ -94,28 +93,43 @@ def summarise(runs: list[Figures]) -> Figures:
     return summary | ({"first_error": errors[0]} if errors else {}) | {"runs": runs}
 
 
-def table(results: list[Figures]) -> Table:
-    """Return the results of several workloads as a table for a terminal."""
-    found = Table(box=box.SIMPLE, title_justify="left")
-    found.add_column("workload")
-    for name in ("output tok/s", "lowest–highest", "TTFT ms p50 / p99", "ITL ms p50 / p99"):
-        found.add_column(name, justify="right")
-    for name in ("requests", "failed", "short", "prompt tok", "output tok", "cached tok", "wall s"):
-        found.add_column(name, justify="right")
+COLUMNS = (
+    Column("workload"),
+    Column("output tok/s", right=True),
+    Column("lowest", drop=3, right=True),
+    Column("highest", drop=3, right=True),
+    Column("TTFT p50 ms", right=True),
+    Column("TTFT p99 ms", right=True),
+    Column("ITL p50 ms", right=True),
+    Column("ITL p99 ms", right=True),
+    Column("requests", drop=4, right=True),
+    Column("failed", right=True),
+    Column("short", drop=2, right=True),
+    Column("prompt tok", drop=6, right=True),
+    Column("output tok", drop=5, right=True),
+    Column("cached tok", drop=6, right=True),
+    Column("wall s", drop=1, right=True),
+)
+"""Of the table; "lowest" and "highest" are output tokens/s of single runs."""
+
+
+def rows(results: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row of `COLUMNS` for each workload."""
     for result in results:
         rates = [run["output_tok_s"] for run in result["runs"]]
-        found.add_row(
+        yield (
             result["workload"],
-            f"{result['output_tok_s']:.1f}",
-            f"{min(rates):.1f}–{max(rates):.1f}",
-            f"{_show(result['ttft_p50_ms'])} / {_show(result['ttft_p99_ms'])}",
-            f"{_show(result['itl_p50_ms'])} / {_show(result['itl_p99_ms'])}",
-            *(_show(result[k], 0) for k in ("requests", "failed", "short")),
-            *(_show(result[k], 0) for k in ("prompt_tokens", "output_tokens", "cached_tokens")),
+            *(f"{rate:.1f}" for rate in (result["output_tok_s"], min(rates), max(rates))),
+            *(_show(result[f"{name}_p{percent}_ms"]) for name in ("ttft", "itl") for percent in (50, 99)),
+            *(_count(result[key]) for key in ("requests", "failed", "short")),
+            *(_count(result[key]) for key in ("prompt_tokens", "output_tokens", "cached_tokens")),
             f"{result['wall_s']:.2f}",
         )
-    return found
 
 
-def _show(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def _show(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"
+
+
+def _count(value: float | None) -> int | None:
+    return None if value is None else round(value)

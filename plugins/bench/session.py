@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,14 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
+
+from llmfw.core.terminal.tables import print_table
 
 from .client import CompletionClient
 from .dialogue import Dialogue
 from .errors import BenchError
 from .prompts import COMMON_IDS, PromptSource, TokenIds, TokenizerText, whole_words
-from .report import Figures, figures_of, summarise, table
+from .report import COLUMNS, Figures, figures_of, rows, summarise
 from .runner import calibrate, run_workload
 from .workloads import Workload
 
@@ -54,9 +54,7 @@ def measure(settings: Settings) -> None:
         raise BenchError("--prompt-mode ids: the chat API takes no token ids; use --api completions")
     results = _run(_measure(settings))
     if not settings.as_json:
-        # Where there is no terminal there is no width either; a log line may be long.
-        console = Console(width=None if sys.stdout.isatty() else 200)
-        console.print(table(results))
+        print_table(COLUMNS, rows(results))
     failed = sum(result["failed"] for result in results)
     if failed:
         error = next(result["first_error"] for result in results if "first_error" in result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 
 from llmfw.core import load_plugins
+from llmfw.core.terminal.tables import print_table
 
 from .bounds import infinite_hit_rate
 from .errors import SimulatorError
@@ -23,7 +22,7 @@ from .profiles import NAMED, named_profile
 from .replay import replay
 from .replica import EngineSettings
 from .routers import ROUTERS
-from .table import check_plot, plot, table
+from .table import COLUMNS, check_plot, plot, rows
 from .trace import TraceRequest, read_trace
 
 
@@ -127,10 +126,11 @@ def fit(model: str, save: Path, rounds: int) -> None:
 
 
 def _print(results: Sequence[Figures], trace: Sequence[TraceRequest], bound: Figures) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(table(results))
+    print_table(list(COLUMNS.values()), rows(results))
     if bound:
-        console.print(f"Hit rate of an infinite cache: {bound['infinite_hit_rate']:.3f}")
+        click.echo(f"Hit rate of an infinite cache: {bound['infinite_hit_rate']:.3f}", err=True)
     refused = results[0]["refused"]
     if refused:
-        console.print(f"{refused} of {len(trace)} requests are larger than the storage and were refused.")
+        click.echo(
+            f"{refused} of {len(trace)} requests are larger than the storage and were refused.", err=True
+        )

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
+
+from llmfw.core.terminal.tables import Cell, Column
 
 from .errors import SimulatorError
 from .figures import Figures, Floats
 
 COLUMNS = {
-    "policy": "policy",
-    "hit_rate": "hit rate",
-    "ttft_p50_ms": "TTFT p50 ms",
-    "ttft_p99_ms": "p99",
-    "itl_p50_ms": "ITL p50 ms",
-    "itl_p99_ms": "p99",
-    "output_tok_s": "out tok/s",
-    "retractions": "retracted",
-    "longest_wait_s": "longest wait s",
-    "most_overtaken": "overtaken",
-    "fairness": "fairness",
-    "refused": "refused",
+    "policy": Column("policy"),
+    "hit_rate": Column("hit rate", right=True),
+    "ttft_p50_ms": Column("TTFT p50 ms", right=True),
+    "ttft_p99_ms": Column("TTFT p99 ms", right=True),
+    "itl_p50_ms": Column("ITL p50 ms", drop=1, right=True),
+    "itl_p99_ms": Column("ITL p99 ms", drop=1, right=True),
+    "output_tok_s": Column("output tok/s", right=True),
+    "retractions": Column("retracted", drop=5, right=True),
+    "longest_wait_s": Column("longest wait s", drop=3, right=True),
+    "most_overtaken": Column("overtaken", drop=4, right=True),
+    "fairness": Column("fairness", drop=2, right=True),
+    "refused": Column("refused", drop=6, right=True),
 }
 
 
-def table(results: Sequence[Figures]) -> Table:
-    """Return a row for each policy."""
-    made = Table(box=box.SIMPLE_HEAD)
-    for name, title in COLUMNS.items():
-        made.add_column(title, justify="left" if name == "policy" else "right")
+def rows(results: Iterable[Figures]) -> Iterator[list[Cell]]:
+    """Yield a row of `COLUMNS` for each policy."""
     for result in results:
-        made.add_row(*(_text(result[name]) for name in COLUMNS))
-    return made
+        yield [_cell(result[name]) for name in COLUMNS]
 
 
-def _text(value: Any) -> str:
+def _cell(value: Any) -> Cell:
     if isinstance(value, float):
-        return f"{value:,.3f}" if abs(value) < 10 else f"{value:,.1f}"
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    return value if value is None or isinstance(value, int) else str(value)
 
 
 def check_plot() -> None:

@@ -273,7 +273,7 @@ def test_plugins_lists_parts_commands_and_what_is_broken(install_plugin):
 def test_plugins_prints_what_a_part_lacks(install_plugin):
     part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
     install_plugin("ours", f"@hookimpl\ndef register_attention_backends(register): {part}")
-    (line,) = [line for line in llmfw("plugins").stdout.splitlines() if " fast " in line]
+    (line,) = [line for line in llmfw("plugins").stdout.splitlines() if "\tfast\t" in line]
     assert line.count("no_such_kernels") == 2
     assert "foreign 1.2" in line
 

@@ -170,7 +170,7 @@ def test_parts_of_one_name_are_listed_with_what_hides_them(install_plugin):
     parts = json.loads(llmfw("plugins", "--json").stdout)["parts"]
     found = {part["choose"]: part["shadowed_by"] for part in parts if part["name"] == "twin"}
     assert found == {"one/twin": ["two/twin"], "two/twin": ["one/twin"]}
-    lines = [line.split() for line in llmfw("plugins").stdout.splitlines()]
+    lines = [line.split("\t") for line in llmfw("plugins").stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["policy", "one/twin"]]
     assert "two/twin" in line
 

@@ -11,12 +11,13 @@ import click
 
 from llmfw.api.offline.whole_file import whole_file
 from llmfw.core.interfaces.batch_store import ENDED
+from llmfw.core.terminal.tables import plain
 
 from ..remote import Remote, server_options
 from .meter import ByteMeter
 from .server import BatchServer, Job
 from .wait import BatchError
-from .words import count_in_words, errors_of, plain, show_errors
+from .words import count_in_words, errors_of, show_errors
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -7,11 +7,12 @@ import json
 import click
 
 from llmfw.core.interfaces.batch_store import ENDED
+from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
 from ..remote import Remote, server_options
 from .server import BatchServer, Job
 from .wait import BatchError, report_end, wait_for_end
-from .words import count_in_words, counts_of, describe, plain, time_in_words
+from .words import count_in_words, counts_of, describe, time_in_words
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print what the server says.")
 
@@ -77,20 +78,18 @@ def _print(job: Job) -> None:
 
 
 def _print_table(jobs: list[Job]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        "id", "status", "lines", "failed", "created", "endpoint", box=box.SIMPLE_HEAD, pad_edge=False
+    columns = (
+        Column("id"),
+        Column("status"),
+        Column("lines", right=True),
+        Column("failed", right=True),
+        Column("created", drop=1),
+        Column("endpoint", drop=2),
     )
-    for job in jobs:
-        done, failed, total = counts_of(job)
-        created = time_in_words(job["created_at"]) if job.get("created_at") else ""
-        cells = (job["id"], job["status"], f"{done}/{total}", failed, created, job.get("endpoint"))
-        table.add_row(*(Text(plain(cell)) for cell in cells))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)  # a pipe has no width; do not cut what may be searched
-    console.print(table)
+    print_table(columns, map(_row, jobs))
+
+
+def _row(job: Job) -> tuple[Cell, ...]:
+    done, failed, total = counts_of(job)
+    created = time_in_words(job["created_at"]) if job.get("created_at") else None
+    return job["id"], job["status"], f"{done}/{total}", failed, created, job.get("endpoint")

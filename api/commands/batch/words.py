@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
+from llmfw.core.terminal.tables import plain
+
 NUM_ERRORS = 10
 """How many errors of a batch are shown."""
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-
-def plain(value: object) -> str:
-    """Return a value of a server's as text of one line, without what could steer a terminal."""
-    return _CONTROL.sub(" ", str(value))
 
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:

@@ -10,11 +10,11 @@ import click
 
 from llmfw.core.model.quantization.schemes import SCHEMES
 from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.terminal.tables import Column, print_table
 
 from ..params import plugins_of
 from ..setting import positive
 from ..settings import model_of, with_model
-from ..tables import print_table
 from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, DeviceType
 
@@ -168,11 +168,14 @@ def show(found: dict[str, Any]) -> None:
     )
     if found["fits"]:
         rows = [(item["what"], f"{item['bytes'] / GIB:.2f}") for item in found["items"]]
-        print_table(("what", "GiB"), [*rows, ("free", f"{found['free_bytes'] / GIB:.2f}")])
+        print_table(
+            ("what", Column("GiB", right=True)), [*rows, ("free", f"{found['free_bytes'] / GIB:.2f}")]
+        )
         click.echo(f"{found['tokens']:,} tokens fit.")
         if found["requests"]:
-            rows = [(f"{each['tokens']:,}", f"{each['at_once']:,}") for each in found["requests"]]
-            print_table(("tokens of a request", "at once"), rows)
+            titles = ("tokens of a request", "at once")
+            requests = [(each["tokens"], each["at_once"]) for each in found["requests"]]
+            print_table([Column(title, right=True) for title in titles], requests)
     else:
         click.echo("It does not fit.")
     if "reason" in found:

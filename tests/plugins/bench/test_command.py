@@ -131,7 +131,7 @@ def test_failed_requests_are_counted_and_left_out_of_the_tokens(metronome, bench
 
 def test_the_table_has_a_row_for_each_workload(metronome, bench):
     shown = bench("--base-url", metronome().url, "--scale", 0.05, "--runs", 1)
-    rows = [line.split()[0] for line in shown.stdout.splitlines() if line.strip(" ─")]
+    rows = [line.split("\t")[0] for line in shown.stdout.splitlines()]
     assert rows == ["workload", "single", "batch16", "prefix", "burst", "multiturn"]
     assert shown.exit_code == 0
 

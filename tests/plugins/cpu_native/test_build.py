@@ -147,7 +147,7 @@ def test_without_a_compiler_the_pass_is_passed_over_and_torch_serves(
     engine = build_engine(DEMO)
     [said] = [record.getMessage() for record in caplog.records if "cpu-native" in record.getMessage()]
     assert said.startswith(
-        "Module pass cpu-native is passed over: CXX names '/nonexistent', which is not there"
+        "Module passes that do not apply: cpu-native (CXX names '/nonexistent', which is not there"
     )
     assert engine.info.module_passes == ()
     assert len(run(engine, [[5, 6, 7]])[0]) > 0
