@@ -19,6 +19,7 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
+from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
 from llmfw.api.routes.batches import batch_routes
@@ -26,7 +27,7 @@ from llmfw.api.routes.chat import chat_routes
 from llmfw.api.routes.completions import completion_routes
 from llmfw.api.routes.embeddings import embedding_routes
 from llmfw.api.routes.files import file_routes
-from llmfw.api.routes.health import OPEN_PATHS, health_routes
+from llmfw.api.routes.health import health_routes
 from llmfw.api.routes.metrics import metrics_routes
 from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
@@ -45,6 +46,9 @@ from llmfw.core.plugin.calls import PartLedger
 
 from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
+
+OPEN_PATHS = frozenset({"/", "/health", "/health_generate"})
+"""They need no API key."""
 
 
 def create_app(
@@ -125,6 +129,7 @@ def _routes(
         *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),
         *health_routes(client),
+        *about_routes(config.served_model_name, needs_key=keys.has_keys),
         *openapi_routes(needs_key=keys.has_keys),
     ]
 

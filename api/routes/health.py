@@ -13,9 +13,6 @@ from llmfw.api.http.operation import describe
 from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.client.client import EngineClient
 
-OPEN_PATHS = frozenset({"/health", "/health_generate"})
-"""They need no API key."""
-
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
     """Return the handlers."""

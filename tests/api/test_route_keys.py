@@ -28,6 +28,7 @@ LISTS = "lists what belongs to a tenant"
 ADMIN = "is for the admin key"
 
 TABLE = {
+    "GET /": PUBLIC,
     "GET /health": PUBLIC,
     "GET /health_generate": PUBLIC,  # callers at one time share one token
     "GET /plugin/hello": SHARED,

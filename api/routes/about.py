@@ -1,0 +1,31 @@
+"""GET /: what this server is, for someone who opens its address."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from llmfw.api.http.operation import describe
+from llmfw.api.schemas.about import About, Links
+from llmfw.core.base.about import version
+
+from .respond import json_response
+
+
+def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]:
+    """Return the handlers.
+
+    Args:
+        served_name: of the model.
+        needs_key: whether clients must send an API key: then neither version nor model are shown.
+    """
+    about = About(links=Links())
+    if not needs_key:
+        about.version, about.model = version(), served_name
+
+    @get("/", opt=describe("What this server is.", reply=About))
+    async def root() -> ASGIApp:
+        return json_response(about)
+
+    return [root]
