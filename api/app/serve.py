@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import signal
 from collections.abc import Iterator
 
-import msgspec
-
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.server.announcement import settings_line
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.log import setup_logging
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
-from llmfw.core.plugin.part_options import option_text
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.preparation import begin_to_prepare
 
@@ -29,8 +26,6 @@ from .event_loop import run_to_end
 from .listen import bind
 
 logger = logging.getLogger(__name__)
-
-_PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 
 
 def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
@@ -42,7 +37,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
         EngineLostError: it died too often to be started again.
     """
     setup_logging(server_config.log_level)
-    logger.info("%s", _arguments_line(engine_config, server_config))
+    logger.info("%s", settings_line(engine_config, server_config))
     keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
     with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
         limits = WatchdogLimits.of(server_config.watchdog_timeout)
@@ -68,14 +63,3 @@ def _keeping_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in zip(stopping, before, strict=True):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _arguments_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return all settings on one line; API keys, and passwords in the URLs of options, are hidden."""
-    values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
-    for name in ("api_key", "admin_api_key"):
-        values[name] = "***" if values[name] else None
-    values["options"] = {
-        key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in server.options.items()
-    }
-    return "server_args=" + ", ".join(f"{name}={value!r}" for name, value in values.items())

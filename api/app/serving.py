@@ -17,6 +17,7 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
@@ -33,6 +34,8 @@ from .listen import url_of
 from .plugin_routes import usable_routes
 
 logger = logging.getLogger(__name__)
+
+_UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
 GRACE_S = 3.0  # for streams that run when the server is told to stop
 
@@ -68,10 +71,19 @@ class Startable:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period."""
+    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period.
+
+    Args:
+        ready: text for the log when connections are taken.
+    """
 
     def __init__(
-        self, app: Startable, server_config: ServerConfig, client: SupervisedEngineClient, url: str
+        self,
+        app: Startable,
+        server_config: ServerConfig,
+        client: SupervisedEngineClient,
+        url: str,
+        ready: str,
     ) -> None:
         limits = connection_limits(server_config)
         self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
@@ -79,6 +91,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._client = client
         self._url = url
+        self._ready = ready
         self._hurried = asyncio.Event()
 
     @contextlib.contextmanager
@@ -97,6 +110,7 @@ class Server(uvicorn.Server):
         garbage.settle()
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
+        logger.info("%s", self._ready)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests finish for a while; then end what still runs by ending the engine."""
@@ -217,17 +231,28 @@ class Serving:
         prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging()
         startable = Startable(app)
-        return Server(startable, self._config, client, url)
+        ready = ready_text(
+            url,
+            self._config.served_model_name,
+            task=client.info.task,
+            is_chat=bool(self._config.chat_template or parts.tokenizer.chat_template),
+            needs_key=self._keys.has_keys,
+        )
+        return Server(startable, self._config, client, url, ready)
 
 
 def _setup_uvicorn_logging() -> None:
-    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels."""
+    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels.
+
+    Leaves out what uvicorn says of the application's startup: when that ends, `Server.startup` logs more.
+    """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):
         handler = logging.StreamHandler()
         handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.getMessage() not in _UNTOLD)
 
 
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:

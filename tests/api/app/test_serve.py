@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,9 +21,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-
-from llmfw.api.app.serve import _arguments_line
-from llmfw.core.base.config import EngineConfig, ServerConfig
 
 from ...doubles import serve_echo
 from ...doubles.echo_engine import WAIT
@@ -125,7 +123,7 @@ def test_the_log_tells_the_facts_in_the_known_style(process: Process) -> None:
     process.wait_for("POST /v1/completions")
     stamp = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] "
     for line in (
-        r"server_args=model='.*', load_format='dummy', .*port=0, api_key=None",
+        r"Settings: model='.*', load_format='dummy', .*served_model_name='tiny', port=0; the others",
         r"Load weight end\. type=LlamaForCausalLM, dtype=torch\.float32",
         r"KV Cache is allocated\. #tokens: \d+",
         r"max_total_num_tokens=\d+, chunked_prefill_size=\d+, .*context_len=8192",
@@ -138,12 +136,21 @@ def test_the_log_tells_the_facts_in_the_known_style(process: Process) -> None:
         assert re.search(stamp + line, process.log), line
 
 
-def test_a_password_in_the_url_of_an_option_is_not_logged() -> None:
-    options = {"file_store.url": "postgresql://me:s3/cr3t?@host/db", "policy.x": "a:b@c"}
-    config = ServerConfig(served_model_name="m", options=options)
-    line = _arguments_line(EngineConfig(model="m"), config)
-    assert "'file_store.url': 'postgresql://me:***@host/db', 'policy.x': 'a:b@c'" in line
-    assert "cr3t" not in line
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_command_in_the_log_works(process: Process) -> None:
+    process.wait_for("Try it:")
+    process.wait_for("\ncurl ")
+    [command] = [line for line in process.lines if line.startswith("curl ")]
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["model"] == "tiny"
+
+
+def test_the_start_fits_a_screen(process: Process) -> None:
+    start = process.log.partition("Try it:")[0].splitlines()
+    assert len(start) <= 18
+    assert start[-1].endswith(
+        f"Model 'tiny' is ready at {process.url}/v1 (the base URL for OpenAI clients). "
+    )
 
 
 def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None:
@@ -230,7 +237,7 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
 
 def test_a_signal_while_the_model_loads_ends_it_cleanly(model: Path) -> None:
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
-        process.wait_for("server_args")
+        process.wait_for("Settings")
         time.sleep(0.5)
         assert process.end(signal.SIGINT) == 0
         assert "Traceback" not in process.log
@@ -245,7 +252,7 @@ def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
         port = taken.getsockname()[1]
         done = run(str(model), "--load-format", "dummy", "--port", str(port))
     assert done.returncode == 1
-    [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
+    [line] = [line for line in done.stderr.splitlines() if "Settings: " not in line]
     assert str(port) in line
     assert "in use" in line
 
@@ -255,7 +262,7 @@ def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tm
     keys.write_text("ann=secret words\n")
     done = run(str(model), "--load-format", "dummy", "--port", "0", "--api-key-file", str(keys))
     assert done.returncode == 1
-    [line] = [line for line in done.stderr.splitlines() if "server_args=" not in line]
+    [line] = [line for line in done.stderr.splitlines() if "Settings: " not in line]
     assert f"line 1 of '{keys}'" in line
     assert "secret" not in line
 

@@ -1,0 +1,66 @@
+"""What the log of a start says: which settings differ from their defaults, and, at its end, how to use the server."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import msgspec
+
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.plugin.part_options import option_text
+
+_PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
+_KEYS = ("api_key", "admin_api_key")
+_REACHABLE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
+"""An address that means all of this machine's → one that a client on it can use."""
+
+
+def settings_line(engine: EngineConfig, server: ServerConfig) -> str:
+    """Return the settings that differ from their defaults; hides API keys, and passwords in the URLs of options."""
+    fields = (*msgspec.structs.fields(EngineConfig), *msgspec.structs.fields(ServerConfig))
+    values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
+    found = {field.name: values[field.name] for field in fields if values[field.name] != _default_of(field)}
+    found |= {name: "***" for name in _KEYS if name in found}
+    if "options" in found:
+        found["options"] = {
+            key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in found["options"].items()
+        }
+    listed = ", ".join(f"{name}={value!r}" for name, value in found.items())
+    return f"Settings: {listed}; the others have their defaults, see --show-config"
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: bool) -> str:
+    """Return how to use a server that is ready: its URL, the model, and below them a curl command to copy.
+
+    Args:
+        url: of the socket.
+        model: its name for clients.
+        task: of the engine: "generate" or "embed".
+        is_chat: whether there is a chat template.
+        needs_key: whether clients must send an API key; the command takes it from the environment.
+    """
+    for every, one in _REACHABLE.items():
+        url = url.replace(every, one)
+    path, body = _example(task, is_chat)
+    headers = "-H 'Content-Type: application/json'"
+    if needs_key:
+        headers += ' -H "Authorization: Bearer $LLMFW_API_KEY"'
+    data = shlex.quote(msgspec.json.encode({"model": model} | body).decode())
+    command = f"curl {shlex.quote(f'{url}/v1/{path}')} {headers} -d {data}"
+    return f"Model {model!r} is ready at {url}/v1 (the base URL for OpenAI clients). Try it:\n{command}"
+
+
+def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:
+    """Return the path below /v1 and the body of a request that such a model answers."""
+    if task == "embed":
+        return "embeddings", {"input": "Hello"}
+    if is_chat:
+        message = {"role": "user", "content": "What is the capital of France?"}
+        return "chat/completions", {"messages": [message], "max_tokens": 100}
+    return "completions", {"prompt": "The capital of France is", "max_tokens": 20}
