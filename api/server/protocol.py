@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from uvicorn.server import ServerState
 
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
-from .connections import ConnectionTable, Occasional
+from .connections import ConnectionTable, Occasional, has_left
 from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
 
 LINGER_S, LINGER_BYTES = 2.0, 2**20
@@ -87,7 +88,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_deaf = False  # what the client sends is dropped
         self._is_leaving = False  # was refused; ends as soon as the client has read why
         self._held: Any = None  # the application, until the latest request's body is there
-        self._num_open = 0  # requests whose reply is not complete
+        self._open: deque[RequestResponseCycle] = deque()  # requests whose reply is not complete, the oldest first
         self._head_bytes = 0  # of the request that is being received; trailers count, too
         self._num_headers = 0
         self._body_bytes = 0
@@ -106,9 +107,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", f"{problem}; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection, and tell all its requests: uvicorn itself tells the latest one alone."""
         self._is_deaf = True
         self._table.remove(self)
+        self.pipeline.clear()
+        for cycle in self._open:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -137,7 +142,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refusal = self._head_too_large()
         if self._refusal is not None:
             self._refuse(self._refusal.status, self._refusal.code, str(self._refusal))
-        elif not self._num_open or self._expects is _Expects.BODY:
+        elif not self._open or self._expects is _Expects.BODY:
             self._table.heard(self)
         else:
             self._table.busy(self)
@@ -184,7 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._expects = _Expects.BODY
         self._waited_s = 0.0
-        self._num_open += 1
+        self._open.append(self.cycle)
 
     def on_chunk_header(self) -> None:
         """Begin with a chunk of a body; refuse floods of tiny ones, which cost more than they bring."""
@@ -216,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request of the connection. Idle time is ours to watch (`check`)."""
-        self._num_open -= 1
+        self._open.popleft()
         self._waited_s = 0.0
         self._table.end_early(self)
         self.server_state.total_requests += 1
@@ -229,7 +234,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.flow.resume_reading()
         else:
             self.flow.resume_reading()
-            if not self._num_open:
+            if not self._open:
                 self._table.heard(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -264,7 +269,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def check(self, elapsed: float) -> None:
         """End the connection if its client has been too slow, in sending or in reading."""
-        if self._is_unread(elapsed):
+        if self._open and self.flow.read_paused and has_left(self.transport):
+            self.transport.abort()
+        elif self._is_unread(elapsed):
             self._note("unread", "the client does not read what it asked for")
             self.transport.abort()
         elif self._is_leaving:
@@ -277,7 +284,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if not self.flow.read_paused:  # else it is the application that is waited for
                 self._waited_s += elapsed
                 self._check_body()
-        elif not self._num_open:
+        elif not self._open:
             self._waited_s += elapsed
             self._check_head()
 
@@ -317,7 +324,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _is_unread(self, elapsed: float) -> bool:
         """Return whether the client has read too little, for too long, of what waits to be sent to it."""
         size = self.transport.get_write_buffer_size()
-        if not size or (self._num_open and not self.flow.write_paused):
+        if not size or (self._open and not self.flow.write_paused):
             self._unread_s = 0.0
             return False
         if not self._unread_s:
@@ -343,10 +350,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._note(code, message)
         self._is_deaf = True
         if self._expects is not _Expects.BODY:
-            if self._num_open:
+            if self._open:
                 self.cycle.keep_alive = False
                 return
-        elif self._num_open > 1 or self.cycle.response_started:
+        elif len(self._open) > 1 or self.cycle.response_started:
             self.transport.abort()
             return
         else:

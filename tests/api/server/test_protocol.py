@@ -235,3 +235,23 @@ def test_upgrades_are_answered_in_http_1_1(strict):
     with connected(strict) as sock:
         sock.sendall(GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
         assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def waiting_request() -> bytes:
+    """Return a request that the engine does not answer until it is aborted."""
+    body = json.dumps({"prompt": [WAIT], "max_tokens": 1}).encode()
+    return POST.replace(b"chat/", b"") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize("behind", [GET + b"\r\n", POST + b"Content-Length: 900000\r\n\r\n" + b" " * 100_000])
+def test_requests_end_with_their_client_though_others_wait_behind_them(strict, caplog, behind):
+    num_aborted = len(strict.engine.aborted)
+    with connected(strict) as sock:
+        before = len(strict.engine.requests)
+        sock.sendall(waiting_request())
+        wait_until(lambda: len(strict.engine.requests) == before + 1)
+        sock.sendall(behind)
+    wait_until(lambda: len(strict.engine.aborted) == num_aborted + 1)
+    assert is_alive(strict)
+    assert "Exception" not in caplog.text
+    assert "ASGI callable" not in caplog.text
