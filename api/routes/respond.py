@@ -14,6 +14,7 @@ from litestar.types import Receive
 
 from llmfw.api.http.sse import EventStreamResponse
 from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
+from llmfw.api.text.terms import key_name
 
 ResultT = TypeVar("ResultT")
 
@@ -34,7 +35,9 @@ async def read_json(request: Request[Any, Any, Any]) -> bytes:
     check_encoding(request)
     reader: BodyReader = request.app.state.bodies
     try:
-        return await reader.read(request)
+        return await reader.read(
+            request, owner=key_name.get() or (request.client.host if request.client else "")
+        )
     except InternalServerException as error:
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST) from error
 

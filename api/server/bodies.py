@@ -15,6 +15,7 @@ from litestar.exceptions import HTTPException
 
 from llmfw.core.base.errors import OverloadedError
 
+from .body_budget import Body, BodyBudget
 from .json_scan import JsonScan
 from .limits import BodyLimits
 from .memory import Memory
@@ -46,38 +47,49 @@ class BodyReader:
         self._limits = limits
         self._pace = Pace()
         self._memory = Memory()
-        self._buffered = 0
+        self._budget = BodyBudget(limits.buffered_bytes)
 
-    async def read(self, request: Request[Any, Any, Any]) -> bytes:
+    async def read(self, request: Request[Any, Any, Any], owner: str) -> bytes:
         """Return a request's body.
+
+        Args:
+            owner: of the request: bodies of the owner that holds most make room for those of others.
 
         Raises:
             HTTPException: 413 if it is larger than the route allows.
             RequestError: it holds more values than the limits allow.
             OverloadedError: the bodies that are being received take up all the memory for them.
         """
+        try:
+            async with asyncio.timeout(None) as deadline:
+                body = self._budget.begin(owner, lambda: deadline.reschedule(0))
+                try:
+                    return await self._read(request, body)
+                finally:
+                    self._budget.end(body)
+        except TimeoutError:
+            raise OverloadedError(
+                "other requests needed the memory that this one's unfinished body took up"
+            ) from None
+
+    async def _read(self, request: Request[Any, Any, Any], body: Body) -> bytes:
         scan = JsonScan(self._limits)
         chunks: list[bytes] = []
-        size = counted = 0
-        try:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > SMALL_BYTES:
-                    self._buffered += size - counted
-                    counted = size
-                    if self._buffered > self._limits.buffered_bytes:
-                        raise OverloadedError("the bodies of other requests take up the memory for bodies")
-                await self._scan(scan, chunk, size)
-                chunks.append(chunk)
-            cost_s = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
-            if size > SMALL_BYTES:
-                self._memory.used()
-            if cost_s > FREE_COST_S:
-                await self._pace.turn(cost_s)
-                await _check_connected(request)
-            return b"".join(chunks)
-        finally:
-            self._buffered -= counted
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > SMALL_BYTES and not self._budget.grow(body, size):
+                raise OverloadedError("the bodies of other requests take up the memory for bodies")
+            await self._scan(scan, chunk, size)
+            chunks.append(chunk)
+        body.is_whole = True
+        cost_s = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
+        if size > SMALL_BYTES:
+            self._memory.used()
+        if cost_s > FREE_COST_S:
+            await self._pace.turn(cost_s)
+            await _check_connected(request)
+        return b"".join(chunks)
 
     async def _scan(self, scan: JsonScan, chunk: bytes, size: int) -> None:
         """Scan a chunk of a body.

@@ -88,7 +88,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_deaf = False  # what the client sends is dropped
         self._is_leaving = False  # was refused; ends as soon as the client has read why
         self._held: Any = None  # the application, until the latest request's body is there
-        self._open: deque[RequestResponseCycle] = deque()  # requests whose reply is not complete, the oldest first
+        self._open: deque[RequestResponseCycle] = deque()  # whose replies are not complete, oldest first
         self._head_bytes = 0  # of the request that is being received; trailers count, too
         self._num_headers = 0
         self._body_bytes = 0

@@ -123,27 +123,40 @@ def chat_of(size: int) -> bytes:
     return b'{"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,"user":"' + b"a" * size + b'"}'
 
 
-def test_bodies_that_are_received_share_one_budget(tmp_path):
+def unfinished(served: Served, key: str, size: int) -> socket.socket:
+    """Send the beginning of a body that never ends."""
+    sock = socket.create_connection(("127.0.0.1", urlsplit(served.url).port or 0))
+    sock.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n" % CHAT.encode())
+    sock.sendall(b"Authorization: Bearer %s\r\nContent-Type: application/json\r\n\r\n" % key.encode())
+    sock.sendall(chat_of(size))
+    return sock
+
+
+def test_unfinished_bodies_make_room_for_those_of_others(tmp_path):
     size = 300_000
 
-    def post(num_bytes: int) -> httpx.Response:
-        return httpx.post(served.url + CHAT, content=chat_of(num_bytes), timeout=20)
+    def post(key: str, num_bytes: int) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(served.url + CHAT, content=chat_of(num_bytes), headers=headers, timeout=20)
 
-    with serving(EchoEngine(), byte_tokenizer(tmp_path), max_body_mb=1, max_buffered_mb=1) as served:
-        with contextlib.ExitStack() as stack:
-            for _ in range(3):  # bodies that never end
-                address = ("127.0.0.1", urlsplit(served.url).port or 0)
-                sock = stack.enter_context(socket.create_connection(address))
-                sock.sendall(
-                    b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n" % CHAT.encode()
-                )
-                sock.sendall(b"Content-Type: application/json\r\n\r\n" + chat_of(size))
-            wait_until(lambda: post(size).status_code == 503)
-            refusal = post(size)
-            assert refusal.json()["error"]["code"] == "overloaded"
-            assert "memory for bodies" in refusal.json()["error"]["message"]
-            assert int(refusal.headers["retry-after"]) >= 1
-            assert post(10_000).status_code == 200
-        wait_until(lambda: post(size).status_code == 200)
+    with (
+        serving(
+            EchoEngine(),
+            byte_tokenizer(tmp_path),
+            max_body_mb=1,
+            max_buffered_mb=1,
+            api_key=(("eve", "secret-of-eve"), ("bob", "secret-of-bob")),
+        ) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        socks = [stack.enter_context(unfinished(served, "secret-of-eve", size)) for _ in range(3)]
+        wait_until(lambda: post("secret-of-eve", size).status_code == 503)
+        refusal = post("secret-of-eve", size)
+        assert refusal.json()["error"]["code"] == "overloaded"
+        assert "memory for bodies" in refusal.json()["error"]["message"]
+        assert int(refusal.headers["retry-after"]) >= 1
+        assert post("secret-of-eve", 10_000).status_code == 200
+        assert post("secret-of-bob", size).status_code == 200
+        assert b" 503 " in socks[0].recv(4096)
         for _ in range(8):
-            assert post(size).status_code == 200
+            assert post("secret-of-bob", size).status_code == 200
