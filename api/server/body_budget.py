@@ -44,13 +44,13 @@ class BodyBudget:
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._bodies: set[Body] = set()
+        self._bodies: dict[Body, None] = {}  # the oldest first
         self._used = 0
 
     def begin(self, owner: str, evict: Callable[[], None]) -> Body:
         """Return a body without bytes, to be ended by `end`."""
         body = Body(owner, evict, self._clock())
-        self._bodies.add(body)
+        self._bodies[body] = None
         return body
 
     def grow(self, body: Body, size: int) -> bool:
@@ -81,7 +81,7 @@ class BodyBudget:
     def end(self, body: Body) -> None:
         """Free a body's memory. Does nothing if it was evicted."""
         if body in self._bodies:
-            self._bodies.remove(body)
+            del self._bodies[body]
             self._used -= body.size
 
     def _victim(self, asking: Body, now: float) -> Body | None:
