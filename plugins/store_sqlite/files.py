@@ -75,10 +75,10 @@ class SqliteFiles(FileStore):
         if folder is None:
             raise ConfigError("file store 'sqlite' needs a folder: give --storage DIR")
         self._folder = folder / "files"
-        if not (folder / "files.db").exists() and has_entries(self._folder):
+        if _is_missing(folder / "files.db") and has_entries(self._folder):
             # What nothing is known of would be removed: it is someone else's, or the records of it were lost.
             raise ConfigError(
-                f"{str(self._folder)!r} holds files, and there is no 'files.db' beside it that knows of them: "
+                f"{str(self._folder)!r} holds files, and 'files.db' beside it, which knows of them, is missing or empty: "
                 "name another folder, or bring files.db back"
             )
         self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
@@ -227,3 +227,8 @@ class SqliteFiles(FileStore):
 def _record(row: Mapping[str, Any]) -> FileRecord:
     fields = {name: row[name] for name in FileRecord.__struct_fields__}
     return FileRecord(**fields | {"filename": row["filename"].decode("utf-8", "surrogatepass")})
+
+
+def _is_missing(path: Path) -> bool:
+    """Return whether there is no file, or one without a byte, which SQLite takes for a new database."""
+    return not path.exists() or path.stat().st_size == 0

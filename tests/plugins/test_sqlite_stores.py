@@ -88,11 +88,16 @@ async def with_one_file(folder: Path) -> None:
     await store.close()
 
 
-def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path, is_empty: bool) -> None:
     (tmp_path / "files").mkdir()
+    if is_empty:
+        (tmp_path / "files.db").touch()
     (tmp_path / "files" / "thesis.txt").write_text("mine")
     for _ in range(2):
-        with pytest.raises(ConfigError, match=r"holds files, and there is no 'files.db'"):
+        with pytest.raises(
+            ConfigError, match=r"'files.db' beside it, which knows of them, is missing or empty"
+        ):
             SqliteFiles(tmp_path)
     assert contents(tmp_path) == ["thesis.txt"]
 
