@@ -55,12 +55,12 @@ def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(tmp_path: Path) -
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from llmfw.core.base.config import EngineConfig\n"
-        "from llmfw.core.engine.generation.engine import Engine\n"
+        "from llmfw.core.engine.generation.build import build_generation_engine\n"
         "from llmfw.core.plugin.plugins import load_plugins\n"
         "from llmfw.core.plugin.model_name import resolve_model\n"
         "registry = load_plugins().registry\n"
         "config = EngineConfig(model=resolve_model('demo', registry).path, policy='shortest')\n"
-        "print(Engine.build(config, registry).info.policy)\n"
+        "print(build_generation_engine(config, registry).info.policy)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "shortest\n", done.stderr

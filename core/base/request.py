@@ -1,6 +1,6 @@
 """What crosses the wire between the API and the engine, and nothing else.
 
-`Request` goes one way, `StepOutput` (all `TokenEvent`s of one step) the other. Everything here is plain data
+`Request` goes one way, `EventBatch` (all `TokenEvent`s of one step) the other. Everything here is plain data
 that msgspec can encode; new fields get defaults and go last, so that an older process understands a newer one.
 This module knows nothing of text: prompts and outputs are token ids. Stop *strings* travel in `SamplingParams`
 for the benefit of whoever turns tokens into text; the engine does not look at them.
@@ -90,6 +90,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
         if self.seed is not None:
             _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens are penalised by how often they were generated, or were in the prompt."""
+        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
+        return bool(penalties)
 
 
 def _within(value: float, low: float, high: float) -> bool:
@@ -296,7 +302,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
         return event
 
 
-class StepOutput(msgspec.Struct, tag="step"):
+class EventBatch(msgspec.Struct, tag="step"):
     """All events of one engine step for one client."""
 
     events: list[TokenEvent]
@@ -396,4 +402,4 @@ class ControlAnswer(msgspec.Struct, tag="answer"):
     failure: EngineFailed | None = None
 
 
-FromEngine = StepOutput | EngineStats | EngineInfo | EngineFailed | ControlAnswer
+FromEngine = EventBatch | EngineStats | EngineInfo | EngineFailed | ControlAnswer

@@ -26,9 +26,9 @@ from llmfw.core.base.request import (
     EngineFailed,
     EngineInfo,
     EngineStats,
+    EventBatch,
     Request,
     StatsQuery,
-    StepOutput,
     ToEngine,
     TokenEvent,
 )
@@ -284,7 +284,7 @@ class ProcessEngineClient(EngineClient):
 
     def _handle(self, payload: bytes) -> None:
         message = decode_from_engine(payload)
-        if isinstance(message, StepOutput):
+        if isinstance(message, EventBatch):
             self._streams.deliver(message.events)
         elif isinstance(message, EngineStats):
             answer = self._stats.popleft()

@@ -2,7 +2,7 @@
 
 The client makes the pair, and the engine process inherits one end of it: nothing lies in the file system, nobody else
 can connect, and no thread stands between those who speak. The engine says first what it is (`EngineInfo`, or
-`EngineFailed`); from then on a client sends `ToEngine` messages and receives `FromEngine` messages: one `StepOutput` per
+`EngineFailed`); from then on a client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch` per
 step that holds the events of its own requests. Nothing here depends on the number of clients: each has a pair of its own.
 This module knows the messages' form, not what they mean.
 """

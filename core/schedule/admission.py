@@ -1,57 +1,152 @@
-"""How many tokens the running sequences will still need: an estimate that learns from being wrong.
-
-As in SGLang: of the tokens that running sequences may still generate, a ratio is expected. It starts at 0.7 (times
-the conservativeness), sinks linearly to a seventh of that over 600 steps, and after a retraction is set to what the
-running sequences have generated so far, plus twenty steps, relative to what they may generate.
-"""
+"""Lets waiting sequences run, in the policy's order, as long as the memory that they are expected to need is there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy as np
-
+from .deferral import Lane, Limits
+from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
+from .plan_builder import PlanBuilder
+from .policy_desk import PolicyDesk
+from .prefix_leaders import PrefixLeaders
+from .retraction import Retraction
 from .sequence import SequenceState
-from .sequence_table import Indices, SequenceTable
-
-MAX_NEW_TOKENS_COUNTED = 4096
-"""Of one sequence at most so many tokens to come are counted, so that a huge max_tokens does not block all others."""
-
-INITIAL_RATIO = 0.7
-MIN_RATIO_FACTOR = 0.14
-DECAY_STEPS = 600
-STEPS_AFTER_RETRACTION = 20
+from .sequence_pages import SequencePages
+from .sequence_table import Indices
+from .step_room import StepRoom
+from .trace import DecisionTrace
 
 
-class NewTokenRatio:
-    """The expected share of tokens still to come.
+class Admission:
+    """Admits waiting sequences.
 
     Args:
-        conservativeness: scales the initial ratio; larger means fewer retractions and smaller batches.
+        pages: where sequences get their pages.
+        live, deferrable: the sequences of each class.
+        desk: asks the policy.
+        retraction: makes deferrable sequences give way to live ones.
+        leaders: says which sequences follow others.
+        whole: most sequences and prompt tokens of a step.
+        trace: receives each decision; None: nothing does.
     """
 
-    def __init__(self, conservativeness: float = 1.0) -> None:
-        self._initial = min(INITIAL_RATIO * conservativeness, 1.0)
-        self._minimum = self._initial * MIN_RATIO_FACTOR
-        self.value = self._initial
+    def __init__(
+        self,
+        pages: SequencePages,
+        live: Lane,
+        deferrable: Lane,
+        desk: PolicyDesk,
+        retraction: Retraction,
+        leaders: PrefixLeaders,
+        whole: Limits,
+        trace: DecisionTrace | None,
+    ) -> None:
+        self._pages = pages
+        self._table = pages.numbers
+        self._live = live
+        self._deferrable = deferrable
+        self._desk = desk
+        self._retraction = retraction
+        self._leaders = leaders
+        self._whole = whole
+        self._trace = trace
 
-    def decay(self) -> None:
-        """Expect a little less, after a step without a retraction."""
-        self.value = max(self._minimum, self.value - (self._initial - self._minimum) / DECAY_STEPS)
+    def admit(self, lane: Lane, room: StepRoom, builder: PlanBuilder) -> None:
+        """Let waiting sequences run, in the policy's order, until one does not fit."""
+        if not lane.num_waiting:
+            return
+        if reason := self._why_closed(lane, room):
+            if self._trace is not None:
+                self._trace_waits(lane.queue.indices[self._desk.order(lane).places], reason)
+            return
+        order = self._desk.order(lane, room.tokens)
+        indices = lane.queue.indices[order.places]  # a copy: the queue changes
+        num_open = len(indices) - order.num_held
+        if not (num_open or self._num_running):
+            num_open = 1
+        reserved = self._reserved_tokens(lane)
+        admitted: list[int] = []
+        num_looked_at = 0
+        reason = "the policy holds it"
+        for index in indices[:num_open]:
+            if reason := self._why_closed(lane, room):
+                break
+            num_looked_at += 1
+            seq = self._table.at(int(index))
+            if seq.num_in_flight:
+                continue
+            count = self._start(lane, seq, room, reserved)
+            if count is None:
+                reason = f"no room for {seq.num_tokens} tokens and those to come"
+                num_looked_at -= 1
+                break
+            if count:
+                builder.add_piece(seq, count)
+                room.take(seq, count)
+            admitted.append(seq.index)
+            reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
+        lane.queue.count_overtaken(admitted)
+        self._trace_waits(indices[num_looked_at:], reason)
 
-    def correct(self, running: Iterable[SequenceState]) -> tuple[float, float]:
-        """Expect more, after a retraction left these running; return the ratio before and after."""
-        before = self.value
-        generated = allowed = 0
-        for seq in running:
-            generated += seq.num_output + STEPS_AFTER_RETRACTION
-            allowed += seq.max_tokens
-        self.value = min(1.0, generated / allowed) if allowed else 1.0
-        return before, self.value
+    @property
+    def _num_running(self) -> int:
+        return self._live.num_running + self._deferrable.num_running
 
-    def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
-        """Return for how many more tokens the running sequences, by their indices, are expected to need pages."""
-        length = table.length[running]
-        to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
-        held = table.num_pages[running] * page_size
-        return float(np.maximum(length + self.value * to_come - held, 0.0).sum())
+    def _why_closed(self, lane: Lane, room: StepRoom) -> str:
+        """Return why no sequence of a lane can be admitted, whichever it is; "" if one can."""
+        if room.is_spent:
+            return "the step's budget of prompt tokens is spent"
+        taken = lane.num_running if lane is self._live else self._num_running
+        if taken < self._whole.places and lane.num_running < room.limits.places:
+            return ""
+        return f"no place: {self._num_running} requests run"
+
+    def _trace_waits(self, indices: Indices, reason: str) -> None:
+        """Trace why these wait, the first of them first."""
+        if self._trace is not None:
+            for num_ahead, seq in enumerate(self._table.sequences(indices)):
+                self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
+
+    def _reserved_tokens(self, lane: Lane) -> float:
+        """Return for how many tokens those that run are expected to need pages: live ones only, for a live one."""
+        lanes = (self._live,) if lane is self._live else (self._live, self._deferrable)
+        size = self._pages.page_size
+        return sum(each.ratio.expected_tokens(self._table, each.running_indices, size) for each in lanes)
+
+    def _start(self, lane: Lane, seq: SequenceState, room: StepRoom, reserved: float) -> int | None:
+        """Give a waiting sequence its first pages.
+
+        Returns:
+            How many tokens it computes, 0 if it follows another one; None if it has to wait.
+        """
+        if self._num_running == self._whole.places:
+            self._retraction.give_way(lane)
+        self._pages.attach(seq)
+        seq.is_long = seq.num_remaining > self._whole.tokens
+        if self._fits(seq, reserved):
+            count = 0 if self._leaders.follows(seq) else room.first_piece(seq)
+            if count is not None and self._extend(lane, seq, seq.num_computed + count):
+                if count:
+                    self._leaders.lead(seq)
+                lane.start(seq)
+                self._pages.count_found(seq)
+                if self._trace is not None:
+                    self._trace.admitted(seq)
+                return count
+        self._pages.release(seq)
+        return None
+
+    def _fits(self, seq: SequenceState, reserved: float) -> bool:
+        """Return whether there is room for a sequence that has a row. For a live one, deferrable ones do not count."""
+        is_live = not seq.request.deferrable
+        if not (self._live.num_running if is_live else self._num_running):
+            return True
+        available = self._pages.num_available_tokens
+        if is_live and self._deferrable.num_running:
+            available = self._pages.num_total_tokens - self._pages.num_held_tokens([*self._live.running, seq])
+        return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
+
+    def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
+        """Give a sequence pages; return whether there were enough."""
+        while not self._pages.extend(seq, num_tokens):
+            if not self._retraction.give_way(lane):
+                return False
+        return True

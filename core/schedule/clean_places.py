@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .sequence_table import Ints
+from llmfw.core.base.step import NO_INTS, Ints
 
 
 class CleanPlaces:
@@ -40,6 +40,8 @@ class CleanPlaces:
         """
         starts = self._num_clean[rows]
         counts = np.maximum(ends - starts, 0)
+        if not np.count_nonzero(counts):
+            return NO_INTS, NO_INTS
         self._num_clean[rows] = np.maximum(starts, ends)
         first = np.cumsum(counts) - counts
         return np.repeat(rows, counts), np.arange(int(counts.sum())) + np.repeat(starts - first, counts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .admission import NewTokenRatio
+from .new_token_ratio import NewTokenRatio
 from .sequence import SequenceState, Status
 from .sequence_table import Indices, SequenceTable
 from .waiting_queue import WaitingQueue

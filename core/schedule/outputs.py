@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
+from llmfw.core.base.step import StepOutput
 
-from .plan import BatchPlan, StepResult
+from .plan import BatchPlan
 from .sequence import SequenceState, Status
 from .sequence_table import SequenceTable
 from .tenants import OUTPUT_WEIGHT, Tenants
@@ -33,7 +34,7 @@ def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]
 
 def take_sampled(
     plan: BatchPlan,
-    result: StepResult,
+    output: StepOutput,
     table: SequenceTable,
     tenants: Tenants,
     kept: Sequence[Sequence[int]] = (),
@@ -46,8 +47,9 @@ def take_sampled(
     Returns:
         An event for each sequence, but for those that ended meanwhile; and which end with theirs, and why.
     """
-    sampling, tokens = plan.sampling, result.token_ids
+    sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
+    logprobs = _by_request(plan, output) if output.logprobs else {}
     more: dict[str, Sequence[int]] = {}  # tokens after the first, by request
     if plan.drafts:
         tokens = [each[0] for each in kept]
@@ -58,6 +60,7 @@ def take_sampled(
         tokens = [token for token, alive in zip(tokens, goes_on, strict=True) if alive]
         sampling = [seq for seq, alive in zip(sampling, goes_on, strict=True) if alive]
     table.num_in_flight[indices] -= 1
+    table.last_token[indices] = tokens
     if plan.drafts:
         _correct(plan, more)
     is_last = table.length[indices] - table.num_in_flight[indices] >= table.max_len[indices]
@@ -68,13 +71,20 @@ def take_sampled(
             seq.output.append(token)
             events.append(TokenEvent(seq.id, [token]))
         else:
-            event = _take(seq, [token, *more.get(seq.id, ())], result.logprobs.get(seq.id))
+            event = _take(seq, [token, *more.get(seq.id, ())], logprobs.get(seq.id))
             events.append(event)
+            seq.last_token = seq.output[-1]
             if event.finish_reason is not None:
                 ends.append((seq, event.finish_reason))
     counts = np.array([1 + len(more.get(seq.id, ())) for seq in sampling]) if more else 1
     tenants.charge(table.tenant[indices], OUTPUT_WEIGHT * counts)
     return events, ends
+
+
+def _by_request(plan: BatchPlan, output: StepOutput) -> dict[str, list[TokenLogprob]]:
+    """Return the log probabilities of sampled tokens by the id of their request."""
+    ids = {int(row): seq.id for row, seq in zip(plan.rows, plan.sequences, strict=True)}
+    return {ids[row]: records for row, records in output.logprobs.items()}
 
 
 def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:

@@ -1,29 +1,31 @@
-"""What one step is to do, and what came of it, as plain data: between the scheduler and the model runner."""
+"""One planned step, as the scheduler remembers it until it is committed: which sequences are in it, and its `StepInput`.
+
+It does not leave the scheduler's process. What an executor needs is in `BatchPlan.step`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.base.request import TokenLogprob
+from llmfw.core.base.step import Ints, StepInput
 
 from .sequence import SequenceState
-from .sequence_table import Indices, Ints
+from .sequence_table import Indices
 
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PlannedSequence:
     """One sequence's part of a step.
 
     Attributes:
-        seq: the sequence. The runner reads its tokens and sampling parameters and changes nothing.
-        row: its row of the page table and of the device's per-sequence state.
+        seq: the sequence.
+        row: its row of the page table.
         start, count: tokens [start, start + count) are computed in this step.
         samples: the token after them is sampled, because these are the last ones.
         is_new: this is the first step since the sequence got its row.
@@ -46,111 +48,82 @@ class PlannedSequence:
         """The first token that is not computed."""
         return self.start + self.count
 
-    @property
-    def each(self) -> list[PlannedSequence]:
-        """The same up to each token after which one is sampled, as if it were the last."""
-        num = len(self.drafts)
-        return [replace(self, count=self.count - num + i, drafts=self.drafts[:i]) for i in range(num + 1)]
-
 
 class BatchPlan:
-    """One step, B sequences, as columns. Sequences with one token come first.
+    """One step of B sequences. Sequences with one token come first.
 
     Args:
+        step: what is computed.
         sequences: in the order in which their tokens are packed: B of them.
         indices: theirs in the table, for as long as they have not ended: [B].
-        rows, starts, counts, samples, is_new, is_prefill: as of `PlannedSequence`: [B].
+        is_new, is_prefill: as of `PlannedSequence`: [B].
         drafts: those of sequences that have any, by place.
-
-    Attributes:
-        num_single: how many sequences, from the first on, have one token.
-        num_sampling: how many sample.
-        num_tokens: computed in this step.
     """
 
-    __slots__ = (
-        "_parts",
-        "_prefills",
-        "counts",
-        "drafts",
-        "indices",
-        "is_new",
-        "is_prefill",
-        "num_sampling",
-        "num_single",
-        "num_tokens",
-        "rows",
-        "samples",
-        "sequences",
-        "starts",
-    )
+    __slots__ = ("_prefills", "drafts", "indices", "is_new", "is_prefill", "sequences", "step")
 
     def __init__(
         self,
+        step: StepInput,
         sequences: Sequence[SequenceState],
         indices: Indices,
-        rows: Ints,
-        starts: Ints,
-        counts: Ints,
-        samples: Bools,
         is_new: Bools,
         is_prefill: Bools,
         drafts: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
+        self.step = step
         self.sequences = sequences
         self.indices = indices
-        self.rows = rows
-        self.starts = starts
-        self.counts = counts
-        self.samples = samples
         self.is_new = is_new
         self.is_prefill = is_prefill
         self.drafts = drafts or {}
-        num = len(sequences)
-        self.num_single = int(np.count_nonzero(counts == 1))
-        self.num_sampling = int(np.count_nonzero(samples))
-        self.num_tokens = num if self.num_single == num else int(counts.sum())
-        self._parts: tuple[PlannedSequence, ...] | None = None
         self._prefills: list[PlannedSequence] | None = None
 
-    @classmethod
-    def of(cls, parts: Iterable[PlannedSequence]) -> BatchPlan:
-        """Return the plan of these parts, those with one token first."""
-        parts = sorted(parts, key=lambda part: part.count > 1)
-
-        def ints(values: Iterable[int]) -> Ints:
-            return np.fromiter(values, np.int64, len(parts))
-
-        return cls(
-            sequences=[part.seq for part in parts],
-            indices=ints(part.seq.index for part in parts),
-            rows=ints(part.row for part in parts),
-            starts=ints(part.start for part in parts),
-            counts=ints(part.count for part in parts),
-            samples=ints(part.samples for part in parts) > 0,
-            is_new=ints(part.is_new for part in parts) > 0,
-            is_prefill=ints(part.is_prefill for part in parts) > 0,
-            drafts={place: part.drafts for place, part in enumerate(parts) if part.drafts},
-        )
+    @property
+    def rows(self) -> Ints:
+        """The row of each sequence: [B]."""
+        return self.step.rows
 
     @property
-    def parts(self) -> tuple[PlannedSequence, ...]:
+    def starts(self) -> Ints:
+        """Position of each sequence's first token in this step: [B]."""
+        return self.step.starts
+
+    @property
+    def counts(self) -> Ints:
+        """Tokens of each sequence: [B]."""
+        return self.step.counts
+
+    @property
+    def samples(self) -> Bools:
+        """Which sequences sample: [B]."""
+        return self.step.num_sampled > 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return self.step.num_tokens
+
+    @property
+    def num_sampling(self) -> int:
+        """How many sequences sample."""
+        return self.step.num_sampling
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether each sequence computes one token, and samples the next."""
+        return self.step.is_decode
+
+    @property
+    def parts(self) -> list[PlannedSequence]:
         """The same, sequence by sequence."""
-        if self._parts is None:
-            lists = (column.tolist() for column in self._columns())
-            self._parts = tuple(map(PlannedSequence, self.sequences, *lists))
-            for place, tokens in self.drafts.items():
-                self._parts[place].drafts = tokens
-        return self._parts
+        return [self._part(place) for place in range(len(self.sequences))]
 
     @property
     def prefills(self) -> list[PlannedSequence]:
         """The parts that compute tokens of a prompt, in order: few of many, mostly."""
         if self._prefills is None:
-            self._prefills = [
-                PlannedSequence(self.sequences[i], *(column[i].item() for column in self._columns()))
-                for i in self.is_prefill.nonzero()[0].tolist()
-            ]
+            self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
         return self._prefills
 
     @property
@@ -161,27 +134,8 @@ class BatchPlan:
         return [seq for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True) if samples]
 
     @property
-    def is_decode(self) -> bool:
-        """Whether each sequence computes one token, and samples the next."""
-        return self.num_single == self.num_sampling == len(self.sequences)
-
-    @property
-    def sampled(self) -> list[PlannedSequence]:
-        """The parts that sample, in order; one with drafts once for each token that is sampled."""
-        parts = [part for part in self.parts if part.samples]
-        return [each for part in parts for each in part.each] if self.drafts else parts
-
-    @property
-    def num_sampled(self) -> Ints:
-        """How many tokens each sequence samples: [B]."""
-        num = self.samples.astype(np.int64)
-        for place, tokens in self.drafts.items():
-            num[place] += len(tokens)
-        return num
-
-    @property
     def num_drafted(self) -> int:
-        """How many of them are guessed."""
+        """How many of the tokens are guessed."""
         return sum(map(len, self.drafts.values()))
 
     @property
@@ -193,20 +147,15 @@ class BatchPlan:
             if seq.constraint is not None
         )
 
-    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.rows, self.starts, self.counts, self.samples, self.is_new, self.is_prefill
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What a launched plan gave.
-
-    Attributes:
-        token_ids: sampled tokens, one for each planned sequence that samples, in order, and one more for each draft.
-        logprobs: of these tokens, for requests that ask, by their id.
-        prompt_logprobs: of the prompt tokens that follow the computed ones, for requests that ask, by their id.
-    """
-
-    token_ids: Sequence[int]
-    logprobs: Mapping[str, Sequence[TokenLogprob]] = field(default_factory=dict)
-    prompt_logprobs: Mapping[str, Sequence[TokenLogprob]] = field(default_factory=dict)
+    def _part(self, place: int) -> PlannedSequence:
+        step = self.step
+        return PlannedSequence(
+            self.sequences[place],
+            int(step.rows[place]),
+            int(step.starts[place]),
+            int(step.counts[place]),
+            bool(step.num_sampled[place]),
+            bool(self.is_new[place]),
+            bool(self.is_prefill[place]),
+            self.drafts.get(place, ()),
+        )

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .admission import MAX_NEW_TOKENS_COUNTED
 from .deferral import Lane
+from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from .policy_desk import PolicyDesk
 from .sequence import SequenceState
 from .sequence_pages import SequencePages

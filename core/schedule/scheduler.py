@@ -30,13 +30,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmfw.core.base.request import FinishReason, Request, TokenEvent
+from llmfw.core.base.step import StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
 
-from .admission import NewTokenRatio
 from .constraint import Constraint
 from .deferral import Lane, Limits
+from .new_token_ratio import NewTokenRatio
 from .outputs import kept_tokens, take_sampled
-from .plan import BatchPlan, StepResult
+from .plan import BatchPlan
 from .policy_desk import PolicyDesk
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
@@ -183,8 +184,8 @@ class Scheduler:
             self._trace.planned(plan)
         return plan
 
-    def commit(self, plan: BatchPlan, result: StepResult) -> list[TokenEvent]:
-        """Take the result of a launched plan.
+    def commit(self, plan: BatchPlan, output: StepOutput) -> list[TokenEvent]:
+        """Take the output of a launched plan.
 
         Returns:
             One event for each sequence that sampled: those that ended meanwhile have none.
@@ -198,12 +199,12 @@ class Scheduler:
                     self._pages.publish(p.seq, p.end)
                 if p.samples:
                     self._pages.unwatch(p.seq)
-            if p.seq.prompt_logprobs is not None and (records := result.prompt_logprobs.get(p.seq.id)):
+            if p.seq.prompt_logprobs is not None and (records := output.prompt_logprobs.get(p.row)):
                 p.seq.prompt_logprobs.take(p.start, records)
-        kept = kept_tokens(plan, result.token_ids) if plan.drafts else []
+        kept = kept_tokens(plan, output.token_ids) if plan.drafts else []
         if self._speculation is not None and kept:
             self._speculation.learn(plan, kept)
-        events, ends = take_sampled(plan, result, self._table, self.tenants, kept)
+        events, ends = take_sampled(plan, output, self._table, self.tenants, kept)
         for seq, reason in ends:
             self._finish(seq, reason)
         return events
@@ -218,6 +219,7 @@ class Scheduler:
         table.num_computed[indices] -= plan.counts
         table.num_in_flight[indices] -= plan.samples
         table.length[indices] -= plan.samples
+        self._pages.spoil(plan.rows)
 
     def give_up(self, plan: BatchPlan) -> list[str]:
         """End the requests of a plan that was withdrawn; return their ids."""

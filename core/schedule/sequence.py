@@ -88,6 +88,8 @@ class SequenceState:
     row = Number()
     is_new = Number()
     tenant = Number()
+    last_token = Number()
+    num_counted = Number()
 
     def __init__(
         self,
@@ -121,6 +123,7 @@ class SequenceState:
         self.table.prompt_len[self.index] = self.prompt_len
         self.table.max_len[self.index] = self.prompt_len + self.max_tokens
         self.table.deadline[self.index] = math.inf
+        self.table.is_penalised[self.index] = request.sampling.has_penalties
         self.length = self.prompt_len
         self.row = -1
 
@@ -183,16 +186,10 @@ class SequenceState:
             return self.output[start - self.prompt_len : end - self.prompt_len]
         return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
 
-    def token_at(self, place: int) -> int | None:
-        """Return the token at a place; None: it is in flight."""
-        if place < self.prompt_len:
-            return int(self.prompt[place])
-        place -= self.prompt_len
-        return self.output[place] if place < len(self.output) else None
-
     def append(self, token_id: int) -> None:
         """Take note of a token that was not in flight."""
         self.output.append(token_id)
+        self.last_token = token_id
         self.length += 1
 
     def finish_reason_now(self) -> FinishReason | None:

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from llmfw.core.base.step import NO_INTS, NO_PAGES, Ints
+
 from .cache.kv_pool import KVPool, Pages
 from .cache.prefix_cache import PrefixCache
 from .clean_places import CleanPlaces
@@ -38,7 +40,6 @@ class SequencePages:
 
     Attributes:
         numbers: of all sequences.
-        clean: which places of the page table are as they were when a copy of it took them.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
@@ -47,7 +48,7 @@ class SequencePages:
         self.numbers = SequenceTable()
         self.page_size = pool.page_size
         self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
-        self.clean = CleanPlaces(max_sequences)
+        self._clean = CleanPlaces(max_sequences)
         self._free_rows = list(range(max_sequences - 1, -1, -1))
 
     @property
@@ -122,6 +123,26 @@ class SequencePages:
             seq.num_pages += count
         return True
 
+    def take_changes(self, rows: Ints, lengths: Ints) -> tuple[Ints, Pages]:
+        """Return what an executor's copy of the page table lacks for these rows to be right as far as their tokens reach.
+
+        Args:
+            rows: each once: [B].
+            lengths: tokens of each: [B].
+
+        Returns:
+            places, as row * width + column, and the pages there: [N], [N].
+        """
+        changed, places = self._clean.take(rows, -(-lengths // self.page_size))
+        if not len(changed):
+            return NO_INTS, NO_PAGES
+        return changed * self.table.shape[1] + places, self.table[changed, places]
+
+    def spoil(self, rows: Ints) -> None:
+        """Note that an executor may not have taken the last changes of these rows."""
+        for row in rows.tolist():
+            self._clean.spoil(row, 0)
+
     def short(self, indices: Indices) -> Indices:
         """Return which of these sequences have no page for one more token.
 
@@ -183,7 +204,7 @@ class SequencePages:
         others = np.flatnonzero(own != theirs)
         if len(others):
             self.pool.free(own[others])
-            self.clean.spoil(seq.row, seq.num_shared_pages + int(others[0]))
+            self._clean.spoil(seq.row, seq.num_shared_pages + int(others[0]))
         row[: len(pages)] = pages
         assert seq.cache_node is not None
         self.cache.lock(node)
@@ -214,7 +235,7 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = len(pages)
         seq.num_computed = len(pages) * self.page_size
         self.table[seq.row, : len(pages)] = pages
-        self.clean.spoil(seq.row, 0)
+        self._clean.spoil(seq.row, 0)
 
     def _row(self, seq: SequenceState) -> Pages:
         return self.table[seq.row, : seq.num_pages]

@@ -41,6 +41,9 @@ class SequenceTable:
         is_new: 1 from when it gets its row to the first step that it is in.
         num_pages: in its row.
         num_shared_pages: of these, the prefix cache's.
+        last_token: the last known token of its output.
+        is_penalised: 1 if tokens are penalised by how often they were generated.
+        num_counted: output tokens that the executor's penalties count, with one in flight; -1: none since it got its row.
         place: in the queue of those that wait.
     """
 
@@ -58,6 +61,9 @@ class SequenceTable:
     is_new: Ints
     num_pages: Ints
     num_shared_pages: Ints
+    last_token: Ints
+    is_penalised: Ints
+    num_counted: Ints
     place: Ints
     came_at: Floats
     deadline: Floats
@@ -73,7 +79,8 @@ class SequenceTable:
             "num_in_flight",
             "num_computed",
         ),
-        *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "place"),
+        *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
+        *("is_penalised", "num_counted", "place"),
     )
     _FLOATS = ("came_at", "deadline")
 

@@ -21,9 +21,9 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.drafter import SequenceDrafter
 from llmfw.core.plugin.registry import Registry, refuse_options
 
-from .draft import Draft
 from .drafter_guard import ChosenDrafter, GuardedDrafter, load_drafter
 from .plan import BatchPlan
+from .plan_builder import PlanBuilder
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 
@@ -71,18 +71,20 @@ class Speculation:
         self._max_tokens = max_tokens
         self._sequences: dict[str, _Drafted] = {}
 
-    def add_to(self, draft: Draft, pages: SequencePages, num_running: int, *, with_deferrable: bool) -> None:
+    def add_to(
+        self, builder: PlanBuilder, pages: SequencePages, num_running: int, *, with_deferrable: bool
+    ) -> None:
         """Draft for the sequences of a step that decode. Nothing may be in flight.
 
         Args:
-            draft: the step so far, to which nothing else is added.
+            builder: holds the step so far, to which nothing else is added.
             pages: where drafts get theirs.
             num_running: sequences that hold pages.
             with_deferrable: deferrable sequences get drafts, too.
         """
-        if self._drafter.failure is not None or draft.holds_prompts:
+        if self._drafter.failure is not None or builder.holds_prompts:
             return
-        decoding = draft.decoding
+        decoding = builder.decoding
         if not 0 < len(decoding) < self._max_tokens:
             return
         chosen = [
@@ -96,7 +98,7 @@ class Speculation:
             tokens = self._tokens(seq, limit) if limit > 0 else []
             spare = SPARE_TOKENS * num_running
             if tokens and _extend(pages, seq, seq.num_computed + 1 + len(tokens), spare):
-                draft.add_drafted(seq, tokens)
+                builder.add_drafted(seq, tokens)
                 left -= len(tokens)
 
     def learn(self, plan: BatchPlan, kept: Sequence[Sequence[int]]) -> None:
@@ -181,9 +183,7 @@ def is_independent(seq: SequenceState) -> bool:
     Counts for penalties, a grammar, and a budget of thinking are such states: they would have to be known for each of the
     drafted tokens, and taken back.
     """
-    params = seq.request.sampling
-    has_penalty = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
-    return seq.constraint is None and not has_penalty
+    return seq.constraint is None and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from llmfw.core.base.step import NO_INTS, NO_PAGES, NOT_IN_FLIGHT, Ints, Pages, StepInput
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
-from llmfw.core.schedule.plan import BatchPlan
 
 from .device.page_table import PageTable
 from .device.staging import Staging
-from .numbers import StepNumbers, input_ids
+from .tokens import input_ids
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,9 @@ LOG_INTERVAL_S = 2.0
 
 Forward = Callable[[torch.Tensor, torch.Tensor, ForwardBatch], torch.Tensor]
 """(input ids [T], positions [T], batch) → logits in the model's dtype [T, vocab]."""
+
+NO_SEQUENCES = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
+"""To be padded."""
 
 
 class Graph(ABC):
@@ -99,7 +102,7 @@ class DecodeGraphs:
         make_graph: makes what captures a step.
         forward: the model.
         backend: can be captured.
-        page_table: not shared with the host.
+        page_table: of the executor.
         staging: brings numbers to the device.
         last_tokens: what each row has sampled last, on the device. Read in place.
         vocab_size: width of the logits.
@@ -132,16 +135,16 @@ class DecodeGraphs:
         self._ints = torch.zeros(NUM_INPUTS * _stride(sizes[-1]), dtype=torch.long, device=device)
         self._logits = torch.zeros((sizes[-1], vocab_size), dtype=torch.float32, device=device)
 
-    def serves(self, plan: BatchPlan) -> bool:
+    def serves(self, step: StepInput) -> bool:
         """Return whether a step can be launched here: each sequence has one token, and samples the next."""
-        return plan.is_decode and plan.num_single <= self._most
+        return step.is_decode and step.num_single <= self._most and not step.scored
 
     def capture_all(self) -> None:
         """Capture a step of each size, the largest first: the smaller ones then find their memory in the pool."""
         started = told = time.perf_counter()
         logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(self._sizes), self._most)
         for number, size in enumerate(reversed(self._sizes), 1):
-            self.run(StepNumbers.none(), size)
+            self.run(NO_SEQUENCES, None, size)
             if not self._most:
                 return
             if time.perf_counter() - told > LOG_INTERVAL_S:
@@ -150,22 +153,34 @@ class DecodeGraphs:
         logger.info("Capture cuda graph end. elapsed=%.2f s", time.perf_counter() - started)
 
     @torch.inference_mode()
-    def run(self, numbers: StepNumbers, size: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        self, step: StepInput, changes: tuple[Ints, Pages] | None = None, size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Launch a step, which is captured if none of its size is yet.
 
         Args:
-            numbers: of sequences that `serves` says yes to.
-            size: to pad it to; None: the next one.
+            step: one that `serves` accepts.
+            changes: of the page table, to be written on the device first.
+            size: sequences to pad it to; None: the next size.
 
         Returns:
             the logits, float32, which the next call overwrites: [B, vocab]; and the rows: [B].
         """
-        count = len(numbers.rows)
+        count = len(step.rows)
         if size is None:
             size = next(size for size in self._sizes if size >= count)
-        padded = numbers.padded(size, self._page_table)
-        inputs = self._bring(padded, numbers)
-        batch = padded.batch(inputs[3], inputs[4], self._page_table, is_static=True)
+        inputs, positions, kv_lens = self._bring(step, changes, size)
+        batch = ForwardBatch(
+            positions=positions,
+            slots=inputs[3],
+            query_lens=np.ones(size, dtype=np.int64),
+            kv_lens=kv_lens,
+            rows=inputs[4],
+            page_table=self._page_table.tensor,
+            num_single=size,
+            page_size=self._page_table.page_size,
+            is_static=True,
+        )
         self._backend.plan(batch)
         if size not in self._graphs:
             self._capture(size, inputs, batch)
@@ -194,22 +209,33 @@ class DecodeGraphs:
         else:
             self._graphs[size] = graph
 
-    def _bring(self, padded: StepNumbers, numbers: StepNumbers) -> torch.Tensor:
-        """Bring numbers, and what has changed of the page table, to the device by one copy.
+    def _bring(
+        self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
+    ) -> tuple[torch.Tensor, Ints, Ints]:
+        """Bring the numbers of a step, padded, and changes of the page table to the device by one copy.
 
         Returns:
-            the static inputs: known, sources, positions, slots and rows: [5, size].
+            the static inputs: tokens, sources, positions, slots and rows: [5, size]; on the host, positions and lengths of
+            keys and values: [size], [size].
         """
-        size = len(padded.rows)
-        columns = (padded.known, padded.sources, padded.positions, padded.slots, padded.rows)
+        count, table = len(step.rows), self._page_table
         stacked = np.zeros((NUM_INPUTS, _stride(size)), dtype=np.int64)
-        stacked[:, :size] = columns
-        changes = self._page_table.take_changes(numbers.rows, numbers.kv_lens)
-        brought, places, pages = self._staging.send(stacked, *changes)
-        self._page_table.write(places, pages)
+        stacked[:, :count] = (
+            step.tokens,
+            step.sources,
+            step.starts,
+            table.slots(step.rows, step.starts),
+            step.rows,
+        )
+        stacked[1, count:size] = NOT_IN_FLIGHT
+        stacked[3, count:size] = table.padding_slot
+        stacked[4, count:size] = table.padding_row
+        brought, places, pages = self._staging.send(stacked, *(changes or (NO_INTS, NO_PAGES)))
+        table.write(places, pages)
         inputs = self._ints[: stacked.size].view(stacked.shape)
         inputs.copy_(brought)
-        return inputs[:, :size]
+        positions = stacked[2, :size]
+        return inputs[:, :size], positions, positions + 1
 
 
 def _stride(size: int) -> int:

@@ -6,12 +6,12 @@ import random
 from collections import Counter
 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
+from llmfw.core.base.step import StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.schedule.admission import NewTokenRatio
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.constraint import constraint_of
-from llmfw.core.schedule.plan import StepResult
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence_pages import SequencePages
 
@@ -78,7 +78,7 @@ class PolicyLoad:
 
     def _step(self) -> None:
         plan = self._scheduler.schedule()
-        result = StepResult([1] * sum(part.samples for part in plan.parts))
+        result = StepOutput([1] * sum(part.samples for part in plan.parts))
         for event in self._scheduler.commit(plan, result):
             self.given[event.id] += len(event.token_ids)
             self.ends[event.id] += event.finish_reason is FinishReason.LENGTH

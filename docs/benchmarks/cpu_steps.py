@@ -92,12 +92,12 @@ def turn(folder: str, side: str) -> dict[str, float]:
     import torch
 
     from llmfw.core.base.config import EngineConfig
-    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.engine.generation.build import build_generation_engine
     from llmfw.core.plugin.plugins import load_plugins
 
     found = {"memory_gb_s": memory_speed()}
     passes, attention = SIDES[side]
-    engine = Engine.build(
+    engine = build_generation_engine(
         EngineConfig(
             model=folder,
             dtype="bfloat16",

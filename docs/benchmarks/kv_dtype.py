@@ -74,13 +74,13 @@ def measure(num_texts: int | None) -> dict[str, dict[str, float]]:
 def build(path: Path, dtype: str, kv_dtype: str) -> Engine:
     """Build an engine whose sides differ in nothing else."""
     from llmfw.core.base.config import EngineConfig
-    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.engine.generation.build import build_generation_engine
     from llmfw.core.plugin.plugins import load_plugins
 
     config = EngineConfig(
         model=str(path), dtype=dtype, kv_cache_dtype=kv_dtype, attention="torch", max_total_tokens=32768
     )
-    return Engine.build(config, load_plugins().registry)
+    return build_generation_engine(config, load_plugins().registry)
 
 
 def calibrated(path: Path, folder: Path, prompts: Sequence[list[int]]) -> Path:
@@ -90,7 +90,7 @@ def calibrated(path: Path, folder: Path, prompts: Sequence[list[int]]) -> Path:
 
     engine = build(path, "bfloat16", "auto")
     run(engine, prompts, max_tokens=1)
-    storage = engine._runner._backend.storage
+    storage = engine._executor._backend.storage
     largest = torch.finfo(torch.float8_e4m3fn).max
     scales = {}
     for index, pages in enumerate(zip(storage.keys, storage.values, strict=True)):

@@ -27,6 +27,7 @@ from tables import write_between
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -171,7 +172,7 @@ def build(folder: Path, stretch: float, options: argparse.Namespace) -> Engine:
     """Return an engine whose model is random and whose memory holds the long prompt and the streams."""
     (folder / "config.json").write_text(json.dumps(MODEL))
     tokens = options.length + options.streams * options.length // 8 + 4096
-    return Engine.build(
+    return build_generation_engine(
         EngineConfig(
             model=str(folder),
             load_format="dummy",

@@ -185,7 +185,7 @@ def steps(name: str, runs: int) -> dict[str, list[dict[str, float]]]:
 def build(folder: Path, side: str) -> Engine:
     """Build an engine."""
     from llmfw.core.base.config import EngineConfig
-    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.engine.generation.build import build_generation_engine
     from llmfw.core.plugin.plugins import load_plugins
 
     config = EngineConfig(
@@ -195,7 +195,7 @@ def build(folder: Path, side: str) -> Engine:
         max_total_tokens=8192,
         log_level="warning",
     )
-    return Engine.build(config, load_plugins().registry)
+    return build_generation_engine(config, load_plugins().registry)
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from tables import write_between
 
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.schedule.admission import NewTokenRatio
+from llmfw.core.base.step import StepOutput
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.radix_cache import RadixCache
-from llmfw.core.schedule.plan import StepResult
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.plugins.policies.lpm import LPM
@@ -69,7 +69,7 @@ def measure(num_running: int, page_size: int, num_steps: int) -> dict[str, float
         begun = time.thread_time()
         plan = scheduler.schedule()
         planned = time.thread_time()
-        result = StepResult([7] * len(plan.sequences))
+        result = StepOutput([7] * len(plan.sequences))
         launched = time.thread_time()
         scheduler.commit(plan, result)
         planning.append(1000 * (planned - begun))

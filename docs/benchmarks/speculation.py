@@ -23,6 +23,7 @@ from tables import write_between
 from llmfw.api.services.parts import build_chat_template
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
@@ -47,7 +48,7 @@ def main() -> None:
     registry = load_plugins().registry
     folder = resolve_model("demo", registry).path
     engines = {
-        drafter: Engine.build(
+        drafter: build_generation_engine(
             EngineConfig(model=folder, drafter=drafter, max_total_tokens=16384, log_level="warning"), registry
         )
         for drafter in ("none", DRAFTER)

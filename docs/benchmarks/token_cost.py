@@ -61,7 +61,7 @@ def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
     import torch
 
     from llmfw.core.base.config import EngineConfig
-    from llmfw.core.engine.generation.engine import Engine
+    from llmfw.core.engine.generation.build import build_generation_engine
     from llmfw.core.imports import garbage
     from llmfw.core.plugin.plugins import load_plugins
     from llmfw.plugins.cpu_native.library import load_library
@@ -79,7 +79,7 @@ def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
 
     vars(library)["llmfw_run_model"] = timed  # of the one library that this process has
     config = EngineConfig(model=str(DEMO), dtype="bfloat16", max_total_tokens=32_768, log_level="warning")
-    engine = Engine.build(config, load_plugins().registry)
+    engine = build_generation_engine(config, load_plugins().registry)
     torch.set_num_threads(1)  # as in the engine's process
     garbage.settle()
     found: dict[str, list[float]] = {"step": [], "beside": [], "nothing": []}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from llmfw.core import ConfigError, Request, SamplingParams, load_plugins
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.schedule.plan import BatchPlan
@@ -52,7 +53,7 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
         model=resolved.path, policy="fcfs", disable_radix_cache=True, overlap=False, log_level="warning"
     )
     plans = Plans()
-    engine = Engine.build(config, registry, plans)
+    engine = build_generation_engine(config, registry, plans)
     rng = random.Random(0)
     list(_run(engine, plans, rng, [_prompt(engine, 8, rng)] * 2))  # what the first step brings with it
     longest = _longest(engine, plans, rng)

@@ -15,12 +15,13 @@ from typing import cast
 import numpy as np
 
 from llmfw.core import Request, SamplingParams, SchedulePolicy
+from llmfw.core.base.step import StepOutput
 from llmfw.core.engine.generation.piece_guard import PieceGuard
-from llmfw.core.schedule.admission import NewTokenRatio
 from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.radix_cache import RadixCache
-from llmfw.core.schedule.plan import BatchPlan, StepResult
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
+from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence import SequenceState, Status
 from llmfw.core.schedule.sequence_pages import SequencePages
@@ -177,7 +178,7 @@ class Replica:
             indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]
         self._ledger.sampled(self._numbers[indices], self._now)
         self.num_tokens += len(indices)
-        for event in self.scheduler.commit(plan, StepResult([self._next_token(seq) for seq in sampling])):
+        for event in self.scheduler.commit(plan, StepOutput([self._next_token(seq) for seq in sampling])):
             if event.finish_reason is not None:
                 self._end(event.id)
 

@@ -9,7 +9,7 @@ import pytest
 
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
@@ -33,7 +33,7 @@ def demo_server() -> Iterator[Served]:
     path = resolve_model("demo", registry).path
     config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384)
     tokenizer = load_tokenizer(path)
-    engine = Engine.build(config, registry)
+    engine = build_generation_engine(config, registry)
     parts = {
         "grammar_checker": GrammarChecker(
             choose_grammar_backend("auto", registry), tokenizer, engine.info.vocab_size

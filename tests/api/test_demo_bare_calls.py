@@ -11,7 +11,7 @@ import pytest
 
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -28,7 +28,9 @@ def bare(request: pytest.FixtureRequest) -> Iterator[Served]:
     registry = load_plugins().registry
     path = resolve_model("demo", registry).path
     tokenizer = load_tokenizer(path)
-    engine = Engine.build(EngineConfig(model=path, dtype="float32", max_total_tokens=8192), registry)
+    engine = build_generation_engine(
+        EngineConfig(model=path, dtype="float32", max_total_tokens=8192), registry
+    )
     size = engine.info.vocab_size
     parts = {
         "grammar_checker": GrammarChecker(registry.find("grammar", "llguidance"), tokenizer, size),

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -26,7 +26,9 @@ def small() -> Iterator[Served]:
         model=path, dtype="float32", max_total_tokens=4096, max_running_requests=1, max_queued_requests=1
     )
     tokenizer = load_tokenizer(path)
-    with serving(Engine.build(config, registry), tokenizer, tokenizer.chat_template, name="demo") as served:
+    with serving(
+        build_generation_engine(config, registry), tokenizer, tokenizer.chat_template, name="demo"
+    ) as served:
         yield served
 
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -25,7 +25,9 @@ CAPITALS: Any = [{"role": "user", "content": "List 3 countries and their capital
 def sdk() -> Iterator[openai.OpenAI]:
     registry = load_plugins().registry
     path = resolve_model("demo", registry).path
-    engine = Engine.build(EngineConfig(model=path, dtype="float32", max_total_tokens=8192), registry)
+    engine = build_generation_engine(
+        EngineConfig(model=path, dtype="float32", max_total_tokens=8192), registry
+    )
     tokenizer = load_tokenizer(path)
     with serving(engine, tokenizer, tokenizer.chat_template) as served, served.openai() as client:
         yield client

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -37,7 +37,9 @@ def drafting() -> Iterator[Served]:
     path = resolve_model("demo", registry).path
     tokenizer = load_tokenizer(path)
     config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384, drafter="prompt-lookup")
-    with serving(Engine.build(config, registry), tokenizer, tokenizer.chat_template, name="demo") as served:
+    with serving(
+        build_generation_engine(config, registry), tokenizer, tokenizer.chat_template, name="demo"
+    ) as served:
         yield served
 
 

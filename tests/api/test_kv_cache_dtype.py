@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llmfw.api.cli import build_cli
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -25,7 +25,9 @@ def fp8_server() -> Iterator[Served]:
     path = resolve_model("demo", registry).path
     tokenizer = load_tokenizer(path)
     config = EngineConfig(model=path, dtype="float32", max_total_tokens=4096, kv_cache_dtype="fp8")
-    with serving(Engine.build(config, registry), tokenizer, tokenizer.chat_template, name="demo") as served:
+    with serving(
+        build_generation_engine(config, registry), tokenizer, tokenizer.chat_template, name="demo"
+    ) as served:
         yield served
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.request import Request, SamplingParams, TokenLogprob
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -112,7 +113,7 @@ def build_engine(folder: Path, **settings: Any) -> Engine:
         prefill_stretch=0,
         grammar="none",
     )
-    return Engine.build(config, load_plugins().registry)
+    return build_generation_engine(config, load_plugins().registry)
 
 
 def load_reference(folder: Path) -> nn.Module:

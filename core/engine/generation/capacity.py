@@ -6,7 +6,7 @@ What is decided here is logged and told to clients in `EngineInfo`; it is never 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -48,6 +48,10 @@ class Capacity:
     prefill_budget: int
     chunked: bool
     max_graph_size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it by name."""
+        return asdict(self)
 
 
 def decide_capacity(

@@ -1,7 +1,6 @@
 """The engine: requests in, token events out, one step at a time.
 
-`Engine` owns the parts; each part knows only what it is given. In which order the parts of two steps follow each other
-is the affair of `orders`.
+`Engine` owns the parts; each part knows only what it is given. `loops` has the order in which the halves of two steps run.
 """
 
 from __future__ import annotations
@@ -12,48 +11,24 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.errors import PartFailedError, RequestError
 from llmfw.core.base.request import EngineInfo, EngineStats, Request, TokenEvent
 from llmfw.core.interfaces.grammar import Grammar
-from llmfw.core.interfaces.kv_dtype import check_kv_dtype
-from llmfw.core.model.devices import available_memory, choose_device
-from llmfw.core.model.models import load_model
 from llmfw.core.plugin.calls import PartLedger
-from llmfw.core.plugin.registry import Registry
-from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.constraint import constraint_of
-from llmfw.core.schedule.decision_log import DecisionLog
-from llmfw.core.schedule.deferral import Limits
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.sequence_pages import SequencePages
-from llmfw.core.schedule.speculation import Speculation, build_speculation, choose_drafter
-from llmfw.core.schedule.trace import DecisionTrace, together
-from llmfw.core.step.device.step_clock import StepClock
-from llmfw.core.step.logits.token_mask import MaskFiller
+from llmfw.core.schedule.speculation import Speculation
 from llmfw.core.step.sampling.randomness import derive_seed
 
-from ..admission.queue_gate import QueueGate
 from ..admission.reception import Reception
 from ..admission.request_check import check_request
 from .administration import Administration
-from .attention_choice import check_attention
-from .cache_build import build_keeper, build_pages
-from .capacity import decide_capacity
-from .description import describe
-from .first_touch import FirstTouch, pages_ahead
-from .grammars import Grammars, choose_grammars
-from .latency_guard import LatencyGuard
-from .orders import Order, OverlappedOrder, PlainOrder, StepParts
-from .piece_guard import PieceGuard
-from .policy_choice import PolicyChoice
-from .recorder import Recorder
-from .runner_build import MakeGraph, build_runner
-from .scheduler_build import build_scheduler
-from .step_faults import StepFaults
-from .step_log import StepLog
+from .first_touch import FirstTouch
+from .grammars import Grammars
+from .loops import Loop, StepParts
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +39,7 @@ class Engine:
     Args:
         info: what the engine is.
         parts: of its steps.
-        order: runs the scheduler's plans with these parts.
+        loop: runs the scheduler's plans with these parts.
         pages: the scheduler's.
         grammars: of the requests that have one.
         keeper: of the prefix cache.
@@ -80,7 +55,7 @@ class Engine:
         self,
         info: EngineInfo,
         parts: StepParts,
-        order: Order,
+        loop: Loop,
         pages: SequencePages,
         grammars: Grammars,
         keeper: CacheKeeper,
@@ -94,10 +69,10 @@ class Engine:
     ) -> None:
         self.info = info
         self._scheduler = parts.scheduler
-        self._runner = parts.runner
+        self._executor = parts.executor
         self._guard = parts.guard
         self._piece_guard = parts.piece_guard
-        self._order = order
+        self._loop = loop
         self._pages = pages
         self._grammars = grammars
         self._keeper = keeper
@@ -111,80 +86,15 @@ class Engine:
         self._num_generated = 0
         self._report_step: Callable[[int], None] = lambda num_tokens: None
 
-    @classmethod
-    def build(
-        cls,
-        config: EngineConfig,
-        registry: Registry,
-        trace: DecisionTrace | None = None,
-        make_graph: MakeGraph | None = None,
-        clock: StepClock | None = None,
-    ) -> Engine:
-        """Load the model and build the parts that the config names.
-
-        Args:
-            trace: is told of the scheduler's decisions.
-            make_graph: makes what captures a step; None: by the device.
-            clock: measures all steps.
-
-        Raises:
-            ConfigError: something cannot be found, loaded or served; the message says what and why.
-        """
-        recorder = Recorder(config.record_requests) if config.record_requests is not None else None
-        device = choose_device(config.device)
-        # A wrong name is told before the weights are read.
-        policies = PolicyChoice(registry, config.policy, config.options)
-        check_attention(config, registry)
-        drafter = choose_drafter(config, registry)
-        find_eviction(config.eviction)
-        check_kv_dtype(config.kv_cache_dtype)
-        model = load_model(config, device, registry)
-        grammars = choose_grammars(config, registry, model.vocab_size)
-        capacity = decide_capacity(config, model, device, captures=make_graph is not None)
-        pages = build_pages(config, capacity)
-        decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
-        speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
-        trace = together(trace, decisions, recorder)
-        scheduler = build_scheduler(config, capacity, pages, policies.policy, trace, speculation)
-        keeper = build_keeper(config, capacity, pages)
-        overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
-        whole = Limits(capacity.max_running, capacity.prefill_budget)
-        attention, runner, storage = build_runner(
-            config, registry, model, capacity, pages, device, make_graph, clock
-        )
-        parts = StepParts(
-            scheduler,
-            runner,
-            MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
-            StepLog(scheduler, pages, config.decode_log_interval, speculation),
-            LatencyGuard(whole, num_ahead=2 if overlap else 1),
-            PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
-            StepFaults(registry, device),
-        )
-        return cls(
-            describe(config, model, capacity, device, attention),
-            parts,
-            OverlappedOrder(parts) if overlap else PlainOrder(parts),
-            pages,
-            grammars,
-            keeper,
-            Administration(scheduler, policies, keeper, decisions),
-            Reception(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
-            registry.ledger,
-            FirstTouch(storage, pages.pool, pages_ahead(storage, available_memory(device))),
-            speculation,
-            random_seed=config.random_seed,
-        )
-
     @property
     def has_own_threads(self) -> bool:
         """Whether nearly all of a step is computed on threads that are not torch's."""
-        return self._runner.has_own_threads
+        return self._executor.has_own_threads
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
-        has_steps = self._scheduler.has_work or self._order.has_launched or self._grammars.has_ready
+        has_steps = self._scheduler.has_work or self._loop.has_launched or self._grammars.has_ready
         return has_steps or self._reception.sleep_s == 0
 
     @property
@@ -258,7 +168,7 @@ class Engine:
         plan = self._schedule()
         self._reception.note_admitted(self._scheduler)
         self._report_step(plan.num_tokens)
-        events += self._order.run(plan, begun)
+        events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._reception.note_events(events)
         if not self.has_work:
@@ -279,7 +189,7 @@ class Engine:
         limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
         while True:
             plan = self._scheduler.schedule(limits, piece=piece)
-            if plan.sequences or self._order.has_launched or not self._scheduler.has_work:
+            if plan.sequences or self._loop.has_launched or not self._scheduler.has_work:
                 return plan
             assert self._keeper.give_up(), "nothing runs, and nothing can"
 

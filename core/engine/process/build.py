@@ -23,6 +23,6 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
         from ..embedding.embedding_engine import EmbeddingEngine
 
         return EmbeddingEngine.build(config)
-    from ..generation.engine import Engine
+    from ..generation.build import build_generation_engine
 
-    return Engine.build(config, registry)
+    return build_generation_engine(config, registry)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
-from llmfw.core.base.request import Abort, EmbedRequest, FromEngine, Request, StepOutput, TokenEvent
+from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, FromEngine, Request, TokenEvent
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
 
@@ -132,7 +132,7 @@ class EngineServer:
             if owner is not None:
                 by_client.setdefault(owner, []).append(event)
         for client, own in by_client.items():
-            self._send(client, StepOutput(own))
+            self._send(client, EventBatch(own))
 
     def _send(self, client: Client, message: FromEngine) -> None:
         self._connections.send(client, encode(message))

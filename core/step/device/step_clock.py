@@ -30,7 +30,7 @@ class StepTime:
 
 
 class StepClock:
-    """Measures the steps of an engine that was built with it (see `Engine.build`).
+    """Measures the steps of an engine that was built with it (see `build_generation_engine`).
 
     Args:
         device: where the steps run.

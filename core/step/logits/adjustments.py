@@ -14,19 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from llmfw.core.base.request import SamplingParams
-from llmfw.core.schedule.plan import PlannedSequence
-from llmfw.core.schedule.sequence_table import Ints
+from llmfw.core.base.step import Ints, RowCounts, RowStart
 
 from ..device.staging import Staging
-from .token_counts import Entries, TokenCounts, TokensAndCounts
+from .token_counts import Entries, TokenCounts
 
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
 PENALTIES, BIAS, HOLD = 1, 2, 4
 """What a request asks for."""
-
-UNCOUNTED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,37 +54,47 @@ class Adjustments:
         self._lowest = torch.full((), float("-inf"), device=device)
         self._asked = np.zeros(max_rows, dtype=np.int8)  # PENALTIES, BIAS and HOLD, added up
         self._counts = TokenCounts(max_rows, staging, device)
-        self._num_counted = np.full(max_rows, UNCOUNTED, dtype=np.int64)
         self._repetition = np.ones(max_rows, dtype=np.float32)
         self._frequency_presence = np.zeros((2, max_rows), dtype=np.float32)
-        self._min_tokens = np.zeros(max_rows, dtype=np.int64)
+        self._may_end_at = np.zeros(
+            max_rows, dtype=np.int64
+        )  # position of the first token that may be an end
+        self._stop_token_ids: dict[int, tuple[int, ...]] = {}
         self._biases: dict[int, Bias] = {}
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
 
-    def start(self, planned: PlannedSequence) -> None:
-        """Take note of a sequence that just got its row."""
-        row, params = planned.row, planned.seq.request.sampling
+    def start(self, start: RowStart) -> None:
+        """Note what a sequence asks for that gets a row."""
+        row, params = start.row, start.sampling
         self._repetition[row] = params.repetition_penalty
         self._frequency_presence[:, row] = params.frequency_penalty, params.presence_penalty
-        self._num_counted[row] = UNCOUNTED
-        self._min_tokens[row] = params.min_tokens if planned.seq.stop_token_ids else 0
+        holds = params.min_tokens > 0 and bool(start.stop_token_ids)
+        self._may_end_at[row] = start.prompt_len + params.min_tokens
+        self._stop_token_ids[row] = start.stop_token_ids
         if self._biases.pop(row, None):
             self._sent_bias = (b"", [])
         if params.logit_bias:
             ids = np.fromiter(params.logit_bias, np.int64)
             self._biases[row] = ids, np.fromiter(params.logit_bias.values(), np.float32)
-        asks = (_has_penalties(params), bool(params.logit_bias), self._min_tokens[row] > 0)
+        asks = (params.has_penalties, bool(params.logit_bias), holds)
         self._asked[row] = sum(
             flag for flag, asked in zip((PENALTIES, BIAS, HOLD), asks, strict=True) if asked
         )
 
+    def recount(self, counts: Sequence[RowCounts]) -> None:
+        """Replace what is counted of some rows."""
+        if counts:
+            rows = [each.row for each in counts]
+            self._counts.write(rows, [(each.token_ids, each.counts) for each in counts])
+
     def apply(
-        self, logits: torch.Tensor, planned: Sequence[PlannedSequence], rows: Ints, masked: Sequence[int] = ()
+        self, logits: torch.Tensor, rows: Ints, positions: Ints, masked: Sequence[int] = ()
     ) -> Penalised | None:
         """Change logits in place: [S, vocab].
 
         Args:
-            planned, rows: the sequences that they belong to, and their rows: [S].
+            rows: that they belong to: [S].
+            positions: of the tokens that are sampled: [S].
             masked: places of those whose mask says whether they may end.
 
         Returns:
@@ -101,46 +107,30 @@ class Adjustments:
         penalised = None
         if by_any & PENALTIES:
             places = np.flatnonzero(asked & PENALTIES)
-            self._count_anew([planned[i] for i in places])
             penalised = self._penalise(logits, places, rows[places])
         if by_any & BIAS:
             places = np.flatnonzero(asked & BIAS)
             of_row, ids, values = self._bias(places, rows[places])
             logits.index_put_((of_row, ids), logits[of_row, ids] + values)
         if by_any & HOLD:
-            held = set(np.flatnonzero(asked & HOLD).tolist()).difference(masked)
-            self._hold([(i, planned[i]) for i in sorted(held)], logits)
+            held = (asked & HOLD).astype(np.bool_)
+            held[list(masked)] = False
+            self._hold(logits, np.flatnonzero(held & (positions < self._may_end_at[rows])), rows)
         return penalised
 
     def count(self, penalised: Penalised, tokens: torch.Tensor) -> None:
-        """Take note of sampled tokens.
+        """Count sampled tokens.
 
         Args:
             penalised: what `apply` returned.
             tokens: one for each row of the logits, on the device: [S].
         """
-        self._num_counted[penalised.rows] += 1
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
-    def _count_anew(self, planned: Sequence[PlannedSequence]) -> None:
-        """Count the tokens of those that have just got their row, or got tokens that were not sampled. All are known."""
-        planned = [p for p in planned if self._num_counted[p.row] < _num_output(p)]
-        if planned:
-            rows = [p.row for p in planned]
-            self._counts.write(rows, [_counts(p) for p in planned])
-            self._num_counted[rows] = [p.seq.num_output for p in planned]
-
-    def _hold(self, planned: Sequence[tuple[int, PlannedSequence]], logits: torch.Tensor) -> None:
-        """Take the ends from those that may not end yet.
-
-        Args:
-            planned: which may be held, each with its place.
-        """
+    def _hold(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
+        """Forbid the ends of the logits at some places, which may not end yet."""
         stops = [
-            (i, token)
-            for i, p in planned
-            if _num_output(p) < self._min_tokens[p.row]
-            for token in sorted(p.seq.stop_token_ids)
+            (place, token) for place in places.tolist() for token in self._stop_token_ids[int(rows[place])]
         ]
         if stops:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
@@ -175,22 +165,3 @@ class Adjustments:
             of_row = np.repeat(places, [len(ids) for ids, _ in biases])
             self._sent_bias = key, self._staging.send(of_row, *columns)
         return self._sent_bias[1]
-
-
-def _num_output(planned: PlannedSequence) -> int:
-    """Return how many output tokens come before the one that is to be sampled."""
-    return planned.end - planned.seq.prompt_len
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return bool(params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty)
-
-
-def _counts(planned: PlannedSequence) -> TokensAndCounts:
-    """Return how often each token was generated; those of the prompt, too, if they are to be punished for repetition."""
-    seq = planned.seq
-    ids, counts = np.unique(seq.output_ids, return_counts=True)
-    if seq.request.sampling.repetition_penalty == 1:
-        return ids, counts
-    others = np.setdiff1d(seq.prompt, ids)
-    return np.concatenate([ids, others]), np.concatenate([counts, np.zeros(len(others))])

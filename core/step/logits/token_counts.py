@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from llmfw.core.schedule.sequence_table import Ints
+from llmfw.core.base.step import Ints
 
 from ..device.staging import Staging
 

@@ -14,12 +14,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from llmfw.core.schedule.plan import PlannedSequence
-from llmfw.core.schedule.sequence_table import Ints
+from llmfw.core.base.step import Ints, RowCounts, RowStart, TokenMasks
 
 from ..device.staging import Staging
 from ..logits.adjustments import Adjustments
-from ..logits.token_mask import TokenMasks
+from ..logits.masking import apply_masks
 from .draw import RowNumbers, sample_all, sample_candidates
 from .randomness import uniform
 from .select import Limits, sample_selected
@@ -74,49 +73,52 @@ class Sampler:
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._kinds = np.zeros(max_rows, dtype=np.int8)
 
-    def start(self, planned: PlannedSequence) -> None:
-        """Take note of a sequence that just got its row. All its tokens are known."""
-        row, params = planned.row, planned.seq.request.sampling
+    def start(self, start: RowStart) -> None:
+        """Note how a sequence is sampled that gets a row."""
+        row, params = start.row, start.sampling
         self._temperature[row] = params.temperature
         self._top_k[row] = self._vocab_size if params.top_k <= 0 else min(params.top_k, self._vocab_size)
         self._top_p[row] = max(params.top_p, LEAST_TOP_P) if params.top_p < 1 else NO_TOP_P
         self._min_p[row] = params.min_p
         self._seeds[row] = np.uint64((params.seed or 0) & 0xFFFFFFFFFFFFFFFF)
         self._kinds[row] = self._kind(row)
-        self._adjustments.start(planned)
+        self._adjustments.start(start)
+
+    def recount(self, counts: Sequence[RowCounts]) -> None:
+        """Replace what penalties count of some rows."""
+        self._adjustments.recount(counts)
 
     def sample(
-        self, logits: torch.Tensor, planned: Sequence[PlannedSequence], masks: TokenMasks | None = None
+        self, logits: torch.Tensor, rows: Ints, positions: Ints, masks: TokenMasks | None = None
     ) -> torch.Tensor:
         """Return a token id for each row of logits.
 
         Args:
             logits: [S, vocab], float32. Changed in place.
-            planned: the sequences that they belong to. The token at `length` is to be sampled.
+            rows: of the page table that they belong to: [S].
+            positions: of the tokens that are sampled: [S].
             masks: which tokens are allowed, for the rows where not all are.
 
         Returns:
             [S], int64, on the device.
         """
-        rows = np.array([p.row for p in planned], dtype=np.int64)
         if masks is not None:
-            masks.apply(logits, self._staging)
-        penalised = self._adjustments.apply(logits, planned, rows, masks.places if masks else ())
-        tokens = self._choose(logits, rows, planned)
+            apply_masks(masks, logits, self._staging)
+        penalised = self._adjustments.apply(logits, rows, positions, masks.places if masks else ())
+        tokens = self._choose(logits, rows, positions)
         if penalised is not None:
             self._adjustments.count(penalised, tokens)
         return tokens
 
-    def _choose(self, logits: torch.Tensor, rows: Ints, planned: Sequence[PlannedSequence]) -> torch.Tensor:
+    def _choose(self, logits: torch.Tensor, rows: Ints, positions: Ints) -> torch.Tensor:
         kinds = self._kinds[rows]
         if not np.count_nonzero(kinds):
             return self._take_largest(logits)
         order = kinds.argsort(kind="stable")  # those of a kind stand together
-        positions = np.array([p.end for p in planned], dtype=np.int64)[order]
         rows = rows[order]
         places, draws, *columns = self._staging.send(
             order,
-            np.minimum(uniform(self._seeds[rows], positions), LARGEST_DRAW),
+            np.minimum(uniform(self._seeds[rows], positions[order]), LARGEST_DRAW),
             *(column[rows] for column in (self._temperature, self._top_k, self._top_p, self._min_p)),
         )
         numbers = RowNumbers(draws, *(column[:, None] for column in columns))

@@ -18,7 +18,7 @@ from task import Task
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.step.device.step_clock import StepClock, StepTime
 
@@ -84,7 +84,9 @@ class Offline:
         plugins = load_plugins()
         self.device = torch.device(sizes.device)
         self._clock = StepClock(self.device)
-        self.engine = Engine.build(EngineConfig(**(config | settings)), plugins.registry, clock=self._clock)
+        self.engine = build_generation_engine(
+            EngineConfig(**(config | settings)), plugins.registry, clock=self._clock
+        )
         self._vocab = sizes.model["vocab_size"]
         self._rng = random.Random(0)
         self._ids = itertools.count()

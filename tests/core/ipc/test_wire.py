@@ -34,11 +34,11 @@ from llmfw.core.base.request import (
     ControlAnswer,
     EngineFailed,
     EngineStats,
+    EventBatch,
     FinishReason,
     Request,
     SamplingParams,
     StatsQuery,
-    StepOutput,
     TokenEvent,
 )
 from llmfw.core.ipc.wire import (
@@ -84,7 +84,7 @@ events = st.builds(
 
 @given(st.lists(events))
 def test_what_an_engine_sends_arrives_as_it_was(events: list[TokenEvent]) -> None:
-    assert decode_from_engine(encode(StepOutput(events))) == StepOutput(events)
+    assert decode_from_engine(encode(EventBatch(events))) == EventBatch(events)
     stats = EngineStats(
         num_running=1, num_waiting=2, num_used_tokens=3, num_cached_tokens=4, num_total_tokens=5
     )

@@ -7,14 +7,15 @@ from collections import deque
 from typing import Any
 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
+from llmfw.core.base.step import StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.schedule.admission import NewTokenRatio
 from llmfw.core.schedule.cache.eviction import Eviction, lru
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.constraint import constraint_of
-from llmfw.core.schedule.plan import BatchPlan, StepResult
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
+from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.core.schedule.speculation import Speculation
@@ -65,7 +66,7 @@ class Driver:
         self.model = HashedModel(self.pages, VOCAB_SIZE)
         self.chunked = chunked
         self.depth = int(overlap)
-        self.launched: deque[tuple[BatchPlan, StepResult]] = deque()
+        self.launched: deque[tuple[BatchPlan, StepOutput]] = deque()
         self.output: dict[str, list[int]] = {}
         self.ended: dict[str, FinishReason] = {}
         self.cached: dict[str, int] = {}
@@ -106,7 +107,7 @@ class Driver:
     def step(self) -> BatchPlan:
         plan = self.plan()
         if plan.parts:
-            self.launched.append((plan, StepResult(self.model.run(plan))))
+            self.launched.append((plan, StepOutput(self.model.run(plan))))
         if self.launched and (len(self.launched) > self.depth or not plan.parts):
             for event in self.scheduler.commit(*self.launched.popleft()):
                 self._take(event)

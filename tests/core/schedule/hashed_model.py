@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from llmfw.core.base.step import NOT_IN_FLIGHT, StepInput, decode, encode
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.sequence_pages import SequencePages
 
@@ -18,34 +19,51 @@ MODULUS = (1 << 61) - 1
 
 
 class HashedModel:
-    """Storage of hashes, and the function from a prefix to its next token."""
+    """An executor of hashes: it has a page table and last tokens of its own, and reads nothing but a `StepInput`.
+
+    Only what it checks its slots against comes from the sequences themselves.
+    """
 
     def __init__(self, pages: SequencePages, vocab_size: int) -> None:
-        self._pages = pages
+        self._page_size = pages.page_size
+        self._table = np.full_like(pages.table, -1)
         self._slots = np.zeros(pages.pool.num_pages * pages.page_size, dtype=np.int64)
         self._vocab_size = vocab_size
         self._last: dict[int, int] = {}
 
     def run(self, plan: BatchPlan) -> list[int]:
         """Write and check the slots of a plan; return the sampled tokens."""
-        sampled = []
-        for p in plan.parts:
-            known = p.seq.token_ids[: p.end].tolist()
-            tokens = known + list(p.drafts)
-            tokens += [self._last.get(p.row, -1)] * (p.end - len(tokens))  # one may be in flight
-            hashes = np.array(prefix_hashes(tokens), dtype=np.int64)
-            places = np.arange(p.end)
-            row = self._pages.table[p.row]
-            slots = (
-                row[places // self._pages.page_size] * self._pages.page_size + places % self._pages.page_size
-            )
-            self._slots[slots[p.start :]] = hashes[p.start :]
+        step = decode(encode(plan.step), StepInput)
+        self._table.reshape(-1)[step.page_places] = step.pages
+        tokens = [
+            self._last[source] if source != NOT_IN_FLIGHT else token
+            for token, source in zip(step.tokens.tolist(), step.sources.tolist(), strict=True)
+        ]
+        sampled: list[int] = []
+        first = 0
+        for seq, row, start, count, num in zip(
+            plan.sequences,
+            step.rows.tolist(),
+            step.starts.tolist(),
+            step.counts.tolist(),
+            step.num_sampled.tolist(),
+            strict=True,
+        ):
+            own = tokens[first : first + count]
+            first += count
+            known = list(seq.tokens(start, start + count))
+            assert own[: len(known)] == known, "a step has tokens that are not the sequence's"
+            whole = [*seq.token_ids[:start].tolist(), *own][: start + count]
+            hashes = np.array(prefix_hashes(whole), dtype=np.int64)
+            places = np.arange(start + count)
+            slots = self._table[row][places // self._page_size] * self._page_size + places % self._page_size
+            self._slots[slots[start:]] = hashes[start:]
             assert (self._slots[slots] == hashes).all(), "a sequence would read what is not its own"
-            for each in p.each if p.samples else ():
-                self._last[p.row] = self.next_token(int(hashes[each.end - 1]))
-                if p.seq.constraint is not None and p.seq.constraint.forced:
-                    self._last[p.row] = p.seq.constraint.forced[0]
-                sampled.append(self._last[p.row])
+            for end in range(start + count - num, start + count):
+                self._last[row] = self.next_token(int(hashes[end]))
+                if seq.constraint is not None and seq.constraint.forced:
+                    self._last[row] = seq.constraint.forced[0]
+                sampled.append(self._last[row])
         return sampled
 
     def next_token(self, last_hash: int) -> int:

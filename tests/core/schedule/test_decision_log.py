@@ -9,8 +9,10 @@ import pytest
 from llmfw.core.base.errors import NotFoundError
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.schedule.decision_log import MAX_ENTRIES, DecisionLog
-from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
+from llmfw.core.schedule.plan import PlannedSequence
 from llmfw.core.schedule.sequence import SequenceState
+
+from .plans import plan_of
 
 
 class Clock:
@@ -35,7 +37,7 @@ def step(log: DecisionLog, *parts: tuple[SequenceState, int, bool]) -> None:
         PlannedSequence(seq, 0, 0, count, samples=False, is_new=False, is_prefill=is_prefill)
         for seq, count, is_prefill in parts
     ]
-    log.planned(BatchPlan.of(planned))
+    log.planned(plan_of(planned))
 
 
 @pytest.fixture

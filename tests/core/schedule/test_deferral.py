@@ -7,8 +7,8 @@ import random
 import pytest
 
 from llmfw.core.interfaces.policy import Figures, Order, SchedulePolicy, Waiting
-from llmfw.core.schedule.admission import MAX_NEW_TOKENS_COUNTED
 from llmfw.core.schedule.deferral import Limits
+from llmfw.core.schedule.new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.sequence import SequenceState, Status
 from llmfw.plugins.policies.fcfs import FCFS

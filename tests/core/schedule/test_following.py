@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmfw.core.schedule.step_planner import LEAST_FOLLOWED
+from llmfw.core.schedule.prefix_leaders import LEAST_FOLLOWED
 
 from .driver import Driver
 

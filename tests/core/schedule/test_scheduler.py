@@ -8,7 +8,7 @@ import pytest
 
 from llmfw.core.base.request import Thinking
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.schedule.admission import NewTokenRatio
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 
@@ -157,5 +157,5 @@ def test_sequences_with_one_token_come_first() -> None:
             driver.add(str(i), [rng.randrange(VOCAB_SIZE) for _ in range(rng.randrange(1, 40))], 20)
         plan = driver.step()
         counts = [p.count for p in plan.parts]
-        assert all(count == 1 for count in counts[: plan.num_single])
-        assert all(count > 1 for count in counts[plan.num_single :])
+        assert all(count == 1 for count in counts[: plan.step.num_single])
+        assert all(count > 1 for count in counts[plan.step.num_single :])

@@ -7,11 +7,13 @@ import random
 import pytest
 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
+from llmfw.core.base.step import StepOutput
 from llmfw.core.schedule.outputs import kept_tokens
-from llmfw.core.schedule.plan import BatchPlan, PlannedSequence, StepResult
+from llmfw.core.schedule.plan import PlannedSequence
 
 from .driver import Driver, drive_at_random
 from .lucky_drafter import speculation
+from .plans import plan_of
 
 
 def run(driver: Driver, *, max_tokens: int = 40, **fields: object) -> int:
@@ -140,7 +142,7 @@ def test_a_sequence_is_aborted_while_its_drafts_are_computed() -> None:
     assert plan.drafts
     result = driver.model.run(plan)
     driver.abort("a")
-    assert driver.scheduler.commit(plan, StepResult(result)) == []
+    assert driver.scheduler.commit(plan, StepOutput(result)) == []
     driver.pages.check_nothing_leaked()
 
 
@@ -152,13 +154,13 @@ def test_of_sampled_tokens_those_up_to_the_first_surprise_count() -> None:
     def planned(*drafts: int) -> PlannedSequence:
         return PlannedSequence(seq, 0, 0, 1 + len(drafts), True, False, False, drafts)
 
-    plan = BatchPlan.of([planned(4, 5), planned(), planned(7)])
+    plan = plan_of([planned(4, 5), planned(), planned(7)])
     order = [len(part.drafts) for part in plan.parts]
     assert order == [0, 2, 1]
     assert kept_tokens(plan, [9, 4, 8, 6, 7, 3]) == [[9], [4, 8], [7, 3]]
     assert kept_tokens(plan, [9, 1, 5, 6, 0, 3]) == [[9], [1], [0]]
-    assert [part.end for part in plan.sampled] == [1, 1, 2, 3, 1, 2]
-    assert plan.num_sampled.tolist() == [1, 3, 2]
+    assert plan.step.sampled_positions.tolist() == [1, 1, 2, 3, 1, 2]
+    assert plan.step.num_sampled.tolist() == [1, 3, 2]
 
 
 PENALTIES = [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition_penalty": 1.1}]

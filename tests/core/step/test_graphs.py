@@ -16,17 +16,17 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.base.step import StepInput
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import DTYPES
 from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
-from llmfw.core.schedule.clean_places import CleanPlaces
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.device.step_clock import StepClock
 from llmfw.core.step.graphs import DecodeGraphs, Graph, cuda_graphs
-from llmfw.core.step.numbers import StepNumbers
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import make_layer
 
@@ -60,7 +60,7 @@ def build_captured(
 ) -> Engine:
     config: dict[str, Any] = {"model": str(folder), "device": "cpu", "context_length": 256, "grammar": "trie"}
     config |= {"attention": "static", "dtype": EXACT} | settings
-    return Engine.build(
+    return build_generation_engine(
         EngineConfig(**config), with_static(), make_graph=lambda: Rerun(replayed), clock=clock
     )
 
@@ -144,7 +144,7 @@ def test_where_the_model_cannot_be_captured_it_is_said_and_steps_run_all_the_sam
             changed = EngineConfig(
                 **{f: getattr(config, f) for f in config.__struct_fields__} | {"cuda_graph": when}
             )
-            engine = Engine.build(changed, with_static(), make_graph=Broken)
+            engine = build_generation_engine(changed, with_static(), make_graph=Broken)
             assert run(engine, prompts) == run(build_engine(llama, dtype=EXACT), prompts)
     said = [r.getMessage() for r in caplog.records]
     assert (
@@ -160,7 +160,7 @@ def test_a_backend_that_cannot_be_captured_serves_without(
     llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     replayed: list[int] = []
-    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.runner_build"):
+    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.executor_build"):
         engine = build_captured(llama, replayed, attention="torch")
     assert "No CUDA graphs: attention backend torch: it does not say that it can" in caplog.text
     prompts = random_prompts(4, VOCAB_SIZE)
@@ -192,8 +192,10 @@ class Rig:
         self.tables = [torch.randn(50, *shape, generator=generator) for shape in heads]
         self.storage = KVStorage([self.spec], 21, 2, torch.float32, CPU)
         self.backend = StaticAttention([self.spec], self.storage, StaticAttention.Options())
-        host = np.random.default_rng(0).permutation(20).astype(np.int32).reshape(4, 5)
-        self.page_table = PageTable(host, CleanPlaces(4), 2, CPU, padding_page=20, is_shared=False)
+        self.page_table = PageTable(4, 5, 2, staging, CPU, padding_page=20)
+        self.changes = self.page_table.change(
+            np.arange(20), np.random.default_rng(0).permutation(20).astype(np.int32)
+        )
         self.last_tokens = torch.tensor([11, 12, 13, 14, 0])
         self.replayed: list[int] = []
         self.graphs = DecodeGraphs(
@@ -211,19 +213,22 @@ class Rig:
         query, key, value = (table[ids] for table in self.tables)
         return self.backend.forward(query + positions[:, None, None], key, value, self.spec, batch).flatten(1)
 
-    def numbers(self, rows: list[int], lengths: list[int], in_flight: bool = False) -> StepNumbers:
-        positions = np.array(lengths) - 1
-        pages = self.page_table.host[rows, positions // 2].astype(np.int64)
-        return StepNumbers(
-            known=np.zeros(len(rows), np.int64) if in_flight else np.arange(len(rows)) + 11,
-            sources=np.array(rows) if in_flight else np.full(len(rows), -1),
-            positions=positions,
-            slots=pages * 2 + positions % 2,
+    def step(self, rows: list[int], lengths: list[int], in_flight: bool = False) -> StepInput:
+        num = len(rows)
+        return StepInput(
+            tokens=np.zeros(num, np.int64) if in_flight else np.arange(num) + 11,
+            sources=np.array(rows) if in_flight else np.full(num, -1),
             rows=np.array(rows),
-            query_lens=np.ones(len(rows), np.int64),
-            kv_lens=np.array(lengths),
-            num_single=len(rows),
+            starts=np.array(lengths) - 1,
+            counts=np.ones(num, np.int64),
+            num_sampled=np.ones(num, np.int64),
+            num_single=num,
+            num_sampling=num,
         )
+
+    def run(self, step: StepInput, size: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        changes, self.changes = self.changes, None
+        return self.graphs.run(step, changes, size)
 
 
 STEPS: list[tuple[list[int], list[int]]] = [
@@ -240,10 +245,10 @@ STEPS: list[tuple[list[int], list[int]]] = [
 def test_a_replay_reads_nothing_that_does_not_stay_where_it_is(in_flight: bool) -> None:
     clean, poisoned = Rig(Staging(CPU, packs=True)), Rig(Poisoning())
     for rows, lengths in STEPS:
-        numbers = clean.numbers(rows, lengths, in_flight)
-        expected, _ = clean.graphs.run(numbers, size=len(rows) + len(rows) % 2)
+        step = clean.step(rows, lengths, in_flight)
+        expected, _ = clean.run(step, len(rows) + len(rows) % 2)
         expected = expected.clone()
-        logits, sampled = poisoned.graphs.run(numbers)
+        logits, sampled = poisoned.run(step)
         assert torch.equal(logits, expected)
         assert sampled.tolist() == rows
     assert len(poisoned.replayed) == len(STEPS)
@@ -254,19 +259,20 @@ def test_nothing_is_written_but_the_new_tokens_and_the_page_of_padding(size: int
     rig = Rig(Staging(CPU, packs=True))
     for rows, lengths in STEPS[:3]:
         before = rig.storage.keys[0].clone().flatten(0, 1)
-        numbers = rig.numbers(rows, lengths)
-        rig.graphs.run(numbers, size)
+        step = rig.step(rows, lengths)
+        slots = rig.page_table.slots(step.rows, step.starts)
+        rig.run(step, size)
         changed = (rig.storage.keys[0].flatten(0, 1) != before).flatten(1).any(1).nonzero()[:, 0].tolist()
-        assert set(changed) - {rig.page_table.padding_slot} == set(numbers.slots.tolist())
-        assert torch.equal(rig.storage.keys[0].flatten(0, 1)[numbers.slots], rig.tables[1][numbers.known])
+        assert set(changed) - {rig.page_table.padding_slot} == set(slots.tolist())
+        assert torch.equal(rig.storage.keys[0].flatten(0, 1)[slots], rig.tables[1][step.tokens])
 
 
 def test_padding_does_not_change_what_the_others_get() -> None:
     small, large = Rig(Staging(CPU, packs=True)), Rig(Staging(CPU, packs=True))
     for rows, lengths in STEPS[:3]:
-        numbers = small.numbers(rows, lengths)
-        expected, _ = small.graphs.run(numbers)
-        logits, _ = large.graphs.run(numbers, size=8)
+        step = small.step(rows, lengths)
+        expected, _ = small.run(step)
+        logits, _ = large.run(step, 8)
         torch.testing.assert_close(logits, expected)
 
 

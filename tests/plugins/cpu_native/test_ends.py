@@ -23,7 +23,7 @@ SAMPLING = SamplingParams(temperature=0.5, seed=1, max_tokens=12)
 
 
 def headed(engine: Engine) -> HeadedForward:
-    forward = engine._runner._model.module.forward
+    forward = engine._executor._model.module.forward
     assert isinstance(forward, HeadedForward)
     return forward
 
@@ -54,7 +54,7 @@ def test_a_token_that_is_not_there_is_refused(token_id: int, tmp_path: Path) -> 
     engine = build_engine(
         save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native", attention="cpu"
     )
-    runner, ends = engine._runner, headed(engine)._ends
+    runner, ends = engine._executor, headed(engine)._ends
     step = AttentionStep(runner._backend, runner._model.layers, None)  # type: ignore[arg-type]
     assert ends is not None
     with pytest.raises(IndexError, match="below"):
@@ -68,7 +68,7 @@ def test_a_token_may_be_wanted_more_often_than_there_are_rows(tmp_path: Path) ->
     generate(
         engine, [Request(id="a", prompt=[1, 2, 3], sampling=SAMPLING)], seed=1
     )  # its last step had one token
-    runner, ends = engine._runner, headed(engine)._ends
+    runner, ends = engine._executor, headed(engine)._ends
     step = AttentionStep(runner._backend, runner._model.layers, None)  # type: ignore[arg-type]
     assert ends is not None
     token, position = torch.tensor([[5]]), torch.tensor([[0]])

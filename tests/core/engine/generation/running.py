@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams, TokenEvent, TokenLogprob
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
@@ -35,7 +36,7 @@ def build_engine(folder: Path | str, **settings: object) -> Engine:
     """Build an engine on the CPU in float32, whose pieces of prompts do not depend on the clock."""
     config = {"model": str(folder), "device": "cpu", "dtype": "float32", "context_length": 256}
     config |= {"prefill_stretch": 0} | settings
-    return Engine.build(EngineConfig(**{"grammar": "trie"} | config), registry())  # type: ignore[arg-type]
+    return build_generation_engine(EngineConfig(**{"grammar": "trie"} | config), registry())  # type: ignore[arg-type]
 
 
 @dataclass

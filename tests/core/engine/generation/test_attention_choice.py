@@ -12,7 +12,7 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, PartError
-from llmfw.core.engine.generation import engine
+from llmfw.core.engine.generation import build
 from llmfw.core.engine.generation.attention_choice import check_attention, choose_attention
 from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
 from llmfw.core.interfaces.kv_storage import KVStorage
@@ -119,9 +119,9 @@ READY = Registry(
 def test_what_is_wrong_whatever_the_model_is_told_before_it_is_read(
     settings: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "load_model", lambda *_: pytest.fail("the model was read"))
+    monkeypatch.setattr(build, "load_model", lambda *_: pytest.fail("the model was read"))
     with pytest.raises(ConfigError, match=says):
-        engine.Engine.build(EngineConfig(model="m", device="cpu", **settings), READY)
+        build.build_generation_engine(EngineConfig(model="m", device="cpu", **settings), READY)
 
 
 def test_of_backends_to_choose_from_one_that_has_the_option_is_enough() -> None:

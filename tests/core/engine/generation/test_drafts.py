@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.model.models import DTYPES
 from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
@@ -54,7 +55,9 @@ def build(folder: Path, **settings: Any) -> Engine:
         "context_length": 256,
         "grammar": "trie",
     }
-    return Engine.build(EngineConfig(**config | {"prefill_stretch": 0} | settings), Registry(entries))
+    return build_generation_engine(
+        EngineConfig(**config | {"prefill_stretch": 0} | settings), Registry(entries)
+    )
 
 
 def tell(

@@ -15,8 +15,10 @@ from llmfw.core.engine.generation.latency_guard import (
     StepTimes,
 )
 from llmfw.core.schedule.deferral import Limits
-from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
+from llmfw.core.schedule.plan import PlannedSequence
 from llmfw.core.schedule.sequence import SequenceState
+
+from ...schedule.plans import plan_of
 
 WHOLE = Limits(128, 512)
 
@@ -126,5 +128,5 @@ def test_the_time_of_a_prompt_in_pieces_is_that_of_all_its_steps() -> None:
         begun = machine.guard.begin()
         machine.now += 1.0
         part = PlannedSequence(seq, 0, start, 10, samples=start == 10, is_new=start == 0, is_prefill=True)
-        machine.guard.end_plan(BatchPlan.of([part]), begun)
+        machine.guard.end_plan(plan_of([part]), begun)
     assert list(machine.guard._first_tokens) == [2.0]

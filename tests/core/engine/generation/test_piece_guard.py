@@ -14,6 +14,8 @@ from llmfw.core.engine.generation.piece_guard import LEAST_PIECE, ORDINARY_EVERY
 from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 from llmfw.core.schedule.sequence import SequenceState
 
+from ...schedule.plans import plan_of
+
 STRETCH = 1.5
 SEQ = SequenceState(Request(id="a", prompt=[1], sampling=SamplingParams(max_tokens=5)), 0)
 LONG = 100_000
@@ -58,7 +60,7 @@ class Machine:
         seconds = self.ordinary(num_decoding) + piece * (self.token + self.pair * context)
         seconds += self.read * context + self.fixed if piece else 0.0
         seconds *= 1 + self.noise * self.rng.random()
-        self.launched.append((BatchPlan.of(parts), seconds))
+        self.launched.append((plan_of(parts), seconds))
         if len(self.launched) > self.late:
             self.guard.learn(*self.launched.popleft())
         return seconds

@@ -10,6 +10,7 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import FinishReason, Request, TokenEvent
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.plugins.attention_torch.backend import TorchAttention
@@ -53,7 +54,7 @@ def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
         page_size=1,
         context_length=256,
     )
-    return Engine.build(config, parts)
+    return build_generation_engine(config, parts)
 
 
 def drain(engine: Engine) -> list[TokenEvent]:
@@ -102,7 +103,7 @@ def test_a_step_that_fails_in_nobody_s_part_ends_its_requests_too(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(engine._runner, "_forward", Mock(side_effect=torch.OutOfMemoryError("no room")))
+        patched.setattr(engine._executor, "_forward", Mock(side_effect=torch.OutOfMemoryError("no room")))
         engine.add(Request(id="a", prompt=[3, 4], sampling=GREEDY))
         [event] = drain(engine)
     assert (event.error_kind, event.error) == (

@@ -19,10 +19,10 @@ from llmfw.core.base.request import (
     ControlAnswer,
     EngineInfo,
     EngineStats,
+    EventBatch,
     Request,
     SamplingParams,
     StatsQuery,
-    StepOutput,
 )
 from llmfw.core.ipc.wire import Frames, Launch, decode_from_engine, encode, framed, new_pair, write_launch
 
@@ -136,5 +136,5 @@ def test_a_prompt_that_is_larger_than_a_sockets_buffer_arrives(clients: list[Cli
     prompt = [2**20 + i % 1000 for i in range(300_000)]
     clients[0].send(Request(id="a", prompt=prompt, sampling=SamplingParams(max_tokens=1)))
     output = clients[0].receive()
-    assert isinstance(output, StepOutput)
+    assert isinstance(output, EventBatch)
     assert output.events[0].token_ids == prompt[:1]

@@ -1,4 +1,4 @@
-"""The device's copy of the page table is right for every step, though only what has changed is copied."""
+"""An executor's page table is the scheduler's for every step, though only what has changed is sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from llmfw.core.schedule.clean_places import CleanPlaces
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.step.device.page_table import PageTable
+from llmfw.core.step.device.staging import Staging
 
 from ...schedule.driver import Driver
 
@@ -19,30 +20,32 @@ CPU = torch.device("cpu")
 
 
 class Copying(Driver):
-    """A driver whose steps bring a copy of the page table up to date, as the runner does, and look at it."""
+    """A driver whose steps change a page table as an executor does, and look at it."""
 
     def __init__(self, page_size: int, overlap: bool) -> None:
         super().__init__(
             page_size=page_size, num_tokens=160, max_running=6, overlap=overlap, conservativeness=0.05
         )
-        self.copy = PageTable(
-            self.pages.table, self.pages.clean, page_size, CPU, padding_page=99, is_shared=False
-        )
+        staging = Staging(CPU, packs=True)
+        self.copy = PageTable(*self.pages.table.shape, page_size, staging, CPU, padding_page=99)
         self.num_copied = self.num_held = 0
         self.model.run = self._checked(self.model.run)  # type: ignore[method-assign]
 
     def _checked(self, run):  # type: ignore[no-untyped-def]
         def look(plan: BatchPlan) -> list[int]:
-            lengths = plan.starts + plan.counts
-            places, pages = self.copy.take_changes(plan.rows, lengths)
-            self.copy.write(torch.from_numpy(places), torch.from_numpy(pages))
-            for row, length in zip(plan.rows.tolist(), lengths.tolist(), strict=True):
+            step = plan.step
+            changes = self.copy.change(step.page_places, step.pages)
+            if changes is not None:
+                self.copy.write(*map(torch.from_numpy, changes))
+            for row, length in zip(step.rows.tolist(), step.kv_lens.tolist(), strict=True):
                 num_pages = -(-length // self.copy.page_size)
-                assert (
-                    self.copy.tensor[row, :num_pages].tolist() == self.pages.table[row, :num_pages].tolist()
-                )
+                expected = self.pages.table[row, :num_pages]
+                assert self.copy.tensor[row, :num_pages].tolist() == expected.tolist()
+                slots = self.copy.slots(np.full(length, row), np.arange(length))
+                whole = np.repeat(expected, page := self.copy.page_size)[:length]
+                assert (slots == whole * page + np.arange(length) % page).all()
                 self.num_held += num_pages
-            self.num_copied += len(places)
+            self.num_copied += len(step.pages)
             return run(plan)
 
         return look
@@ -50,7 +53,7 @@ class Copying(Driver):
 
 @pytest.mark.parametrize("page_size", [1, 4])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_copy_is_the_hosts_as_far_as_tokens_reach_whatever_happens(page_size: int, overlap: bool) -> None:
+def test_the_copy_is_the_schedulers_as_far_as_tokens_reach(page_size: int, overlap: bool) -> None:
     rng = random.Random(f"{page_size} {overlap}")
     retracted = 0
     for _ in range(12):
@@ -84,9 +87,7 @@ def test_only_what_has_changed_is_taken() -> None:
     assert [x.tolist() for x in clean.take(rows, np.array([1, 2]))] == [[], []]
 
 
-def test_where_they_share_memory_nothing_is_copied() -> None:
-    host = np.zeros((2, 4), dtype=np.int32)
-    table = PageTable(host, CleanPlaces(2), 1, CPU)
-    host[1, 2] = 7
+def test_where_host_and_device_share_memory_nothing_is_copied() -> None:
+    table = PageTable(2, 4, 1, Staging(CPU), CPU)
+    assert table.change(np.array([6]), np.array([7], np.int32)) is None
     assert table.tensor[1, 2] == 7
-    assert not len(table.take_changes(np.array([1]), np.array([4]))[0])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.schedule.plan import PlannedSequence
+from llmfw.core.base.step import Ints
 from llmfw.core.schedule.sequence import SequenceState
+from llmfw.core.schedule.step_writer import count_tokens, start_row
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.logits.adjustments import Adjustments
 
@@ -33,17 +33,18 @@ def draw_params(rng: random.Random) -> SamplingParams:
     return SamplingParams(max_tokens=200, stop_token_ids=(3, 5), **chosen)
 
 
-def draw_planned(rng: random.Random, row: int) -> PlannedSequence:
+def draw_sequence(rng: random.Random, row: int) -> SequenceState:
     prompt = [rng.randrange(VOCAB_SIZE) for _ in range(rng.choice([1, 8, 90]))]
     seq = SequenceState(Request(id=str(row), prompt=prompt, sampling=draw_params(rng)), 0)
+    seq.row = row
     for _ in range(rng.choice([0, 0, 3, 80])):  # after a retraction there are some
         seq.append(rng.randrange(VOCAB_SIZE))
-    return PlannedSequence(seq, row, 0, seq.num_tokens, samples=True, is_new=True, is_prefill=True)
+    return seq
 
 
-def expected_of(logits: torch.Tensor, planned: PlannedSequence) -> torch.Tensor:
+def expected_of(logits: torch.Tensor, seq: SequenceState) -> torch.Tensor:
     """Return a row's logits as the formulas have them, over the whole vocabulary."""
-    seq, params = planned.seq, planned.seq.request.sampling
+    params = seq.request.sampling
     counts = torch.from_numpy(np.bincount(seq.output_ids, minlength=VOCAB_SIZE).astype(np.float32))
     penalty = params.repetition_penalty
     seen = torch.zeros(VOCAB_SIZE, dtype=torch.bool)
@@ -57,43 +58,49 @@ def expected_of(logits: torch.Tensor, planned: PlannedSequence) -> torch.Tensor:
     return logits
 
 
+def columns(sequences: list[SequenceState]) -> tuple[Ints, Ints]:
+    """Return rows and positions of the tokens to sample."""
+    return np.array([seq.row for seq in sequences]), np.array([seq.num_tokens for seq in sequences])
+
+
 @pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_that_come_and_go_have_their_own_changes_and_no_others(seed: int, packs: bool) -> None:
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     adjustments = Adjustments(NUM_ROWS, Staging(CPU, packs=packs), CPU)
-    running: dict[int, PlannedSequence] = {}
+    running: dict[int, SequenceState] = {}
+    counted: dict[int, int] = {}
     for _ in range(150):
         for row in rng.sample(range(NUM_ROWS), 2):
             if rng.random() < 0.2:
-                running[row] = draw_planned(rng, row)
-                adjustments.start(running[row])
-        planned = rng.sample(list(running.values()), rng.randrange(len(running) + 1))
-        if not planned:
+                running[row] = draw_sequence(rng, row)
+                counted[row] = -1
+                adjustments.start(start_row(running[row]))
+        chosen = rng.sample(list(running.values()), rng.randrange(len(running) + 1))
+        if not chosen:
             continue
-        logits = torch.randn(len(planned), VOCAB_SIZE + 4, generator=generator)[:, :VOCAB_SIZE]
-        expected = torch.stack([expected_of(row, p) for row, p in zip(logits, planned, strict=True)])
-        penalised = adjustments.apply(logits, planned, np.array([p.row for p in planned]))
+        penalised = [seq for seq in chosen if seq.request.sampling.has_penalties]
+        adjustments.recount([count_tokens(seq) for seq in penalised if counted[seq.row] < seq.num_output])
+        logits = torch.randn(len(chosen), VOCAB_SIZE + 4, generator=generator)[:, :VOCAB_SIZE]
+        expected = torch.stack([expected_of(row, seq) for row, seq in zip(logits, chosen, strict=True)])
+        applied = adjustments.apply(logits, *columns(chosen))
         assert torch.equal(logits, expected)
-        tokens = torch.randint(VOCAB_SIZE, (len(planned),), generator=generator)
-        if penalised is not None:
-            adjustments.count(penalised, tokens)
-        for p, token in zip(planned, tokens.tolist(), strict=True):
+        tokens = torch.randint(VOCAB_SIZE, (len(chosen),), generator=generator)
+        if applied is not None:
+            adjustments.count(applied, tokens)
+        for seq, token in zip(chosen, tokens.tolist(), strict=True):
+            counted[seq.row] = seq.num_output + 1
             for forced in [token, *([7] * rng.choice([0, 0, 0, 2]))]:  # some tokens are not sampled
-                p.seq.append(forced)
-                p.count += 1
+                seq.append(forced)
 
 
 def test_a_mask_says_itself_whether_the_end_may_come() -> None:
-    params = SamplingParams(max_tokens=9, min_tokens=5, stop_token_ids=(3,))
-    planned = [draw_planned(random.Random(0), row) for row in (0, 1)]
-    for p in planned:
-        p.seq.request = msgspec.structs.replace(p.seq.request, sampling=params)
-        p.seq.output.clear()
-        p.count = p.seq.prompt_len
+    params = SamplingParams(max_tokens=9, min_tokens=5, stop_token_ids=(3, 5))
+    sequences = [SequenceState(Request(id=str(row), prompt=[1], sampling=params), 0) for row in (0, 1)]
     adjustments = Adjustments(2, Staging(CPU), CPU)
-    for p in planned:
-        adjustments.start(p)
+    for row, seq in enumerate(sequences):
+        seq.row = row
+        adjustments.start(start_row(seq))
     logits = torch.zeros(2, VOCAB_SIZE)
-    adjustments.apply(logits, planned, np.arange(2), masked=[1])
+    adjustments.apply(logits, *columns(sequences), masked=[1])
     assert (logits == float("-inf")).nonzero().tolist() == [[0, 3], [0, 5]]

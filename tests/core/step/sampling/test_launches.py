@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.schedule.plan import PlannedSequence
-from llmfw.core.schedule.sequence import SequenceState
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.step import TokenMasks
 from llmfw.core.step.device.staging import Staging
-from llmfw.core.step.logits.token_mask import TokenMasks
 from llmfw.core.step.sampling.logprobs import RowLogprobs
 from llmfw.core.step.sampling.sampler import Sampler
 
 from ....doubles.watching import Watching, no_other_copies
+from .sampled_rows import SampledRow, positions_of, rows_of
 
 VOCAB_SIZE = 1600
 KINDS: list[dict[str, Any]] = [
@@ -34,13 +33,13 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def planned_rows(kinds: Sequence[dict[str, Any]]) -> list[PlannedSequence]:
-    planned = []
-    for row, kind in enumerate(kinds):
-        params = SamplingParams(max_tokens=100, seed=row, stop_token_ids=(3,), **kind)
-        seq = SequenceState(Request(id=str(row), prompt=[1, *range(row % 7)], sampling=params), 0)
-        planned.append(PlannedSequence(seq, row, 0, seq.num_tokens, True, True, True))
-    return planned
+def planned_rows(kinds: Sequence[dict[str, Any]]) -> list[SampledRow]:
+    return [
+        SampledRow.of(
+            SamplingParams(max_tokens=100, seed=row, stop_token_ids=(3,), **kind), row, [1, *range(row % 7)]
+        )
+        for row, kind in enumerate(kinds)
+    ]
 
 
 def run_steps(kinds: Sequence[dict[str, Any]], device: str, num_steps: int = 2) -> list[int]:
@@ -49,21 +48,22 @@ def run_steps(kinds: Sequence[dict[str, Any]], device: str, num_steps: int = 2) 
     planned = planned_rows(kinds)
     with torch.inference_mode():
         sampler = Sampler(len(planned), VOCAB_SIZE, where, Staging(where, packs=True))
-        places = list(range(0, len(planned), 3))
+        places = tuple(range(0, len(planned), 3))
+        rows, positions = rows_of(planned), positions_of(planned)
         masks = TokenMasks(places, np.full((len(places), -(-VOCAB_SIZE // 32)), -1, dtype=np.int32))
         for p in planned:
-            sampler.start(p)
+            sampler.start(p.start)
+        sampler.recount([p.counts for p in planned if p.counts is not None])
         counts = []
         for _ in range(num_steps):
             logits = torch.zeros((len(planned), VOCAB_SIZE), device=where)
             with no_other_copies(), Watching() as watching:
-                tokens = sampler.sample(logits, planned, masks)
+                tokens = sampler.sample(logits, rows, positions, masks)
                 RowLogprobs.of(logits, tokens, 20)
             assert not watching.waits
             assert tokens.shape == (len(planned),)
             counts.append(watching.num_operators)
-            for p in planned:
-                p.count += 1  # the token is known to the device alone
+            positions = positions + 1  # the token is known to the device alone
     return counts
 
 

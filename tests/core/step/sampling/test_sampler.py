@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -19,12 +18,13 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.schedule.plan import PlannedSequence
-from llmfw.core.schedule.sequence import SequenceState
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.step import Ints
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.sampling.randomness import derive_seed, uniform
 from llmfw.core.step.sampling.sampler import Sampler
+
+from .sampled_rows import SampledRow, positions_of, rows_of
 
 CPU = torch.device("cpu")
 PROMPT = [1, 2, 3]
@@ -32,21 +32,26 @@ PROMPT = [1, 2, 3]
 
 def plan(
     sampling: SamplingParams, row: int = 0, output: Sequence[int] = (), eos: tuple[int, ...] = ()
-) -> PlannedSequence:
-    sampling = msgspec.structs.replace(sampling, max_tokens=100)
-    seq = SequenceState(Request(id=str(row), prompt=PROMPT, sampling=sampling, eos_token_ids=eos), 0)
-    for token in output:
-        seq.append(token)
-    return PlannedSequence(seq, row, 0, seq.num_tokens, samples=True, is_new=True, is_prefill=True)
+) -> SampledRow:
+    return SampledRow.of(sampling, row, PROMPT, output, eos)
 
 
-def sample(logits: torch.Tensor, planned: Sequence[PlannedSequence], *, packs: bool = False) -> list[int]:
+def sample(logits: torch.Tensor, planned: Sequence[SampledRow], *, packs: bool = False) -> list[int]:
     staging = Staging(CPU, packs=packs)
-    sampler = Sampler(max(p.row for p in planned) + 1, logits.shape[-1], CPU, staging)
+    sampler = Sampler(max(p.start.row for p in planned) + 1, logits.shape[-1], CPU, staging)
     for p in planned:
-        sampler.start(p)
-    tokens: list[int] = sampler.sample(logits.clone(), planned).tolist()
+        sampler.start(p.start)
+    sampler.recount([p.counts for p in planned if p.counts is not None])
+    tokens: list[int] = sampler.sample(logits.clone(), rows_of(planned), positions_of(planned)).tolist()
     return tokens
+
+
+def start(sampler: Sampler, planned: SampledRow) -> tuple[Ints, Ints]:
+    """Start a row; return rows and positions of a step that samples it."""
+    sampler.start(planned.start)
+    assert planned.counts is not None
+    sampler.recount([planned.counts])
+    return rows_of([planned]), positions_of([planned])
 
 
 def frequencies(logits: torch.Tensor, sampling: dict[str, float], draws: int = 4000) -> torch.Tensor:
@@ -143,9 +148,8 @@ def test_presence_and_frequency_penalties_are_those_of_the_openai_formula() -> N
     output = [4, 4, 4, 7]
     sampler = Sampler(1, 10, CPU)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=0.5, presence_penalty=0.25), output=output)
-    sampler.start(planned)
     logits = torch.zeros(1, 10)
-    sampler.sample(logits, [planned])
+    sampler.sample(logits, *start(sampler, planned))
     counts = np.bincount(output, minlength=10)
     assert np.allclose(logits[0], -(counts * 0.5 + (counts > 0) * 0.25))
 
@@ -155,17 +159,16 @@ def test_repetition_penalty_is_that_of_transformers() -> None:
     expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([[*PROMPT, 5, 5]]), logits.clone())
     sampler = Sampler(1, 10, CPU)
     planned = plan(SamplingParams(temperature=0, repetition_penalty=1.4), output=[5, 5])
-    sampler.start(planned)
-    sampler.sample(logits, [planned])
+    sampler.sample(logits, *start(sampler, planned))
     assert torch.allclose(logits, expected)
 
 
 def test_a_sampled_token_is_penalised_from_the_next_step_on() -> None:
     sampler = Sampler(1, 3, CPU)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=2.0))
-    sampler.start(planned)
+    rows, positions = start(sampler, planned)
     logits = torch.tensor([[0.0, 1.0, 0.5]])
-    assert [sampler.sample(logits.clone(), [planned]).item() for _ in range(3)] == [1, 2, 0]
+    assert [sampler.sample(logits.clone(), rows, positions + i).item() for i in range(3)] == [1, 2, 0]
 
 
 def test_bias_and_min_tokens_change_what_is_chosen() -> None:

@@ -1,4 +1,4 @@
-"""A step while it is planned: what was decided so far, in the order in which it was."""
+"""Gathers what one step computes, in the order in which it is decided, and makes the plan of it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import numpy as np
 
 from .plan import BatchPlan
 from .sequence import SequenceState
-from .sequence_table import Indices, SequenceTable
+from .sequence_pages import SequencePages
+from .sequence_table import Indices
+from .step_writer import NO_STEP, write_decode, write_step
 
 
-class Draft:
-    """Gathers the parts of a step.
+class PlanBuilder:
+    """Builds one plan.
 
     Args:
-        table: the numbers of all sequences.
+        pages: of all sequences.
 
     Attributes:
-        num_prompt_tokens: of pieces so far.
+        num_prompt_tokens: of the pieces added so far.
     """
 
-    def __init__(self, table: SequenceTable) -> None:
+    def __init__(self, pages: SequencePages) -> None:
         self.num_prompt_tokens = 0
-        self._table = table
+        self._pages = pages
         self._decoding: list[Indices] = []
         self._pieces: list[tuple[SequenceState, int]] = []
         self._drafted: dict[int, Sequence[int]] = {}  # by index
@@ -47,27 +49,30 @@ class Draft:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was decided."""
+        """Whether nothing was added."""
         return not self._pieces and not self.has_decoding
 
     def decode(self, indices: Indices) -> None:
-        """Let each of these sequences compute its last token, a sampled one, so that the next one is sampled."""
+        """Add sequences that compute their last token, a sampled one, so that the next one is sampled."""
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
-        """Let a sequence compute so many tokens."""
+        """Add the next `count` tokens of a sequence."""
         self._pieces.append((seq, count))
         self.num_prompt_tokens += count
 
     def add_drafted(self, seq: SequenceState, tokens: Sequence[int]) -> None:
-        """Let a sequence that decodes compute these tokens, too, which may come after its last one."""
+        """Add guessed tokens that may follow the last one of a sequence that decodes."""
         self._drafted[seq.index] = tokens
 
     def launch(self) -> BatchPlan:
         """Return the plan, and count its tokens as computed, or in flight, from now on."""
-        table, decoding = self._table, self.decoding
+        if self.is_empty:
+            nothing = np.empty(0, dtype=np.bool_)
+            return BatchPlan(NO_STEP, (), np.empty(0, np.intp), nothing, nothing)
         if not (self._pieces or self._drafted):
-            return self._launch_decoding(decoding)
+            return self._launch_decoding(self.decoding)
+        table, decoding = self._pages.numbers, self.decoding
         pieces = sorted(self._pieces, key=lambda piece: piece[1] > 1)
         if self._drafted:
             decoding = decoding[~np.isin(decoding, list(self._drafted))]
@@ -77,33 +82,26 @@ class Draft:
         counts[len(decoding) : len(decoding) + len(pieces)] = [count for _, count in pieces]
         starts, lengths = table.num_computed[indices], table.length[indices]
         is_new = table.is_new[indices] == 1
-        samples = counts == lengths - starts
-        is_prefill = is_new | ~samples | (counts > 1) | (lengths == table.prompt_len[indices])
+        samples = (counts == lengths - starts).astype(np.int64)
+        is_prefill = is_new | (samples == 0) | (counts > 1) | (lengths == table.prompt_len[indices])
         drafts = dict(enumerate(self._drafted.values(), len(indices) - len(self._drafted)))
+        num_sampled = samples.copy()
         for place, tokens in drafts.items():
             counts[place] += len(tokens)
+            num_sampled[place] += len(tokens)
+        sequences = table.sequences(indices)
+        step = write_step(self._pages, indices, sequences, starts, counts, num_sampled, is_prefill, drafts)
         table.num_computed[indices] += counts
         table.num_in_flight[indices] += samples
         table.length[indices] += samples
         table.is_new[indices] = 0
-        sequences = table.sequences(indices)
-        columns = (table.row[indices], starts, counts, samples, is_new, is_prefill)
-        return BatchPlan(sequences, indices, *columns, drafts=drafts)
+        return BatchPlan(step, sequences, indices, is_new, is_prefill, drafts)
 
     def _launch_decoding(self, indices: Indices) -> BatchPlan:
-        """Return the plan of these sequences alone: nearly every step is such a one, and little is to be found out."""
-        table, num = self._table, len(indices)
-        starts = table.num_computed[indices]
+        """Return the plan of these sequences alone."""
+        table = self._pages.numbers
+        step = write_decode(self._pages, indices)
         for column in (table.num_computed, table.num_in_flight, table.length):
             column[indices] += 1
-        nothing = np.zeros(num, dtype=np.bool_)
-        return BatchPlan(
-            sequences=table.sequences(indices),
-            indices=indices,
-            rows=table.row[indices],
-            starts=starts,
-            counts=np.ones(num, dtype=np.int64),
-            samples=np.ones(num, dtype=np.bool_),
-            is_new=nothing,
-            is_prefill=nothing,
-        )
+        nothing = np.zeros(len(indices), dtype=np.bool_)
+        return BatchPlan(step, table.sequences(indices), indices, nothing, nothing)

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.step import TokenMasks
 from llmfw.core.schedule.constraint import allow, forbid
 from llmfw.core.step.device.staging import Staging
-from llmfw.core.step.logits.token_mask import TokenMasks
+from llmfw.core.step.logits.masking import apply_masks
 from llmfw.core.step.sampling.sampler import Sampler
 
+from ..sampling.sampled_rows import SampledRow, positions_of, rows_of
 from ..sampling.test_sampler import CPU, plan
 
 VOCAB_SIZE = 70
@@ -25,7 +27,7 @@ def masks(places: Sequence[int], allowed: Sequence[set[int]]) -> TokenMasks:
     for row, tokens in zip(words, allowed, strict=True):
         for token in tokens:
             allow(row, token)
-    return TokenMasks(list(places), words)
+    return TokenMasks(tuple(places), words)
 
 
 tokens = st.sets(st.integers(0, VOCAB_SIZE - 1), min_size=1)
@@ -39,7 +41,7 @@ def test_what_is_not_allowed_gets_minus_infinity_and_the_rest_stays_to_the_last_
     expected = logits.clone()
     for place, kept in allowed.items():
         expected[place, sorted(set(range(VOCAB_SIZE)) - kept)] = -torch.inf
-    masks(list(allowed), list(allowed.values())).apply(logits, Staging(CPU))
+    apply_masks(masks(list(allowed), list(allowed.values())), logits, Staging(CPU))
     assert torch.equal(logits, expected)
 
 
@@ -72,9 +74,10 @@ def test_a_masked_row_samples_what_is_allowed_and_its_neighbours_what_they_would
         assert found == free[:place] + free[place + 1 :]
 
 
-def sample(logits: torch.Tensor, planned: Sequence[object], given: TokenMasks | None) -> list[int]:
+def sample(logits: torch.Tensor, planned: Sequence[SampledRow], given: TokenMasks | None) -> list[int]:
     sampler = Sampler(6, VOCAB_SIZE, CPU)
     for p in planned:
-        sampler.start(p)  # type: ignore[arg-type]
-    found: list[int] = sampler.sample(logits.clone(), planned, given).tolist()  # type: ignore[arg-type]
+        sampler.start(p.start)
+    sampler.recount([p.counts for p in planned if p.counts is not None])
+    found: list[int] = sampler.sample(logits.clone(), rows_of(planned), positions_of(planned), given).tolist()
     return found

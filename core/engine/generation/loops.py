@@ -1,11 +1,11 @@
-"""The orders in which the parts of steps follow each other.
+"""The two loops: in which order the halves of consecutive steps run.
 
     plain        schedule n,    forward n,    sample n,    wait for n,  commit n
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
 Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
 the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates does
-not depend on the order. Nothing here decides what is in a step.
+not depend on the loop. Nothing here decides what is in a step.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from llmfw.core.base.request import TokenEvent
+from llmfw.core.schedule.mask_filler import MaskFiller
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
-from llmfw.core.step.logits.token_mask import MaskFiller
-from llmfw.core.step.model_runner import LaunchedStep, ModelRunner
+from llmfw.core.step.executor import Executor
+from llmfw.core.step.pending import PendingOutput
 
 from .latency_guard import LatencyGuard
 from .piece_guard import PieceGuard
@@ -27,19 +28,19 @@ from .step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """What all orders work with.
+    """What both loops work with.
 
     Attributes:
         scheduler: whose plans run.
-        runner: runs them.
+        executor: computes them.
         masks: of the tokens that may be sampled.
-        step_log: is told of each launched step.
+        step_log: logs each launched step.
         guard, piece_guard: learn what steps take.
         faults: says whose fault it is that a step failed.
     """
 
     scheduler: Scheduler
-    runner: ModelRunner
+    executor: Executor
     masks: MaskFiller
     step_log: StepLog
     guard: LatencyGuard
@@ -52,11 +53,11 @@ class _Launched:
     """A step that is not committed; `begun` as the guard told it."""
 
     plan: BatchPlan
-    step: LaunchedStep
+    output: PendingOutput
     begun: float
 
 
-class Order(ABC):
+class Loop(ABC):
     """Runs plans.
 
     Args:
@@ -82,7 +83,7 @@ class Order(ABC):
     def _commit(self, launched: _Launched) -> list[TokenEvent]:
         """Wait for a launched step; return what became known by it."""
         plan = launched.plan
-        events = self._parts.scheduler.commit(plan, launched.step.result())
+        events = self._parts.scheduler.commit(plan, launched.output.result())
         self._parts.piece_guard.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
         return events
 
@@ -98,7 +99,7 @@ class Order(ABC):
         return events + [TokenEvent.failed(id, failure) for id in self._parts.scheduler.give_up(plan)]
 
 
-class PlainOrder(Order):
+class PlainLoop(Loop):
     """Ends one step before the next. Masks are made while the model runs."""
 
     @property
@@ -110,16 +111,16 @@ class PlainOrder(Order):
             return []
         wait_for_masks = self._parts.masks.start(plan)
         try:
-            forward = self._parts.runner.forward(plan)
+            forward = self._parts.executor.forward(plan.step)
         except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
             wait_for_masks()
             return self._give_up(plan, error, None)
-        step = self._parts.runner.sample(forward, wait_for_masks())
+        output = self._parts.executor.sample(forward, wait_for_masks())
         self._parts.step_log.note(plan)
-        return self._commit(_Launched(plan, step, begun))
+        return self._commit(_Launched(plan, output, begun))
 
 
-class OverlappedOrder(Order):
+class OverlappedLoop(Loop):
     """Launches one step before the one before it is committed.
 
     Args:
@@ -139,14 +140,14 @@ class OverlappedOrder(Order):
         before, self._launched = self._launched, None
         if plan.sequences:
             try:
-                forward = self._parts.runner.forward(plan)
-            except Exception as error:  # noqa: BLE001 - as in `PlainOrder`
+                forward = self._parts.executor.forward(plan.step)
+            except Exception as error:  # noqa: BLE001 - as in `PlainLoop`
                 return self._give_up(plan, error, before)
             if before is not None and plan.needs_last_tokens:
                 events = self._commit(before)
                 before = None
-            step = self._parts.runner.sample(forward, self._parts.masks.make(plan))
-            self._launched = _Launched(plan, step, begun)
+            output = self._parts.executor.sample(forward, self._parts.masks.make(plan))
+            self._launched = _Launched(plan, output, begun)
             self._parts.step_log.note(plan)
         if before is not None:
             events = self._commit(before)

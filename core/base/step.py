@@ -1,0 +1,226 @@
+"""One step of an engine as plain data: what the scheduler asks an executor to compute, and what it gets back.
+
+    scheduler ── StepInput ──►  executor   forward pass
+              ── TokenMasks ─►             sampling
+              ◄─ StepOutput ──
+
+Both are columns of numbers and can be sent to another process, to several, or to a file (`encode`, `decode`). An executor
+keeps what later steps refer to by row: the page table, the sampling parameters, and the last sampled token.
+
+Shapes: T tokens of B sequences, of which S tokens are sampled. All integers are int64 unless noted. Tokens of one
+sequence are adjacent, and sequences with one token come first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .request import SamplingParams, TokenLogprob
+
+Ints = npt.NDArray[np.int64]
+Pages = npt.NDArray[np.int32]
+Words = npt.NDArray[np.int32]
+
+NOT_IN_FLIGHT = -1
+"""In `StepInput.sources`: the token is known."""
+
+NO_INTS: Ints = np.empty(0, dtype=np.int64)
+NO_PAGES: Pages = np.empty(0, dtype=np.int32)
+
+
+class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sequence that gets a row of the page table. What is said of it holds until the row starts again.
+
+    Attributes:
+        row: of the page table.
+        prompt_len: tokens of its prompt.
+        sampling: how its tokens are chosen; `seed` is set.
+        stop_token_ids: the tokens that end it, ascending.
+        logprobs: report the log probability of each sampled token and of this many most likely ones; None: report none.
+        prompt_logprobs: the same for the tokens of its prompt.
+    """
+
+    row: int
+    prompt_len: int
+    sampling: SamplingParams
+    stop_token_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class RowCounts(msgspec.Struct, frozen=True):
+    """The tokens of a sequence with penalties, counted anew: it got its row, or tokens that were not sampled.
+
+    Attributes:
+        row: of the page table.
+        token_ids: tokens to penalise, each once: [N].
+        counts: how often each was generated: [N].
+    """
+
+    row: int
+    token_ids: Ints
+    counts: Ints
+
+
+class ScoredPrompt(msgspec.Struct, frozen=True):
+    """Prompt tokens whose log probabilities are wanted.
+
+    Attributes:
+        row: of the page table.
+        first: the place, among the T tokens, of the token before the first of them.
+        token_ids: these tokens, adjacent: [P].
+    """
+
+    row: int
+    first: int
+    token_ids: Ints
+
+
+class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to compute in one step.
+
+    Attributes:
+        tokens: token ids; 0 where one is in flight: [T].
+        sources: NOT_IN_FLIGHT, or the row whose last sampled token this is: [T].
+        rows: of the page table: [B].
+        starts: position of each sequence's first token in this step: [B].
+        counts: tokens of each sequence in this step: [B].
+        num_sampled: how many tokens to sample of each sequence: 0, or one after each of its last tokens: [B].
+        num_single: sequences, from the first on, that have one token.
+        num_sampling: sequences that sample.
+        page_places: where the page table changes before this step, as row * width + column: [N].
+        pages: the pages there, int32: [N].
+        row_starts: sequences that start in this step.
+        row_counts: tokens of sequences with penalties that the executor cannot count by itself.
+        scored: prompts whose log probabilities are wanted.
+    """
+
+    tokens: Ints
+    sources: Ints
+    rows: Ints
+    starts: Ints
+    counts: Ints
+    num_sampled: Ints
+    num_single: int
+    num_sampling: int
+    page_places: Ints = NO_INTS
+    pages: Pages = NO_PAGES
+    row_starts: tuple[RowStart, ...] = ()
+    row_counts: tuple[RowCounts, ...] = ()
+    scored: tuple[ScoredPrompt, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step, T."""
+        return len(self.tokens)
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether each sequence computes one token and samples one."""
+        return self.num_single == self.num_sampling == len(self.rows)
+
+    @property
+    def kv_lens(self) -> Ints:
+        """Tokens of each sequence up to and including this step's: [B]."""
+        ends: Ints = self.starts + self.counts
+        return ends
+
+    @property
+    def positions(self) -> Ints:
+        """The place of each token in its sequence: [T]."""
+        if self.num_single == len(self.rows):
+            return self.starts
+        first = np.cumsum(self.counts) - self.counts
+        found: Ints = np.arange(len(self.tokens)) + np.repeat(self.starts - first, self.counts)
+        return found
+
+    @property
+    def token_rows(self) -> Ints:
+        """The row of each token: [T]."""
+        return self.rows if self.num_single == len(self.rows) else np.repeat(self.rows, self.counts)
+
+    @property
+    def sampled_rows(self) -> Ints:
+        """The row of each sampled token: [S]."""
+        return self.rows if self.is_decode else np.repeat(self.rows, self.num_sampled)
+
+    @property
+    def sampled_places(self) -> Ints:
+        """The place, among the T tokens, of the token before each sampled one: [S]."""
+        if self.is_decode:
+            return np.arange(len(self.rows))
+        return self._last_of_each(np.cumsum(self.counts))
+
+    @property
+    def sampled_positions(self) -> Ints:
+        """The position of each sampled token in its sequence: [S]."""
+        ends = self.kv_lens
+        return ends if self.is_decode else self._last_of_each(ends) + 1
+
+    def _last_of_each(self, ends: Ints) -> Ints:
+        """Return, for each sequence, the last `num_sampled` numbers before its end: [S]."""
+        num = self.num_sampled
+        found: Ints = np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
+        return found
+
+
+class TokenMasks(msgspec.Struct, frozen=True):
+    """Which tokens may be sampled, for the rows where not all may. They account for `min_tokens`, too.
+
+    Attributes:
+        places: which of the S sampled tokens they are for: R of them.
+        words: bit t % 32 of word t // 32 is 1 if token t is allowed, int32: [R, ceil(vocab / 32)].
+    """
+
+    places: tuple[int, ...]
+    words: Words
+
+
+class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a step gave.
+
+    Attributes:
+        token_ids: sampled tokens, in the order of `StepInput.sampled_rows`: [S].
+        logprobs: of these, by row, for rows that ask.
+        prompt_logprobs: of `StepInput.scored`, by row.
+    """
+
+    token_ids: list[int]
+    logprobs: dict[int, list[TokenLogprob]] = {}
+    prompt_logprobs: dict[int, list[TokenLogprob]] = {}
+
+
+Part = StepInput | TokenMasks | StepOutput
+PartT = TypeVar("PartT", StepInput, TokenMasks, StepOutput)
+
+
+def encode(part: Part) -> bytes:
+    """Return a part of a step as msgpack."""
+    return _ENCODER.encode(part)
+
+
+def decode(data: bytes, kind: type[PartT]) -> PartT:
+    """Return the part of a step that was encoded.
+
+    Raises:
+        msgspec.DecodeError: the data is not of this kind.
+    """
+    return msgspec.msgpack.decode(data, type=kind, dec_hook=_to_array)
+
+
+def _from_array(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    raise NotImplementedError(f"a step holds a {type(value).__name__}, which is not plain data")
+
+
+def _to_array(kind: object, value: Any) -> npt.NDArray[Any]:
+    dtype, shape, data = value
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()  # which may be written to
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_from_array)

@@ -1,0 +1,270 @@
+"""Builds an engine that generates, from settings.
+
+settings ──► model ──► capacity ──► pages, scheduler      no tensors
+                               └──► executor              storage, attention backend, sampler, graphs
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.request import EngineInfo
+from llmfw.core.interfaces.kv_dtype import check_kv_dtype, choose_kv_dtype, dtype_name
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.model.devices import available_memory, choose_device, gigabytes
+from llmfw.core.model.kv_scales import choose_scales
+from llmfw.core.model.models import LoadedModel, load_model
+from llmfw.core.model.weight_version import weight_version
+from llmfw.core.plugin.registry import Registry
+from llmfw.core.schedule.cache.eviction import find_eviction
+from llmfw.core.schedule.cache.keeper import CacheKeeper
+from llmfw.core.schedule.cache.kv_pool import KVPool
+from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
+from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.decision_log import DecisionLog
+from llmfw.core.schedule.deferral import Limits
+from llmfw.core.schedule.mask_filler import MaskFiller
+from llmfw.core.schedule.new_token_ratio import NewTokenRatio
+from llmfw.core.schedule.scheduler import Scheduler
+from llmfw.core.schedule.sequence_pages import SequencePages
+from llmfw.core.schedule.speculation import Speculation, build_speculation, choose_drafter
+from llmfw.core.schedule.trace import DecisionTrace, together
+from llmfw.core.step.device.page_table import PageTable
+from llmfw.core.step.device.staging import Staging
+from llmfw.core.step.device.step_clock import StepClock
+from llmfw.core.step.executor import Executor
+from llmfw.core.step.graphs import Graph, cuda_graphs
+from llmfw.core.step.sampling.sampler import Sampler
+
+from ..admission.queue_gate import QueueGate
+from ..admission.reception import Reception
+from .administration import Administration
+from .attention_choice import check_attention, choose_attention
+from .capacity import Capacity, decide_capacity
+from .engine import Engine
+from .first_touch import FirstTouch, pages_ahead
+from .grammars import choose_grammars
+from .latency_guard import LatencyGuard
+from .loops import OverlappedLoop, PlainLoop, StepParts
+from .memory_plan import graph_sizes
+from .piece_guard import PieceGuard
+from .policy_choice import PolicyChoice
+from .recorder import Recorder
+from .step_faults import StepFaults
+from .step_log import StepLog
+
+logger = logging.getLogger(__name__)
+
+MakeGraph = Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltExecutor:
+    """An executor, and what else was made with it.
+
+    Attributes:
+        executor: computes steps.
+        attention: name of its attention backend.
+        storage: of keys and values.
+    """
+
+    executor: Executor
+    attention: str
+    storage: KVStorage
+
+
+def build_generation_engine(
+    config: EngineConfig,
+    registry: Registry,
+    trace: DecisionTrace | None = None,
+    make_graph: MakeGraph | None = None,
+    clock: StepClock | None = None,
+) -> Engine:
+    """Load the model and build the components that the config names.
+
+    Args:
+        trace: receives the scheduler's decisions.
+        make_graph: makes what captures a step; None: chosen by the device.
+        clock: measures all steps.
+
+    Raises:
+        ConfigError: something cannot be found, loaded or served; the message says what and why.
+    """
+    recorder = Recorder(config.record_requests) if config.record_requests is not None else None
+    device = choose_device(config.device)
+    # Names are checked before the weights are read, which may take minutes.
+    policies = PolicyChoice(registry, config.policy, config.options)
+    check_attention(config, registry)
+    drafter = choose_drafter(config, registry)
+    find_eviction(config.eviction)
+    check_kv_dtype(config.kv_cache_dtype)
+    model = load_model(config, device, registry)
+    grammars = choose_grammars(config, registry, model.vocab_size)
+    capacity = decide_capacity(config, model, device, captures=make_graph is not None)
+    pages = _pages(config, capacity)
+    decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
+    speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
+    trace = together(trace, decisions, recorder)
+    scheduler = _scheduler(config, capacity, pages, policies.policy, trace, speculation)
+    keeper = _keeper(config, capacity, pages)
+    overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
+    built = build_executor(config, registry, model, capacity, device, make_graph, clock)
+    parts = StepParts(
+        scheduler,
+        built.executor,
+        MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
+        StepLog(scheduler, pages, config.decode_log_interval, speculation),
+        LatencyGuard(Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlap else 1),
+        PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+        StepFaults(registry, device),
+    )
+    return Engine(
+        _info(config, model, capacity, device, built.attention),
+        parts,
+        OverlappedLoop(parts) if overlap else PlainLoop(parts),
+        pages,
+        grammars,
+        keeper,
+        Administration(scheduler, policies, keeper, decisions),
+        Reception(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
+        registry.ledger,
+        FirstTouch(built.storage, pages.pool, pages_ahead(built.storage, available_memory(device))),
+        speculation,
+        random_seed=config.random_seed,
+    )
+
+
+def build_executor(
+    config: EngineConfig,
+    registry: Registry,
+    model: LoadedModel,
+    capacity: Capacity,
+    device: torch.device,
+    make_graph: MakeGraph | None = None,
+    clock: StepClock | None = None,
+) -> BuiltExecutor:
+    """Allocate storage, build the attention backend and the sampler, and capture what is to be captured.
+
+    Args:
+        capacity: what fits.
+        make_graph: makes what captures a step; None: CUDA graphs where there is CUDA, else nothing.
+        clock: measures all steps.
+
+    Raises:
+        PartError: no attention backend can serve the model.
+        ModelError: the checkpoint's scales of keys and values cannot be used.
+    """
+    if make_graph is None and device.type == "cuda":
+        make_graph = cuda_graphs()
+    # Where host and device share their memory and nothing is captured, there is nothing to copy and no padding.
+    is_shared = make_graph is None
+    storage = _storage(config, model, capacity, device, num_padding=0 if is_shared else 1)
+    name, backend = choose_attention(config, registry, model, device, storage)
+    staging = Staging(device, packs=not is_shared)
+    page_table = PageTable(
+        capacity.max_running,
+        -(-capacity.max_model_len // config.page_size),
+        config.page_size,
+        staging,
+        device,
+        padding_page=0 if is_shared else capacity.num_pages,
+    )
+    sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
+    executor = Executor(model, backend, sampler, page_table, staging, device, clock)
+    if make_graph is not None and capacity.max_graph_size:
+        reason = backend.graph_unsupported()
+        if reason is None:
+            sizes = graph_sizes(capacity.max_graph_size)
+            executor.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
+        else:
+            logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
+    return BuiltExecutor(executor, name, storage)
+
+
+def _storage(
+    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, *, num_padding: int
+) -> KVStorage:
+    stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
+    scales = choose_scales(config.model, config.load_format, model.layers, stored_as)
+    num_pages = capacity.num_pages + num_padding
+    storage = KVStorage(
+        model.layers, num_pages, config.page_size, model.dtype, device, stored_as=stored_as, scales=scales
+    )
+    keys, values = storage.num_bytes
+    logger.info(
+        "KV Cache is allocated. #tokens: %d, dtype: %s, K size: %s, V size: %s",
+        *(capacity.num_pages * config.page_size, dtype_name(stored_as), gigabytes(keys), gigabytes(values)),
+    )
+    return storage
+
+
+def _pages(config: EngineConfig, capacity: Capacity) -> SequencePages:
+    pool = KVPool(capacity.num_pages, config.page_size)
+    eviction = find_eviction(config.eviction)
+    cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
+    return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
+
+
+def _keeper(config: EngineConfig, capacity: Capacity, pages: SequencePages) -> CacheKeeper:
+    most_pinned = int(config.max_pinned_fraction * capacity.num_pages) * config.page_size
+    return CacheKeeper(pages.cache, pages.pool, most_pinned, time.monotonic, config.eviction)
+
+
+def _scheduler(
+    config: EngineConfig,
+    capacity: Capacity,
+    pages: SequencePages,
+    policy: SchedulePolicy,
+    trace: DecisionTrace | None,
+    speculation: Speculation | None,
+) -> Scheduler:
+    return Scheduler(
+        pages,
+        policy,
+        NewTokenRatio(config.schedule_conservativeness),
+        max_running=capacity.max_running,
+        prefill_budget=capacity.prefill_budget,
+        chunked=capacity.chunked,
+        share=config.batch_share,
+        trace=trace,
+        speculation=speculation,
+    )
+
+
+def _info(
+    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, attention: str
+) -> EngineInfo:
+    """Return what the engine is, and log how much fits."""
+    info = EngineInfo(
+        model=config.model,
+        architecture=model.architecture,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=str(device),
+        vocab_size=model.vocab_size,
+        max_model_len=capacity.max_model_len,
+        max_total_tokens=capacity.num_pages * config.page_size,
+        max_running_requests=capacity.max_running,
+        attention=attention,
+        policy=config.policy,
+        weight_version=weight_version(config.model, config.load_format),
+        module_passes=model.module_passes,
+        quantization=config.quantization,
+        kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),
+    )
+    logger.info(
+        "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "
+        "context_len=%d",
+        info.max_total_tokens,
+        capacity.prefill_budget if capacity.chunked else -1,
+        config.max_prefill_tokens,
+        info.max_running_requests,
+        info.max_model_len,
+    )
+    return info

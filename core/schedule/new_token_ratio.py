@@ -1,0 +1,57 @@
+"""How many tokens the running sequences will still need: an estimate that learns from being wrong.
+
+As in SGLang: of the tokens that running sequences may still generate, a ratio is expected. It starts at 0.7 (times
+the conservativeness), sinks linearly to a seventh of that over 600 steps, and after a retraction is set to what the
+running sequences have generated so far, plus twenty steps, relative to what they may generate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .sequence import SequenceState
+from .sequence_table import Indices, SequenceTable
+
+MAX_NEW_TOKENS_COUNTED = 4096
+"""Of one sequence at most so many tokens to come are counted, so that a huge max_tokens does not block all others."""
+
+INITIAL_RATIO = 0.7
+MIN_RATIO_FACTOR = 0.14
+DECAY_STEPS = 600
+STEPS_AFTER_RETRACTION = 20
+
+
+class NewTokenRatio:
+    """The expected share of tokens still to come.
+
+    Args:
+        conservativeness: scales the initial ratio; larger means fewer retractions and smaller batches.
+    """
+
+    def __init__(self, conservativeness: float = 1.0) -> None:
+        self._initial = min(INITIAL_RATIO * conservativeness, 1.0)
+        self._minimum = self._initial * MIN_RATIO_FACTOR
+        self.value = self._initial
+
+    def decay(self) -> None:
+        """Expect a little less, after a step without a retraction."""
+        self.value = max(self._minimum, self.value - (self._initial - self._minimum) / DECAY_STEPS)
+
+    def correct(self, running: Iterable[SequenceState]) -> tuple[float, float]:
+        """Expect more, after a retraction left these running; return the ratio before and after."""
+        before = self.value
+        generated = allowed = 0
+        for seq in running:
+            generated += seq.num_output + STEPS_AFTER_RETRACTION
+            allowed += seq.max_tokens
+        self.value = min(1.0, generated / allowed) if allowed else 1.0
+        return before, self.value
+
+    def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
+        """Return for how many more tokens the running sequences, by their indices, are expected to need pages."""
+        length = table.length[running]
+        to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
+        held = table.num_pages[running] * page_size
+        return float(np.maximum(length + self.value * to_come - held, 0.0).sum())

@@ -1,0 +1,58 @@
+"""How many prompt tokens one step may still hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .deferral import Limits
+from .sequence import SequenceState
+
+
+@dataclass(slots=True)
+class StepRoom:
+    """What is left of one step for a lane.
+
+    Attributes:
+        limits: of the lane in this step.
+        tokens: prompt tokens left.
+        piece: of these, for prompts that do not fit into a step whole, while others decode; None: all.
+        chunked: prompts may be cut; else each is computed whole.
+        may_exceed: where prompts are not cut, one of them may exceed the limit.
+    """
+
+    limits: Limits
+    tokens: int
+    piece: int | None
+    chunked: bool
+    may_exceed: bool
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no sequence can be admitted."""
+        return self.tokens - self.limits.tokens_per_place <= 0
+
+    def take(self, seq: SequenceState, count: int) -> None:
+        """Use room for `count` tokens of a sequence."""
+        self.tokens -= count + self.limits.tokens_per_place
+        if seq.is_long and self.piece is not None:
+            self.piece -= count
+
+    def next_piece(self, seq: SequenceState) -> int:
+        """Return how many tokens a running sequence may compute; 0 or less: none."""
+        count = self._room_for(seq)
+        if self.chunked or count <= 0 or count == seq.num_remaining:
+            return count
+        return seq.num_remaining if self.may_exceed else 0
+
+    def first_piece(self, seq: SequenceState) -> int | None:
+        """Return how many tokens a sequence that starts computes; None: it has to wait for a step of its own."""
+        count = self._room_for(seq)
+        if self.chunked or count == seq.num_remaining:
+            return max(count, 0)
+        is_first = self.tokens == self.limits.tokens
+        return seq.num_remaining if is_first and self.may_exceed else None
+
+    def _room_for(self, seq: SequenceState) -> int:
+        """Return for how many tokens of a sequence there is room, if its prompt may be cut."""
+        room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
+        return min(room, self.piece) if seq.is_long and self.piece is not None else room

@@ -1,0 +1,190 @@
+"""Writes the `StepInput` of what was planned: the numbers of sequences and pages, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from llmfw.core.base.step import NO_INTS, NOT_IN_FLIGHT, Ints, RowCounts, RowStart, ScoredPrompt, StepInput
+
+from .sequence import SequenceState
+from .sequence_pages import SequencePages
+from .sequence_table import Indices, SequenceTable
+
+NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
+"""Computes nothing."""
+
+
+def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
+    """Return the step in which each sequence computes its last token, a sampled one. Nearly every step is such a one.
+
+    Args:
+        pages: of all sequences.
+        indices: in the table: [B].
+    """
+    table, num = pages.numbers, len(indices)
+    rows, starts = table.row[indices], table.num_computed[indices]
+    tokens, sources = _last_tokens(table, indices, rows)
+    ones = np.ones(num, dtype=np.int64)
+    places, changed = pages.take_changes(rows, starts + 1)
+    return StepInput(
+        tokens=tokens,
+        sources=sources,
+        rows=rows,
+        starts=starts,
+        counts=ones,
+        num_sampled=ones,
+        num_single=num,
+        num_sampling=num,
+        page_places=places,
+        pages=changed,
+        row_counts=_row_counts(table, indices, starts + 1),
+    )
+
+
+def write_step(
+    pages: SequencePages,
+    indices: Indices,
+    sequences: Sequence[SequenceState],
+    starts: Ints,
+    counts: Ints,
+    num_sampled: Ints,
+    is_prefill: Ints,
+    drafts: Mapping[int, Sequence[int]],
+) -> StepInput:
+    """Return a step that computes tokens of prompts or drafts.
+
+    Args:
+        pages: of all sequences.
+        indices: in the table, those with one token first: [B].
+        sequences: at these indices.
+        starts, counts, num_sampled: as of `StepInput`: [B].
+        is_prefill: which compute tokens of a prompt: [B].
+        drafts: guessed tokens, by the sequence's place.
+    """
+    table = pages.numbers
+    rows, ends = table.row[indices], starts + counts
+    samples = num_sampled > 0
+    new = [sequences[place] for place in np.flatnonzero(table.is_new[indices])]
+    for seq in new:
+        seq.num_counted = -1
+    num_single = int(np.count_nonzero(counts == 1))
+    tokens, sources = _tokens(table, indices, sequences, rows, starts, counts, num_single, drafts)
+    places, changed = pages.take_changes(rows, ends)
+    return StepInput(
+        tokens=tokens,
+        sources=sources,
+        rows=rows,
+        starts=starts,
+        counts=counts,
+        num_sampled=num_sampled,
+        num_single=num_single,
+        num_sampling=int(np.count_nonzero(samples)),
+        page_places=places,
+        pages=changed,
+        row_starts=tuple(map(start_row, new)),
+        row_counts=_row_counts(table, indices[samples], ends[samples]),
+        scored=tuple(_scored(sequences, starts, counts, is_prefill)),
+    )
+
+
+def start_row(seq: SequenceState) -> RowStart:
+    """Return what an executor needs to know of a sequence that got its row."""
+    request = seq.request
+    return RowStart(
+        seq.row,
+        seq.prompt_len,
+        request.sampling,
+        tuple(sorted(seq.stop_token_ids)),
+        request.logprobs,
+        request.prompt_logprobs,
+    )
+
+
+def count_tokens(seq: SequenceState) -> RowCounts:
+    """Return how often each token was generated; those of the prompt, too, if they are penalised for repetition."""
+    ids, counts = np.unique(seq.output_ids, return_counts=True)
+    if seq.request.sampling.repetition_penalty != 1:
+        others = np.setdiff1d(seq.prompt, ids)
+        ids = np.concatenate([ids, others])
+        counts = np.concatenate([counts, np.zeros(len(others), dtype=counts.dtype)])
+    return RowCounts(seq.row, ids.astype(np.int64), counts.astype(np.int64))
+
+
+def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:
+    """Return tokens and sources of sequences that compute their last token."""
+    tokens = table.last_token[indices]
+    in_flight = table.num_in_flight[indices] > 0
+    if not np.count_nonzero(in_flight):
+        return tokens, np.full(len(rows), NOT_IN_FLIGHT, dtype=np.int64)
+    return np.where(in_flight, 0, tokens), np.where(in_flight, rows, NOT_IN_FLIGHT)
+
+
+def _tokens(
+    table: SequenceTable,
+    indices: Indices,
+    sequences: Sequence[SequenceState],
+    rows: Ints,
+    starts: Ints,
+    counts: Ints,
+    num_single: int,
+    drafts: Mapping[int, Sequence[int]],
+) -> tuple[Ints, Ints]:
+    """Return tokens and sources of any sequences."""
+    known = np.zeros(int(counts.sum()), dtype=np.int64)
+    sources = np.full(len(known), NOT_IN_FLIGHT, dtype=np.int64)
+    single = indices[:num_single]
+    known[:num_single], sources[:num_single] = _last_tokens(table, single, rows[:num_single])
+    lengths = table.length[single]
+    is_other = (lengths - starts[:num_single] != 1) | (lengths == table.prompt_len[single])
+    for place in np.flatnonzero(is_other).tolist():  # not the last token of an output
+        known[place] = sequences[place].tokens(int(starts[place]), int(starts[place]) + 1)[0]
+        sources[place] = NOT_IN_FLIGHT
+    first = num_single
+    for place in range(num_single, len(sequences)):
+        start, count = int(starts[place]), int(counts[place])
+        ids = sequences[place].tokens(start, start + count)
+        known[first : first + len(ids)] = ids
+        first += count
+        if (guessed := drafts.get(place)) is not None:  # none is in flight then
+            known[first - len(guessed) : first] = guessed
+        elif len(ids) < count:
+            sources[first - 1] = rows[place]
+    return known, sources
+
+
+def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
+    """Return the tokens of sequences with penalties that an executor does not have yet; it counts what it samples.
+
+    Args:
+        table: of all sequences.
+        indices: those that sample: [n].
+        ends: position of the token that is sampled: [n].
+    """
+    places = np.flatnonzero(table.is_penalised[indices])
+    if not len(places):
+        return ()
+    indices = indices[places]
+    num_output = ends[places] - table.prompt_len[indices]
+    missing = indices[table.num_counted[indices] < num_output]
+    table.num_counted[indices] = num_output + 1
+    return tuple(map(count_tokens, table.sequences(missing)))
+
+
+def _scored(
+    sequences: Sequence[SequenceState], starts: Ints, counts: Ints, is_prefill: Ints
+) -> list[ScoredPrompt]:
+    """Return the prompt tokens whose log probabilities are wanted."""
+    found = []
+    for place in np.flatnonzero(is_prefill).tolist():
+        seq = sequences[place]
+        if seq.prompt_logprobs is None:
+            continue
+        start, count = int(starts[place]), int(counts[place])
+        wanted = seq.prompt_logprobs.wanted(start, start + count)
+        if wanted:
+            first = int(counts[:place].sum()) + wanted.start - start
+            following = seq.token_ids[wanted.start + 1 : wanted.stop + 1].astype(np.int64)
+            found.append(ScoredPrompt(seq.row, first, following))
+    return found

@@ -1,0 +1,262 @@
+"""Computes steps on a device: `StepInput` in, `StepOutput` out.
+
+A step has two halves, the forward pass and sampling, so that what sampling needs (masks of grammars) can be found out
+during the forward pass. Neither waits for a result. The last sampled token of each row stays on the device, so the next
+step can be launched before this one's tokens have reached the host.
+
+An executor knows rows, pages and tokens. It does not know requests, and nothing that a scheduler changes is shared with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, ScoredPrompt, StepInput, StepOutput, TokenMasks
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.model.hf_attention import AttentionStep
+from llmfw.core.model.models import LoadedModel
+
+from .device.page_table import PageTable
+from .device.staging import Staging
+from .device.step_clock import StepClock
+from .graphs import DecodeGraphs, Graph
+from .pending import PendingOutput, Scores
+from .sampling.logprobs import RowLogprobs, num_looked_for
+from .sampling.sampler import Sampler
+from .tokens import input_ids
+
+NOT_ASKED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPass:
+    """The first half of a step.
+
+    Attributes:
+        step: what is computed.
+        logits: of the tokens after which one is sampled, float32: [S, vocab].
+        prompt_logits: of scored prompt tokens, in the model's dtype: [P, vocab]; None without any.
+        rows: those of the sampled tokens, on the device: [S].
+    """
+
+    step: StepInput
+    logits: torch.Tensor
+    prompt_logits: torch.Tensor | None
+    rows: torch.Tensor
+
+
+class Executor:
+    """The model, its attention backend and its sampler, on one device. Callers must hold `torch.inference_mode()`.
+
+    Args:
+        model: loaded and probed.
+        backend: built for the model's layers.
+        sampler: has a row for each row of the page table.
+        page_table: this executor's own.
+        staging: brings numbers to the device.
+        device: where all of it is.
+        clock: measures the steps.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        backend: AttentionBackend,
+        sampler: Sampler,
+        page_table: PageTable,
+        staging: Staging,
+        device: torch.device,
+        clock: StepClock | None = None,
+    ) -> None:
+        self._model = model
+        self._backend = backend
+        self._sampler = sampler
+        self._page_table = page_table
+        self._staging = staging
+        num_rows = page_table.num_rows
+        self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
+        self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # most likely tokens that rows report
+        self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
+        # transformers returns a mask of four dimensions as it is, for our attention to overlook. Without one it would
+        # look into `position_ids` for packed sequences, and so wait for the device.
+        self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
+        self._graphs: DecodeGraphs | None = None
+        self._clock = clock
+
+    @property
+    def has_own_threads(self) -> bool:
+        """Whether nearly all of a step is computed on threads that are not torch's."""
+        return self._model.has_own_threads and self._backend.has_own_threads
+
+    def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
+        """Have steps of single tokens captured and replayed.
+
+        Args:
+            make_graph: makes what captures a step.
+            sizes: numbers of sequences to capture, ascending.
+            capture_all: now; else each when it is first met.
+        """
+        self._graphs = DecodeGraphs(
+            sizes,
+            make_graph,
+            self._forward,
+            self._backend,
+            self._page_table,
+            self._staging,
+            self._last_tokens,
+            self._model.vocab_size,
+            self._begin,
+        )
+        if capture_all:
+            self._graphs.capture_all()
+
+    def run(self, step: StepInput, masks: TokenMasks | None = None) -> StepOutput:
+        """Compute a step, and wait for its output."""
+        return self.sample(self.forward(step), masks).result()
+
+    def forward(self, step: StepInput) -> ForwardPass:
+        """Start the forward pass of a step. Steps must come in the order in which they were planned."""
+        self._start_rows(step)
+        changes = self._page_table.change(step.page_places, step.pages)
+        if self._graphs is not None and self._graphs.serves(step):
+            logits, rows = self._graphs.run(step, changes)
+            return ForwardPass(step, logits, None, rows)
+        to_sample, positions = step.sampled_places, step.positions
+        slots = self._page_table.slots(step.token_rows, positions)
+        known, sources, places, at, rows, wanted, sampled_rows, *to_write = self._staging.send(
+            *(step.tokens, step.sources, positions, slots, step.rows),
+            np.concatenate([to_sample, *map(_places, step.scored)]) if step.scored else to_sample,
+            step.sampled_rows,
+            *(changes or ()),
+        )
+        if to_write:
+            self._page_table.write(*to_write)
+        batch = forward_batch(step, positions, at, rows, self._page_table)
+        self._backend.plan(batch)
+        are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
+        ids = known if are_known else input_ids(known, sources, self._last_tokens)
+        self._begin()
+        logits = self._forward(ids, places, batch, wanted)
+        # float() of a float32 tensor is the tensor itself. Nothing else reads these rows, so the sampler may change them.
+        if not step.scored:
+            return ForwardPass(step, logits.float(), None, sampled_rows)
+        num = len(to_sample)
+        return ForwardPass(step, logits[:num].float(), logits[num:], sampled_rows)
+
+    def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> PendingOutput:
+        """Start the sampling of the step whose forward pass was started last.
+
+        Args:
+            masks: which tokens are allowed, for the sampled tokens where not all are.
+        """
+        step = forward.step
+        prompt_scores = self._prompt_scores(forward)
+        rows = step.sampled_rows
+        asking = self._asking(rows)
+        places = self._staging.send(*asking.values())
+        raw = [forward.logits[chosen] for chosen in places]
+        tokens = self._sampler.sample(forward.logits, rows, step.sampled_positions, masks)
+        self._last_tokens.index_copy_(0, forward.rows, tokens)
+        if self._clock is not None:
+            self._clock.end()
+        scores = []
+        for (k, asked), chosen, logits in zip(asking.items(), places, raw, strict=True):
+            own = rows[asked]
+            logprobs = RowLogprobs.of(logits, tokens[chosen], k)
+            scores.append(Scores(own.tolist(), self._logprobs[own].tolist(), logprobs))
+        return PendingOutput(tokens, scores, prompt_scores)
+
+    def _start_rows(self, step: StepInput) -> None:
+        for start in step.row_starts:
+            self._sampler.start(start)
+            for column, asked in (
+                (self._logprobs, start.logprobs),
+                (self._prompt_logprobs, start.prompt_logprobs),
+            ):
+                column[start.row] = NOT_ASKED if asked is None else asked
+        self._sampler.recount(step.row_counts)
+
+    def _begin(self) -> None:
+        if self._clock is not None:
+            self._clock.begin()
+
+    def _asking(self, rows: Ints) -> dict[int, Ints]:
+        """Return the places of rows that ask for log probabilities, by how many of the most likely tokens are looked for.
+
+        There are few such numbers, so it takes as many operations whatever is asked for.
+        """
+        wanted = self._logprobs[rows]
+        asking: dict[int, list[int]] = {}
+        for place in np.flatnonzero(wanted != NOT_ASKED).tolist():
+            asking.setdefault(num_looked_for(int(wanted[place]), self._model.vocab_size), []).append(place)
+        return {k: np.array(places, dtype=np.int64) for k, places in asking.items()}
+
+    def _prompt_scores(self, forward: ForwardPass) -> list[Scores]:
+        if forward.prompt_logits is None:
+            return []
+        scored = forward.step.scored
+        pieces = forward.prompt_logits.split([len(each.token_ids) for each in scored])
+        all_ids = self._staging.send(*(each.token_ids for each in scored))
+        found = []
+        for each, logits, ids in zip(scored, pieces, all_ids, strict=True):
+            k = int(self._prompt_logprobs[each.row])
+            found.append(Scores([each.row] * len(ids), [k] * len(ids), RowLogprobs.of(logits, ids, k)))
+        return found
+
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        batch: ForwardBatch,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the logits of the wanted tokens, or of all, in the model's dtype: [wanted, vocab]."""
+        kwargs: dict[str, Any] = {}
+        if wanted is not None and self._keeps_logits:
+            kwargs["logits_to_keep"] = wanted
+        output = self._model.module(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=self._mask,
+            use_cache=False,
+            llmfw_step=AttentionStep(self._backend, self._model.layers, batch),
+            **kwargs,
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits if wanted is None or self._keeps_logits else logits[wanted]
+
+
+def forward_batch(
+    step: StepInput, positions: Ints, slots: torch.Tensor, rows: torch.Tensor, page_table: PageTable
+) -> ForwardBatch:
+    """Return what the model and the attention backend read of a step.
+
+    Args:
+        positions: of the step, on the host: [T].
+        slots: on the device: [T].
+        rows: on the device: [B].
+        page_table: its device's copy is right for these rows.
+    """
+    return ForwardBatch(
+        positions=positions,
+        slots=slots,
+        query_lens=step.counts,
+        kv_lens=step.kv_lens,
+        rows=rows,
+        page_table=page_table.tensor,
+        num_single=step.num_single,
+        page_size=page_table.page_size,
+    )
+
+
+def _places(scored: ScoredPrompt) -> Ints:
+    """Return the places of the tokens before the scored ones: [P]."""
+    return np.arange(scored.first, scored.first + len(scored.token_ids))

@@ -1,0 +1,83 @@
+"""The output of a step that is on its way from the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from llmfw.core.base.request import TokenLogprob
+from llmfw.core.base.step import StepOutput
+
+from .sampling.logprobs import RowLogprobs, first_of
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Log probabilities of some tokens.
+
+    Attributes:
+        rows: of the page table that each belongs to: [R].
+        wanted: how many of the most likely tokens each reports: [R].
+        logprobs: of R rows.
+    """
+
+    rows: Sequence[int]
+    wanted: Sequence[int]
+    logprobs: RowLogprobs
+
+    def by_row(self) -> dict[int, list[TokenLogprob]]:
+        """Return what each row reports."""
+        found: dict[int, list[TokenLogprob]] = {}
+        for row, k, record in zip(self.rows, self.wanted, self.logprobs.records(), strict=True):
+            found.setdefault(row, []).append(first_of(record, k))
+        return found
+
+
+class PendingOutput:
+    """Copies a step's output to the host without making it wait.
+
+    Args:
+        tokens: sampled token ids, on the device: [S].
+        scores: of sampled tokens.
+        prompt_scores: of prompt tokens.
+    """
+
+    __slots__ = ("_event", "_prompt_scores", "_scores", "_tokens")
+
+    def __init__(
+        self, tokens: torch.Tensor, scores: Sequence[Scores] = (), prompt_scores: Sequence[Scores] = ()
+    ) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._tokens = _start_copy(tokens)
+        self._scores = [_start_copies(each) for each in scores]
+        self._prompt_scores = [_start_copies(each) for each in prompt_scores]
+        if tokens.is_cuda:
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def result(self) -> StepOutput:
+        """Wait for the output, and return it."""
+        if self._event is not None:
+            self._event.synchronize()
+        return StepOutput(self._tokens.tolist(), _all_rows(self._scores), _all_rows(self._prompt_scores))
+
+
+def _all_rows(scores: Sequence[Scores]) -> dict[int, list[TokenLogprob]]:
+    found: dict[int, list[TokenLogprob]] = {}
+    for each in scores:
+        found |= each.by_row()
+    return found
+
+
+def _start_copies(scores: Scores) -> Scores:
+    return Scores(scores.rows, scores.wanted, RowLogprobs(*map(_start_copy, scores.logprobs.tensors())))
+
+
+def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return where a tensor will be on the host."""
+    if not tensor.is_cuda:
+        return tensor
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copy.copy_(tensor, non_blocking=True)
