@@ -36,6 +36,7 @@ _OWN = (
         "admin:trace_command",
         "Show what was decided about a request: why it waited, what was cached.",
     ),
+    ("debug", "debug.group:debug_group", "Find a fault: compute recorded steps again."),
 )
 COMMANDS = tuple(LazyCommand(name, f"llmfw.api.commands.{path}", summary) for name, path, summary in _OWN)
 """llmfw's own commands, with their short helps; a test compares these with the commands'."""

@@ -211,6 +211,14 @@ ENGINE_SETTINGS = (
         help="Write when requests came and how long they were, for `llmfw simulate`; no text can be read from it.",
         unset="nothing is recorded",
     ),
+    setting(
+        "--record-steps",
+        field="record_steps",
+        type=Text(),
+        metavar="FILE",
+        help="Write every step, with the token ids of prompts and outputs, for `llmfw debug replay`. For bug reports.",
+        unset="nothing is recorded",
+    ),
     click.option(
         "--random-seed",
         cls=SettingOption,

@@ -69,6 +69,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_pinned_fraction: most of the KV storage that pinned prefixes may keep.
         trace_requests: for so many of the last requests, what was decided about them is kept; 0: for none.
         record_requests: file that a line is written to for each request that ends, see `engine.recorder`; None: none.
+        record_steps: file that every step is written to, for `llmfw debug replay`; None: none.
         random_seed: from which the seeds of requests without one are drawn.
         options: "part.key" → value, for the parts' own options.
         disabled_plugins: names of plugins that are not loaded.
@@ -111,6 +112,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_pinned_fraction: Share = 0.25
     trace_requests: Count = 0
     record_requests: str | None = None
+    record_steps: str | None = None
     random_seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     log_level: LogLevel = "info"
     decode_log_interval: Positive = 40

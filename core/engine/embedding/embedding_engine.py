@@ -42,6 +42,7 @@ MEANINGLESS = {
     "disable_radix_cache": "--disable-radix-cache",
     "eviction": "--eviction",
     "record_requests": "--record-requests",
+    "record_steps": "--record-steps",
     "max_pinned_fraction": "--max-pinned-fraction",
     "trace_requests": "--trace-requests",
 }

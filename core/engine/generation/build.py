@@ -41,6 +41,7 @@ from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.device.step_clock import StepClock
 from llmfw.core.step.executor import Executor
 from llmfw.core.step.graphs import Graph, cuda_graphs
+from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWriter
 from llmfw.core.step.sampling.sampler import Sampler
 
 from ..admission.queue_gate import QueueGate
@@ -98,6 +99,7 @@ def build_generation_engine(
         ConfigError: something cannot be found, loaded or served; the message says what and why.
     """
     recorder = Recorder(config.record_requests) if config.record_requests is not None else None
+    step_writer = StepWriter(config.record_steps) if config.record_steps is not None else None
     device = choose_device(config.device)
     # Names are checked before the weights are read, which may take minutes.
     policies = PolicyChoice(registry, config.policy, config.options)
@@ -116,9 +118,13 @@ def build_generation_engine(
     keeper = _keeper(config, capacity, pages)
     overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
     built = build_executor(config, registry, model, capacity, device, make_graph, clock)
+    executor: Executor | RecordingExecutor = built.executor
+    if step_writer is not None:
+        executor = RecordingExecutor(built.executor, step_writer)
+        step_writer.start(RecordingHeader.of(config, capacity.as_dict(), model.vocab_size))
     parts = StepParts(
         scheduler,
-        built.executor,
+        executor,
         MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
         StepLog(scheduler, pages, config.decode_log_interval, speculation),
         LatencyGuard(Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlap else 1),

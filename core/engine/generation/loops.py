@@ -19,6 +19,7 @@ from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.step.executor import Executor
 from llmfw.core.step.pending import PendingOutput
+from llmfw.core.step.recording import RecordedOutput, RecordingExecutor
 
 from .latency_guard import LatencyGuard
 from .piece_guard import PieceGuard
@@ -40,7 +41,7 @@ class StepParts:
     """
 
     scheduler: Scheduler
-    executor: Executor
+    executor: Executor | RecordingExecutor
     masks: MaskFiller
     step_log: StepLog
     guard: LatencyGuard
@@ -53,7 +54,7 @@ class _Launched:
     """A step that is not committed; `begun` as the guard told it."""
 
     plan: BatchPlan
-    output: PendingOutput
+    output: PendingOutput | RecordedOutput
     begun: float
 
 

@@ -1,0 +1,23 @@
+"""`llmfw debug`: commands for reporting and finding faults."""
+
+from __future__ import annotations
+
+import click
+
+from llmfw.core.interfaces.lazy_command import LazyCommand
+
+from ..lazy_group import LazyGroup
+
+_COMMANDS = (("replay", "replay:replay_command", "Compute recorded steps again, and compare the tokens."),)
+
+
+@click.group("debug", cls=LazyGroup, short_help="Find a fault: compute recorded steps again.")
+def debug_group() -> None:
+    """Find a fault in the engine.
+
+    `llmfw serve --record-steps FILE` writes every step; `llmfw debug replay FILE` computes them again.
+    """
+
+
+for _name, _path, _summary in _COMMANDS:
+    debug_group.add_command(LazyCommand(_name, f"{__package__}.{_path}", _summary))

@@ -1,0 +1,189 @@
+"""Recorded steps: everything that an executor was asked, and what it answered, in a file that can be computed again.
+
+    header        settings and capacity, as msgpack
+    each step     StepInput, TokenMasks or nothing, StepOutput
+
+Each part is preceded by its length, 4 bytes, little-endian. The file holds the token ids of prompts and outputs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from llmfw.core.base.about import version
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.step import StepInput, StepOutput, TokenMasks, decode, encode
+
+from .executor import Executor, ForwardPass
+from .pending import PendingOutput
+
+FORMAT = 1
+LENGTH = struct.Struct("<I")
+
+
+class RecordingHeader(msgspec.Struct, frozen=True):
+    """What an executor has to be built of to compute a recording again.
+
+    Attributes:
+        format: of the file.
+        version: of llmfw that wrote it.
+        config: settings, by field of `EngineConfig`.
+        capacity: what fitted, by field of `Capacity`.
+        vocab_size: width of the logits.
+    """
+
+    format: int
+    version: str
+    config: dict[str, Any]
+    capacity: dict[str, Any]
+    vocab_size: int
+
+    @classmethod
+    def of(cls, config: EngineConfig, capacity: dict[str, Any], vocab_size: int) -> RecordingHeader:
+        """Return the header of an engine of this version."""
+        return cls(FORMAT, version(), msgspec.to_builtins(config), capacity, vocab_size)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One step: what was asked, and what was answered."""
+
+    step: StepInput
+    masks: TokenMasks | None
+    output: StepOutput
+
+
+class StepWriter:
+    """Writes a recording.
+
+    Args:
+        path: of a file that does not exist yet.
+
+    Raises:
+        ConfigError: the file cannot be made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            open(path, "xb").close()
+        except OSError as error:
+            raise ConfigError(f"--record-steps {path} cannot be made: {error.strerror}") from error
+
+    def start(self, header: RecordingHeader) -> None:
+        """Write the header."""
+        self._write(msgspec.msgpack.encode(header))
+
+    def add(self, recorded: RecordedStep) -> None:
+        """Write a step."""
+        masks = b"" if recorded.masks is None else encode(recorded.masks)
+        self._write(encode(recorded.step), masks, encode(recorded.output))
+
+    def _write(self, *parts: bytes) -> None:
+        """Write parts by one call, so that a crash leaves whole steps but for the last one."""
+        with open(self._path, "ab") as file:
+            file.write(b"".join(LENGTH.pack(len(part)) + part for part in parts))
+
+
+def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
+    """Return the header and the whole steps of a recording. A last step that was cut short is left out.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no recording of this format.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        header = msgspec.msgpack.decode(_read(file) or b"", type=RecordingHeader)
+    except (msgspec.DecodeError, ValueError) as error:
+        file.close()
+        raise ConfigError(f"{path} is no recording of steps: {error}. `--record-steps` writes one") from error
+    if header.format != FORMAT:
+        file.close()
+        raise ConfigError(f"{path} has format {header.format}; this version reads format {FORMAT}")
+    return header, _steps(file, path)
+
+
+def _steps(file: BinaryIO, path: Path) -> Iterator[RecordedStep]:
+    with file:
+        while True:
+            step, masks, output = (_read(file) for _ in range(3))
+            if step is None or masks is None or output is None:
+                return
+            try:
+                yield RecordedStep(
+                    decode(step, StepInput),
+                    decode(masks, TokenMasks) if masks else None,
+                    decode(output, StepOutput),
+                )
+            except (msgspec.DecodeError, ValueError) as error:
+                raise ConfigError(f"{path} is damaged: {error}") from error
+
+
+def _read(file: BinaryIO) -> bytes | None:
+    """Return the next part; None: the file ends within it."""
+    length = file.read(LENGTH.size)
+    if len(length) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(length)
+    part = file.read(size)
+    return part if len(part) == size else None
+
+
+class RecordingExecutor:
+    """Computes steps by an executor, and records them.
+
+    Args:
+        executor: computes them.
+        writer: has written the header.
+    """
+
+    def __init__(self, executor: Executor, writer: StepWriter) -> None:
+        self._executor = executor
+        self._writer = writer
+
+    @property
+    def has_own_threads(self) -> bool:
+        """As of the executor."""
+        return self._executor.has_own_threads
+
+    def forward(self, step: StepInput) -> ForwardPass:
+        """Start the forward pass of a step."""
+        return self._executor.forward(step)
+
+    def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> RecordedOutput:
+        """Start the sampling of a step, as `Executor.sample` does."""
+        return RecordedOutput(self._executor.sample(forward, masks), forward.step, masks, self._writer)
+
+
+class RecordedOutput:
+    """An output that is written once it is known. Outputs are taken in the order of their steps.
+
+    Args:
+        pending: the executor's.
+        step, masks: what was asked.
+        writer: of the recording.
+    """
+
+    def __init__(
+        self, pending: PendingOutput, step: StepInput, masks: TokenMasks | None, writer: StepWriter
+    ) -> None:
+        self._pending = pending
+        self._step = step
+        self._masks = masks
+        self._writer = writer
+
+    def result(self) -> StepOutput:
+        """Wait for the output, record the step, and return it."""
+        output = self._pending.result()
+        self._writer.add(RecordedStep(self._step, self._masks, output))
+        return output
