@@ -30,6 +30,7 @@ from .checkpoint import (
     refuse_unknown_quantization,
     unequal_experts,
 )
+from .config_file import check_numbers, read_settings
 from .load_failure import explained, why_not
 
 MAX_NAMES = 10
@@ -84,9 +85,11 @@ def read_config(path: str) -> Any:
     """Return a model's config.
 
     Raises:
-        ModelError: there is none, it cannot be read, it belongs to an adapter, or names an unknown quantization.
+        ModelError: there is none, it cannot be read, it has a number that cannot be right, it belongs to an adapter, or
+            names an unknown quantization.
     """
     refuse_adapters(path)
+    check_numbers(path, read_settings(path))
     try:
         hf_config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except Exception as error:

@@ -119,11 +119,11 @@ def refuse_adapters(path: str) -> None:
     Raises:
         ModelError: it does; the message says what to do.
     """
-    found = [name for name in ADAPTER_FILES if _find(path, name, download=name.endswith(".json"))]
+    found = [name for name in ADAPTER_FILES if find_file(path, name, download=name.endswith(".json"))]
     if not found:
         return
     files = ", ".join(found)
-    if _find(path, "config.json", download=True) is None:
+    if find_file(path, "config.json", download=True) is None:
         base = _base_of(path)
         raise ModelError(
             f"model {path!r} is an adapter ({files}) without a model; merge it into its base model{base} "
@@ -168,11 +168,11 @@ def quantization_of(hf_config: Any) -> Any:
 def _weight_files(path: str) -> list[Path]:
     """Return the files that transformers reads, of several formats the one that it prefers."""
     for name in WEIGHT_FILES:
-        if file := _find(path, name):
+        if file := find_file(path, name):
             return [file]
-        if index := _find(path, f"{name}.index.json"):
+        if index := find_file(path, f"{name}.index.json"):
             shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            return [file for shard in shards if (file := _find(path, shard))]
+            return [file for shard in shards if (file := find_file(path, shard))]
     return []
 
 
@@ -197,7 +197,7 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
 
 
 def _base_of(path: str) -> str:
-    file = _find(path, "adapter_config.json")
+    file = find_file(path, "adapter_config.json")
     try:
         settings = json.loads(file.read_text(encoding="utf-8")) if file else {}
     except (OSError, ValueError):
@@ -206,7 +206,12 @@ def _base_of(path: str) -> str:
     return f" ({base})" if base else ""
 
 
-def _find(path: str, name: str, *, download: bool = False) -> Path | None:
+def find_file(path: str, name: str, *, download: bool = False) -> Path | None:
+    """Return a file of a folder or of the hub's copy, None if there is none.
+
+    Args:
+        download: fetch it from the hub if it is not here.
+    """
     if Path(path).is_dir():
         file = Path(path) / name
         return file if file.is_file() else None

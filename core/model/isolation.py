@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from .load_failure import first_line, refused
+from .load_failure import first_line, not_finite, refused
 from .packed import Packed, run_packed
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
         return
     before = _middle(run_packed(model, sequences, Packed(LENGTHS)))
     if not bool(before.isfinite().all()):
-        raise refused(model, "its logits are not finite numbers; its weights may be damaged")
+        raise refused(model, not_finite(model, "its logits"))
     if poisoned is not None or _moved(model, sequences, vocab_size, before):
         raise refused(
             model, "something other than attention mixes the tokens of a row (a convolution or a state)"
