@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassFieldValidationError
@@ -42,6 +43,8 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
             return f"{file} cannot be read: {refusal.strerror or refusal}"
         except SafetensorError as damage:
             return f"{file} is damaged, or not a safetensors file: {damage}"
+    if isinstance(error, EOFError | UnpicklingError):
+        return _pickle_failure(error)
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
         # The architecture has a table of its own attention classes in place of the interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
@@ -50,6 +53,16 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
         return "its tensors cannot be brought into the layout that the config asks for"
     return explained(error)
+
+
+def _pickle_failure(error: Exception) -> str:
+    """Return why a pickle was not read. What it would call is named; torch's own text advises to run it."""
+    if found := re.search(r"GLOBAL (\S+) (was not an allowed|whose module)", str(error)):
+        return (
+            f"its .bin files would call {found[1]}, and llmfw reads nothing but tensors from them; do not trust the "
+            "checkpoint, or convert it to safetensors"
+        )
+    return "one of its .bin files is damaged, or holds other things than tensors; download it again or convert it to safetensors"
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
