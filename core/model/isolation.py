@@ -57,11 +57,12 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
     """Refuse a model in which a sequence's logits depend on its neighbours in the row.
 
     Raises:
-        ModelError: they do, or are not finite numbers.
+        ModelError: they do, or are not finite numbers, or all equal.
     """
     sequences = _sequences(vocab_size)
     poisoned = _poisoned_logits(model, sequences)
     if poisoned is not None and bool(poisoned.isfinite().all()):
+        _refuse_equal(model, poisoned)
         return
     before = _middle(run_packed(model, sequences, Packed(LENGTHS)))
     if not bool(before.isfinite().all()):
@@ -69,6 +70,16 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
     if poisoned is not None or _moved(model, sequences, vocab_size, before):
         raise refused(
             model, "something other than attention mixes the tokens of a row (a convolution or a state)"
+        )
+
+
+def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
+    """Refuse a model to which all tokens are equally likely, whatever came before: what it would say is chance."""
+    smallest, largest = torch.aminmax(logits, dim=-1)
+    if logits.shape[-1] > 1 and bool((smallest == largest).all()):
+        raise refused(
+            model,
+            "its logits are all equal; its embeddings, its last norm or its head is zero throughout",
         )
 
 
