@@ -83,7 +83,7 @@ ENGINE_SETTINGS = (
         "--threads",
         field="threads",
         help="Threads of the CPU that compute.",
-        unset="one for each core, or what OMP_NUM_THREADS says",
+        unset="one for each core, no more than a container may use, or what OMP_NUM_THREADS says",
     ),
     setting(
         "--load-format",

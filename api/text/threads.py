@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from llmfw.core.base.cgroup import num_cpus
 
 ResultT = TypeVar("ResultT")
 
@@ -18,7 +19,7 @@ class TextThreads:
     """Two kinds of threads: for short texts, and for long ones. They start when they are first needed."""
 
     def __init__(self) -> None:
-        num_long = max(1, (os.cpu_count() or 1) // 4)
+        num_long = max(1, num_cpus() // 4)
         self._short = ThreadPoolExecutor(2, thread_name_prefix="short-texts")
         self._long = ThreadPoolExecutor(num_long, thread_name_prefix="long-texts")
 

@@ -35,7 +35,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
         quantization: weights of the linear layers as codes of fewer bits: "int8" or "int4"; None: as they are.
         device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
-        threads: of a CPU that compute; None: as many as torch takes, a thread for each core.
+        threads: of a CPU that compute; None: as many as torch takes, a thread for each core, within a container's
+            limit.
         attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
         module_passes: names of module passes, separated by commas; "auto": all that can work; "none": none.
         grammar: name of the grammar backend; "auto" takes the best installed one; "none": no structured output.

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -20,6 +20,8 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
+
+from .shards import shard_names
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
@@ -45,10 +47,19 @@ class StoredTensor:
 
 
 def read_tensors(path: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint by name, nothing if its files are not found or in an older format."""
+    """Return the tensors of a checkpoint by name, nothing if its files are not found or in an older format.
+
+    Raises:
+        ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers.
+    """
     tensors: dict[str, StoredTensor] = {}
+    places: dict[str, Path] = {}
     for file in _weight_files(path):
-        tensors.update(_safetensors(file) if file.suffix == ".safetensors" else _pickled(file))
+        found = _safetensors(file) if file.suffix == ".safetensors" else _pickled(file)
+        for name in found.keys() & places.keys():
+            _refuse_other_copy(name, places[name], file)
+        tensors.update(found)
+        places.update(dict.fromkeys(found, file))
     return tensors
 
 
@@ -119,11 +130,11 @@ def refuse_adapters(path: str) -> None:
     Raises:
         ModelError: it does; the message says what to do.
     """
-    found = [name for name in ADAPTER_FILES if _find(path, name, download=name.endswith(".json"))]
+    found = [name for name in ADAPTER_FILES if find_file(path, name, download=name.endswith(".json"))]
     if not found:
         return
     files = ", ".join(found)
-    if _find(path, "config.json", download=True) is None:
+    if find_file(path, "config.json", download=True) is None:
         base = _base_of(path)
         raise ModelError(
             f"model {path!r} is an adapter ({files}) without a model; merge it into its base model{base} "
@@ -168,12 +179,27 @@ def quantization_of(hf_config: Any) -> Any:
 def _weight_files(path: str) -> list[Path]:
     """Return the files that transformers reads, of several formats the one that it prefers."""
     for name in WEIGHT_FILES:
-        if file := _find(path, name):
+        if file := find_file(path, name):
             return [file]
-        if index := _find(path, f"{name}.index.json"):
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            return [file for shard in shards if (file := _find(path, shard))]
+        # Downloaded, since its file names are checked before transformers follows them.
+        if index := find_file(path, f"{name}.index.json", download=True):
+            return [file for shard in shard_names(path, index) if (file := find_file(path, shard))]
     return []
+
+
+def _refuse_other_copy(name: str, first: Path, second: Path) -> None:
+    """Refuse a tensor that two files hold with different numbers: which one counts would be chance."""
+    one, other = _tensor(first, name), _tensor(second, name)
+    if one.dtype == other.dtype and torch.equal(one, other):
+        return
+    raise ModelError(f"{name} is in {first} and, with other numbers, in {second}; keep the right file")
+
+
+def _tensor(file: Path, name: str) -> torch.Tensor:
+    if file.suffix == ".safetensors":
+        with safe_open(file, "pt") as opened:
+            return cast("torch.Tensor", opened.get_tensor(name))
+    return cast("torch.Tensor", torch.load(file, map_location="cpu", weights_only=True, mmap=True)[name])
 
 
 def _safetensors(file: Path) -> dict[str, StoredTensor]:
@@ -189,6 +215,8 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
         state = torch.load(file, map_location="meta", weights_only=True, mmap=True)
     except Exception:  # noqa: BLE001 - transformers, which loaded it or will refuse it, decides
         return {}
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ModelError(f"{file} holds a {type(state).__name__} in place of tensors by name")
     return {
         name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
         for name, value in state.items()
@@ -197,7 +225,7 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
 
 
 def _base_of(path: str) -> str:
-    file = _find(path, "adapter_config.json")
+    file = find_file(path, "adapter_config.json")
     try:
         settings = json.loads(file.read_text(encoding="utf-8")) if file else {}
     except (OSError, ValueError):
@@ -206,7 +234,12 @@ def _base_of(path: str) -> str:
     return f" ({base})" if base else ""
 
 
-def _find(path: str, name: str, *, download: bool = False) -> Path | None:
+def find_file(path: str, name: str, *, download: bool = False) -> Path | None:
+    """Return a file of a folder or of the hub's copy, None if there is none.
+
+    Args:
+        download: fetch it from the hub if it is not here.
+    """
     if Path(path).is_dir():
         file = Path(path) / name
         return file if file.is_file() else None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from llmfw.core.base.cgroup import memory_limit, num_cpus
 from llmfw.core.base.errors import ConfigError
 
 
@@ -27,24 +28,55 @@ def choose_device(asked: str) -> torch.device:
     return device
 
 
-def available_memory(device: torch.device) -> int:
-    """Return the bytes that could be allocated now."""
+def available_memory(device: torch.device, root: Path = Path("/")) -> int:
+    """Return the bytes that could be allocated now, within the limit of a container.
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return total_memory(device)
+    limit = memory_limit(root)
+    free = _free_bytes(root / "proc/meminfo")
+    if free is None:
+        free = total_memory(device, root)
+    return free if limit is None else min(free, limit.available)
 
 
-def total_memory(device: torch.device) -> int:
-    """Return the bytes that the device has."""
+def total_memory(device: torch.device, root: Path = Path("/")) -> int:
+    """Return the bytes that the device has; of a CPU no more than the limit of a container.
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = memory_limit(root)
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return size if limit is None else min(size, limit.total)
+
+
+def limit_threads(root: Path = Path("/")) -> None:
+    """Have torch use no more threads than a container has CPUs. OMP_NUM_THREADS is the user's own choice, and stays.
+
+    torch starts one for each core of the machine. If a limit of time lets fewer of them run, the others are stopped in the
+    middle of a product, and those that run wait for them.
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
+    count = num_cpus(root)
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > count:
+        torch.set_num_threads(count)
+
+
+def _free_bytes(meminfo: Path) -> int | None:
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    return next(found, None)
 
 
 def has_fast_bfloat16() -> bool:

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from .load_failure import first_line, refused
+from .load_failure import first_line, not_finite, refused
 from .packed import Packed, run_packed
 
 logger = logging.getLogger(__name__)
@@ -57,18 +57,29 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
     """Refuse a model in which a sequence's logits depend on its neighbours in the row.
 
     Raises:
-        ModelError: they do, or are not finite numbers.
+        ModelError: they do, or are not finite numbers, or all equal.
     """
     sequences = _sequences(vocab_size)
     poisoned = _poisoned_logits(model, sequences)
     if poisoned is not None and bool(poisoned.isfinite().all()):
+        _refuse_equal(model, poisoned)
         return
     before = _middle(run_packed(model, sequences, Packed(LENGTHS)))
     if not bool(before.isfinite().all()):
-        raise refused(model, "its logits are not finite numbers; its weights may be damaged")
+        raise refused(model, not_finite(model, "its logits"))
     if poisoned is not None or _moved(model, sequences, vocab_size, before):
         raise refused(
             model, "something other than attention mixes the tokens of a row (a convolution or a state)"
+        )
+
+
+def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
+    """Refuse a model to which all tokens are equally likely, whatever came before: what it would say is chance."""
+    smallest, largest = torch.aminmax(logits, dim=-1)
+    if logits.shape[-1] > 1 and bool((smallest == largest).all()):
+        raise refused(
+            model,
+            "its logits are all equal; its embeddings, its last norm or its head is zero throughout",
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
@@ -40,6 +43,8 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
             return f"{file} cannot be read: {refusal.strerror or refusal}"
         except SafetensorError as damage:
             return f"{file} is damaged, or not a safetensors file: {damage}"
+    if isinstance(error, EOFError | UnpicklingError):
+        return _pickle_failure(error)
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
         # The architecture has a table of its own attention classes in place of the interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
@@ -48,6 +53,16 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
         return "its tensors cannot be brought into the layout that the config asks for"
     return explained(error)
+
+
+def _pickle_failure(error: Exception) -> str:
+    """Return why a pickle was not read. What it would call is named; torch's own text advises to run it."""
+    if found := re.search(r"GLOBAL (\S+) (was not an allowed|whose module)", str(error)):
+        return (
+            f"its .bin files would call {found[1]}, and llmfw reads nothing but tensors from them; do not trust the "
+            "checkpoint, or convert it to safetensors"
+        )
+    return "one of its .bin files is damaged, or holds other things than tensors; download it again or convert it to safetensors"
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
@@ -64,8 +79,22 @@ def explained(error: Exception) -> str:
     """Return the first line of an error's text, with the error's kind unless the text explains itself."""
     if "trust_remote_code" in str(error):
         return "it brings Python code of its own (auto_map), which llmfw never runs"
+    if isinstance(error, StrictDataclassFieldValidationError):
+        return _wrong_field(str(error))
     text, kind = first_line(error), type(error).__name__
     return text if isinstance(error, LOAD_ERRORS) or text == kind else f"{kind}: {text}"
+
+
+def _wrong_field(text: str) -> str:
+    """Return what is wrong with a field, from the text of transformers' check: two lines for each type that it may have."""
+    field = re.search(r"field '(\w+)'", text)
+    value = re.search(r"with value (.*) doesn't match|\(value: (.*?)\)$", text, re.MULTILINE | re.DOTALL)
+    types = dict.fromkeys(re.findall(r"expected (?:a |an )?(\w+)", text))
+    if field is None or value is None or not types:
+        return " ".join(text.split())
+    wanted = " or ".join("null" if name == "NoneType" else name for name in types)
+    shown = " ".join((value[1] or value[2]).split())
+    return f"{field[1]} is {shown:.60} in its config; it must be {wanted}"
 
 
 def first_line(error: Exception) -> str:
@@ -88,6 +117,19 @@ def name_layers(indices: Sequence[int], total: int) -> str:
 def refused(model: nn.Module, reason: str) -> ModelError:
     """Return the error that refuses a loaded model by the name of its architecture."""
     return ModelError(f"{type(model).__name__} cannot be served: {reason}")
+
+
+def not_finite(model: nn.Module, what: str) -> str:
+    """Return that what a model computes is NaN or infinite, with the buffers, computed from its config, that are so, too.
+
+    Args:
+        what: that is not finite, as a plural noun phrase.
+    """
+    spoiled = [name for name, buffer in model.named_buffers() if not bool(buffer.isfinite().all())]
+    cause = f" ({spoiled[0]} is NaN or infinite)" if spoiled else ""
+    return (
+        f"{what} are not finite numbers{cause}; compare its config with the original, or try --dtype bfloat16"
+    )
 
 
 @contextmanager

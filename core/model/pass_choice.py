@@ -211,7 +211,8 @@ def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
     The median over the tokens: one whose experts were nearly a draw may be routed to others by a rounding.
     """
     before, after = before.double(), after.double()
-    return float(((after - before).norm(dim=-1) / before.norm(dim=-1)).median())
+    moved = (after - before).norm(dim=-1)
+    return float(torch.where(moved == 0, moved, moved / before.norm(dim=-1)).median())
 
 
 def _named(names: str, registry: Registry) -> list[Entry]:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from .load_failure import refused, refusing
+from .load_failure import not_finite, refused, refusing
 from .module_trial import agree
 
 BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
@@ -39,7 +39,7 @@ def check_positions(model: nn.Module) -> None:
     """Compare what attention is given of a sequence alone, with and without positions, and after another one.
 
     Raises:
-        ModelError: they differ.
+        ModelError: they differ, or are not finite numbers.
     """
     with refusing(model, "running it on a few tokens"):
         own = _first_given(model, IDS)
@@ -47,6 +47,8 @@ def check_positions(model: nn.Module) -> None:
         both = _first_given(model, BEFORE + IDS, [*range(len(BEFORE)), *range(len(IDS))])
     if own is None or given is None or both is None:
         return
+    if not bool(own.isfinite().all()):
+        raise refused(model, not_finite(model, "the queries of its first layer"))
     if not agree(own, given):
         raise refused(model, "its first token is not at position 0 (RoBERTa's comes after the padding token)")
     if not agree(own, both[:, :, len(BEFORE) :]):

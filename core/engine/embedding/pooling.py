@@ -16,6 +16,7 @@ import torch
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.model.shards import is_inside
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,13 @@ def load_pooling(model: str) -> Pooling:
     modules = _read(model, "modules.json")
     if modules is None:
         return Pooling("mean", normalize=False, is_given=False)
+    if not isinstance(modules, list) or not all(
+        isinstance(module, dict) and (module.get("path") == "" or is_inside(module.get("path")))
+        for module in modules
+    ):
+        raise ModelError(
+            f"model {model!r}: modules.json must be a list of modules, each with a path inside the model's folder"
+        )
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
@@ -97,7 +105,7 @@ def load_pooling(model: str) -> Pooling:
         raise ModelError(
             f"model {model!r}: its weights are in {modules[0]['path']!r}, not beside modules.json"
         )
-    settings = _read(model, "sentence_bert_config.json") or {}
+    settings = _object(model, "sentence_bert_config.json")
     if settings.get("do_lower_case"):
         raise ModelError(f"model {model!r}: do_lower_case in sentence_bert_config.json is not supported")
     _warn_of_prompt(model)
@@ -109,11 +117,11 @@ def load_pooling(model: str) -> Pooling:
 
 
 def _mode(model: str, name: str) -> str:
-    config = _read(model, name)
-    if config is None:
-        raise ModelError(f"model {model!r}: modules.json names {name}, which is not there")
+    config = _object(model, name)
+    if not config:
+        raise ModelError(f"model {model!r}: modules.json names {name}, which is not there or empty")
     asked = config.get("pooling_mode") or [mode for old, mode in _OLD_NAMES.items() if config.get(old)]
-    modes = [asked] if isinstance(asked, str) else list(asked)
+    modes = [str(mode) for mode in asked] if isinstance(asked, list) else [str(asked)]
     if len(modes) != 1 or modes[0] not in MODES:
         raise ModelError(
             f"model {model!r}: {name} asks for pooling by {' and '.join(modes) or 'nothing'}; llmfw can do one of "
@@ -123,7 +131,7 @@ def _mode(model: str, name: str) -> str:
 
 
 def _warn_of_prompt(model: str) -> None:
-    name = (_read(model, "config_sentence_transformers.json") or {}).get("default_prompt_name")
+    name = _object(model, "config_sentence_transformers.json").get("default_prompt_name")
     if name:
         logger.warning(
             "The model's default prompt %r is not added; put it before the input where it is wanted.", name
@@ -139,6 +147,16 @@ def _find(model: str, name: str) -> str | None:
         _raise_exceptions_for_connection_errors=False,
     )
     return path
+
+
+def _object(model: str, name: str) -> dict[str, Any]:
+    """Return a file's JSON object, {} if there is no file."""
+    content = _read(model, name)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ModelError(f"model {model!r}: {name} does not hold a JSON object")
+    return content
 
 
 def _read(model: str, name: str) -> Any:

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from llmfw.core.base.cgroup import num_cpus
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import GrammarCostError, RequestError
 from llmfw.core.base.request import GrammarSpec, Request
@@ -186,7 +187,7 @@ class Grammars:
 
     def _start(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._threads is None:
-            size = min(MAX_THREADS, os.cpu_count() or 1)
+            size = min(MAX_THREADS, num_cpus())
             self._threads = ThreadPoolExecutor(
                 size, thread_name_prefix="llmfw-grammar", initializer=_give_way
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.model.devices import limit_threads
 from llmfw.core.plugin.registry import Registry
 
 from .any_engine import AnyEngine
@@ -19,6 +20,8 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    else:
+        limit_threads()
     if choose_task(config) == "embed":
         from ..embedding.embedding_engine import EmbeddingEngine
 

@@ -278,3 +278,29 @@ def test_one_damaged_number_is_found(tmp_path: Path) -> None:
 
     save_random_model(tmp_path, *SERVABLE["llama"])
     assert "hold NaN or infinity: model.embed_tokens.weight" in refusal(change(tmp_path, damage))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_no_damaged_number_is_overlooked(llama: Path, value: float, dtype: torch.dtype) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    def damage(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+        tensors[name][-1, -1] = value
+        return tensors
+
+    assert f"hold NaN or infinity: {name}" in refusal(change(llama, damage), dtype="auto")
+
+
+def test_a_matrix_of_zeros_is_warned_of(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    load(change(llama, lambda tensors: tensors | {name: tensors[name] * 0}))
+    assert f"Every number of {name} is 0" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"])
+def test_a_model_without_a_choice_is_refused(llama: Path, name: str) -> None:
+    assert "its logits are all equal" in refusal(
+        change(llama, lambda tensors: tensors | {name: tensors[name] * 0})
+    )

@@ -70,6 +70,14 @@ def test_positions_as_given_are_served(model_type: str) -> None:
     check_positions(build(model_type))
 
 
+def test_numbers_that_are_not_finite_have_their_cause() -> None:
+    """transformers makes the frequencies from the config; they are in no file."""
+    model = build("llama")
+    model.model.rotary_emb.inv_freq.fill_(torch.nan)
+    with pytest.raises(ModelError, match=r"not finite numbers \(model\.rotary_emb\.inv_freq is NaN"):
+        check_positions(model)
+
+
 def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     model = build("llama")

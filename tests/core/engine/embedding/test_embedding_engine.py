@@ -172,6 +172,15 @@ def dense(folder: Path) -> None:
     write(folder / "modules.json", [{"path": "", "type": "x.Transformer"}, {"path": "", "type": "x.Dense"}])
 
 
+def outside(folder: Path) -> None:
+    kinds = [{"path": "", "type": "x.Transformer"}, {"path": "../a", "type": "x.Pooling"}]
+    write(folder / "modules.json", kinds)
+
+
+def no_list(folder: Path) -> None:
+    write(folder / "modules.json", {"path": ""})
+
+
 def weighted(folder: Path) -> None:
     write(folder / "1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True})
 
@@ -193,6 +202,8 @@ def decoder(folder: Path) -> None:
     ("change", "words"),
     [
         (dense, "Transformer, Dense"),
+        (outside, "a path inside the model's folder"),
+        (no_list, "must be a list of modules"),
         (weighted, "weightedmean"),
         (two, "cls and mean"),
         (lower_case, "do_lower_case"),

@@ -1,0 +1,118 @@
+"""What a container may use: the limits of this process's control group on memory and CPUs, on Linux.
+
+Both versions are read. A limit of any group above counts, too. Without control groups, or elsewhere than on Linux,
+there is no limit.
+
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+V1_MEMORY, V1_CPU = "memory", "cpu"
+NO_LIMIT = 2**60
+"""Version 1 writes "no limit" as the largest multiple of the page size, near 2**63."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limit on memory, and what of it is left.
+
+    Attributes:
+        total: bytes that all processes of the group may have.
+        available: bytes that they do not have yet, or that are cached files that can be dropped.
+    """
+
+    total: int
+    available: int
+
+
+def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
+    """Return the smallest limit and the smallest rest of this process's groups; None if they have no limit.
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
+    limits = [limit for group in _groups(root, V1_MEMORY) if (limit := _memory_of(group))]
+    if not limits:
+        return None
+    return MemoryLimit(min(each.total for each in limits), min(each.available for each in limits))
+
+
+def num_cpus(root: Path = Path("/")) -> int:
+    """Return how many CPUs this process may use at once, at least 1.
+
+    That is the number that its threads may run on, or what the time limit of its groups comes to, rounded up.
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    shares = [share for group in _groups(root, V1_CPU) if (share := _cpus_of(group))]
+    return max(1, min(allowed, *(math.ceil(share) for share in shares))) if shares else allowed
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's group and of those above it, of version 1 and 2.
+
+    In a container, the path in /proc may be that outside of it, and the group's files lie at the top. So the top
+    is among the folders in any case, and one that is not there is passed over.
+    """
+    for line in _lines(root / "proc/self/cgroup"):
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controller in controllers.split(","):
+            tops = [root / "sys/fs/cgroup" / controllers, root / "sys/fs/cgroup" / controller]
+        elif number == "0" and not controllers:
+            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
+        else:
+            continue
+        inside = PurePosixPath(path.lstrip("/"))
+        if ".." in inside.parts:  # the group is outside of this namespace
+            inside = PurePosixPath()
+        for top in dict.fromkeys(tops):
+            yield from (top / each for each in (inside, *inside.parents) if (top / each).is_dir())
+
+
+def _memory_of(group: Path) -> MemoryLimit | None:
+    """Return a group's own limit."""
+    if (group / "memory.limit_in_bytes").exists():
+        limits, used = [_number(group / "memory.limit_in_bytes")], _number(group / "memory.usage_in_bytes")
+        cached = "total_inactive_file"
+    else:
+        limits = [_number(group / "memory.max"), _number(group / "memory.high")]
+        used, cached = _number(group / "memory.current"), "inactive_file"
+    known = [limit for limit in limits if limit is not None and limit < NO_LIMIT]
+    if not known:
+        return None
+    stat = dict(line.split(" ", 1) for line in _lines(group / "memory.stat") if " " in line)
+    droppable = int(stat[cached]) if stat.get(cached, "").isdigit() else 0
+    total = min(known)
+    return MemoryLimit(total, max(0, total - max(0, (used or 0) - droppable)))
+
+
+def _cpus_of(group: Path) -> float | None:
+    """Return how many CPUs a group's own limit of time comes to."""
+    if (group / "cpu.cfs_quota_us").exists():
+        quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+    else:
+        words = next(iter(_lines(group / "cpu.max")), "").split()
+        quota, period = ([int(word) if word.isdigit() else None for word in words] + [None, None])[:2]
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _number(file: Path) -> int | None:
+    """Return what a file holds, None if it cannot be read or says "max" or -1."""
+    text = next(iter(_lines(file)), "")
+    return int(text) if text.isdigit() else None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,113 @@
+"""Reads a model's config.json and refuses numbers in it that no model can compute with.
+
+transformers checks the types of most fields, but accepts NaN, an epsilon below 0 and a `rope_theta` of 0. The
+model then computes NaN, or wrong numbers without an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from llmfw.core.base.errors import ModelError
+
+from .checkpoint import find_file
+
+EPSILON = re.compile(r"_(eps|epsilon)$")
+"""Of norms. ProphetNet's `eps` is another number, and may be 0."""
+ROTARY = re.compile(
+    r"(^|_)(theta|factor|low_freq_factor|high_freq_factor|attention_factor|short_factor|long_factor|beta_fast|beta_slow"
+    r"|original_max_position_embeddings|base_freq)$"
+)
+"""Names of numbers in a dictionary of rotary parameters, or at the top as `rope_theta`, that are above 0."""
+SIZE = re.compile(
+    r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
+    r"|num_(attention_heads|key_value_heads|hidden_layers))$"
+)
+NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
+"""XLNet has -1 for a context without an end."""
+
+
+def read_settings(path: str) -> dict[str, Any]:
+    """Return what config.json holds; nothing if there is none.
+
+    Args:
+        path: a folder, or a hub id.
+
+    Raises:
+        ModelError: it cannot be read, or is not a JSON object.
+    """
+    file = find_file(path, "config.json", download=True)
+    if file is None:
+        return {}
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ModelError(f"model {path!r}: {file} cannot be read: it is nested too deeply") from error
+    except OSError as error:
+        raise ModelError(f"model {path!r}: {file} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ModelError(f"model {path!r}: {file} cannot be read: it is not JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise ModelError(f"model {path!r}: {file} does not hold a JSON object")
+    return settings
+
+
+def check_numbers(path: str, settings: dict[str, Any]) -> None:
+    """Refuse numbers that are not finite, and those that have to be above 0 and are not.
+
+    Args:
+        path: as the message names the model.
+        settings: what config.json holds.
+
+    Raises:
+        ModelError: names the first wrong field, its value, and what would be right.
+    """
+    for field, value in _fields(settings):
+        if wanted := _wanted(field, value):
+            raise ModelError(
+                f"model {path!r} cannot be served: {'.'.join(field)} is {value!r:.60} in its config.json; it must be {wanted}"
+            )
+
+
+def _wanted(field: tuple[str, ...], value: Any) -> str | None:
+    """Return what a field would have to be, None if it may be what it is."""
+    name = field[-1]
+    if isinstance(value, float) and math.isnan(value):
+        return "a finite number"
+    if isinstance(value, float) and math.isinf(value):
+        return None if "limit" in name else "a finite number"  # Mamba 2's time_step_limit ends with infinity
+    if value is None:
+        return None
+    is_text = len(field) == 1 or field[0] in ("text_config", "rope_parameters", "rope_scaling")
+    if not is_text:
+        return None  # a vision tower is not computed
+    if EPSILON.search(name) or _is_rotary(field):
+        is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        return None if is_right else "a number above 0"
+    if SIZE.match(name) and type(value) is int and value < 1:
+        return None if value == -1 and name in NEGATIVE_MEANS_ANY else "1 or more"
+    return None
+
+
+def _is_rotary(field: tuple[str, ...]) -> bool:
+    name = field[-1]
+    inside = any(part in ("rope_parameters", "rope_scaling") for part in field[:-1])
+    return bool(ROTARY.search(name)) and (inside or name.startswith("rope_"))
+
+
+def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each value that is not a dictionary or a list, with the names that lead to it, in the file's order."""
+    # A stack of our own: Python's ends at a depth that JSON can have.
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), settings)]
+    while waiting:
+        field, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += reversed([((*field, name), inner) for name, inner in value.items()])
+        elif isinstance(value, list):
+            waiting += reversed([(field, inner) for inner in value])
+        else:
+            yield field, value

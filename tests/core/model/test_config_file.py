@@ -1,0 +1,103 @@
+"""Numbers in config.json that no model can compute with are refused by name, before any weights are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from llmfw.core.base.errors import ModelError
+from llmfw.core.model.checked_load import read_config
+from llmfw.core.model.config_file import check_numbers, read_settings
+
+from ...models.config_exceptions import BASE
+from ...models.tiny_config import tiny_config
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny_config("llama").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refusal(folder: Path, **changes: Any) -> str:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ModelError) as caught:
+        read_config(str(folder))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITY, -1e-6, 0, 0.0, "1e-6", True])
+@pytest.mark.parametrize("field", ["rms_norm_eps", "layer_norm_epsilon", "rope_theta"])
+def test_a_number_that_must_be_positive(folder: Path, field: str, value: object) -> None:
+    assert f"{field} is {value!r} in its config.json; it must be a" in refusal(folder, **{field: value})
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITY, -2, 0, "2"])
+@pytest.mark.parametrize("field", ["rope_theta", "factor", "original_max_position_embeddings"])
+def test_rotary_parameters_are_positive(folder: Path, field: str, value: object) -> None:
+    rotary = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0} | {field: value}
+    expected = f"rope_parameters.{field} is {value!r} in its config.json; it must be a"
+    assert expected in refusal(folder, rope_parameters=rotary)
+
+
+def test_numbers_in_lists_and_inner_configs(folder: Path) -> None:
+    assert "rope_scaling.long_factor is 0" in refusal(folder, rope_scaling={"long_factor": [1.0, 0]})
+    assert "text_config.norm_eps is -1" in refusal(folder, rope_scaling=None, text_config={"norm_eps": -1})
+    assert "vision_config.x is nan" in refusal(folder, text_config={}, vision_config={"x": NAN})
+
+
+@pytest.mark.parametrize("field", ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"])
+@pytest.mark.parametrize("value", [0, -4])
+def test_a_size_is_one_or_more(folder: Path, field: str, value: int) -> None:
+    assert f"{field} is {value} in its config.json; it must be 1 or more" in refusal(folder, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("hidden_size", "64", "hidden_size is '64' in its config; it must be int"),
+        ("num_key_value_heads", 1.5, "num_key_value_heads is 1.5 in its config; it must be int or null"),
+        ("hidden_act", None, "hidden_act is None in its config; it must be str"),
+        ("eos_token_id", {}, "eos_token_id is {} in its config; it must be int or list or null"),
+    ],
+)
+def test_a_field_of_another_type(folder: Path, field: str, value: object, expected: str) -> None:
+    assert refusal(folder, **{field: value}).endswith(expected)
+
+
+def test_what_models_do_have_is_right() -> None:
+    settings = {"time_step_limit": [0.0, INFINITY], "max_position_embeddings": -1, "attention_factor": None}
+    check_numbers("m", settings | {"sliding_window": -1, "num_experts": 0, "pad_token_id": -1})
+
+
+def test_no_types_own_config_is_refused() -> None:
+    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        settings = json.dumps(
+            CONFIG_MAPPING[model_type](**BASE.get(model_type, {})).to_dict(), default=lambda value: None
+        )
+        check_numbers(model_type, json.loads(settings))
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+def test_deep_json_is_one_line(folder: Path, depth: int) -> None:
+    (folder / "config.json").write_text('{"model_type": ' + "[" * depth + "NaN" + "]" * depth + "}")
+    with pytest.raises(ModelError, match=r"nested too deeply|model_type is nan"):
+        check_numbers("m", read_settings(str(folder)))
+
+
+@pytest.mark.parametrize("text", ["", "{", "\xff", "[]", "3", "null"])
+def test_what_is_no_json_object(folder: Path, text: str) -> None:
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(
+        ModelError, match=r"config\.json (cannot be read: it is not JSON|does not hold a JSON)"
+    ):
+        read_settings(str(folder))
