@@ -17,12 +17,14 @@ from pathlib import Path
 
 import click
 import house
+import msgspec
 import public
 import stubs
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
+from llmfw.api.schemas.refusals import REFUSALS
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -103,6 +105,17 @@ def rooms() -> str:
     return "\n".join(["| room | what is in it | rooms that it imports |", "|---|---|---|", *rows, ""])
 
 
+def refusals() -> str:
+    """Return a table of the fields that text routes refuse unless they honour them."""
+    rows = (
+        f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)} | "
+        f"{', '.join(f'`{use}`' for use in each.use) or each.why} |"
+        for name, each in sorted(REFUSALS.items())
+    )
+    head = ("| field | passes, besides null | fields that do it, or why it is refused |", "|---|---|---|")
+    return "\n".join([*head, *rows, ""])
+
+
 SHOWN: dict[str, tuple[str, ...]] = {
     "attention": (
         "llmfw.core:AttentionBackend",
@@ -171,6 +184,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "parts": parts,
     "public_names": public_names,
+    "refusals": refusals,
     "rooms": rooms,
     "errors": lambda: f"```text\n{stubs.tree('llmfw.core.base.errors')}\n```\n",
     "grammar_kinds": lambda: f"```text\n{stubs.docstring('llmfw.core.interfaces.grammar')}\n```\n",

@@ -39,14 +39,16 @@ class AccessLog:
         # Not a coroutine of its own: each event of a stream passes through it.
         def logged(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                logger.info("%s", access_line(request, message["status"], key_name.get()))
+                given = dict(message["headers"]).get(b"x-request-id", b"")
+                line = access_line(request, message["status"], key_name.get(), given.decode("latin-1"))
+                logger.info("%s", line)
             return send(message)
 
         await self._app(scope, receive, logged)
 
 
-def access_line(scope: HTTPScope, status: int, tenant: str) -> str:
-    """Return the line of a request: client, method, path, status and, if there is one, the tenant.
+def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str) -> str:
+    """Return the line of a request: client, method, path, status and, if there are any, the tenant and the id.
 
     Of a query string the names of its parameters are shown, and not their values.
     """
@@ -59,7 +61,8 @@ def access_line(scope: HTTPScope, status: int, tenant: str) -> str:
         target += f"?{_redacted(query)}"
     phrase = responses.get(status, "")
     line = f'{address} - "{scope["method"]} {target} HTTP/{scope["http_version"]}" {status} {phrase}'.rstrip()
-    return f"{line} tenant={tenant}" if tenant else line
+    line += f" tenant={tenant}" if tenant else ""
+    return f"{line} id={request_id}" if request_id else line
 
 
 def _redacted(query: bytes) -> str:

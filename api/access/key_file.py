@@ -10,7 +10,7 @@ import msgspec
 
 from llmfw.core.base.errors import ConfigError
 
-from .key_text import DIGEST_PREFIX, digest_of, is_short, split_name
+from .key_text import digest_of, is_short, split_name
 
 MAX_BYTES = 16 * 2**20
 
@@ -72,7 +72,7 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
             keys.append((name, digest_of(key)))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        if is_short(key) and not key.startswith(DIGEST_PREFIX):
+        if is_short(key):
             warnings.append(
                 f"{where} has a key of {len(key)} characters, which could be guessed; use 32 random ones"
             )

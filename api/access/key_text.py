@@ -15,7 +15,8 @@ MAX_KEY = 512  # characters
 SHORT_KEY = 16  # characters
 DIGEST_PREFIX = "sha256:"
 
-_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII | re.IGNORECASE)
+_LIKE_DIGEST = re.compile(r"(sha-?[0-9]+|md5|blake\w+):.*", re.ASCII | re.IGNORECASE | re.DOTALL)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
 _NAME = r"[A-Za-z0-9._@-]{1,64}"
 _TENANT = re.compile(_NAME)
@@ -47,8 +48,11 @@ def digest_of(key: str) -> bytes:
     found = _DIGEST.fullmatch(key)
     if found:
         return bytes.fromhex(found[1])
-    if key.startswith(DIGEST_PREFIX):
-        raise ConfigError(f"an API key starts with {DIGEST_PREFIX!r}, which takes 64 hexadecimal digits")
+    if like := _LIKE_DIGEST.fullmatch(key):
+        raise ConfigError(
+            f"an API key starts with {like[1] + ':'!r}, as a digest does; a digest is {DIGEST_PREFIX!r} and 64 "
+            "hexadecimal digits"
+        )
     if len(key) > 1 and key[0] == key[-1] and key[0] in "'\"":
         raise ConfigError("an API key is in quotes; write it without them")
     if not _KEY.fullmatch(key):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,6 +49,7 @@ class Keyring:
         self._signatures = self._look()
         self._keys = self._read()
         self._watching: asyncio.Task[None] | None = None
+        self._is_due = asyncio.Event()
 
     @property
     def tenants(self) -> frozenset[str]:
@@ -63,6 +65,13 @@ class Keyring:
         if self._files():
             self._watching = asyncio.create_task(self._watch())
 
+    def read_again(self) -> None:
+        """Have the files read now, changed or not, or once the server is ready; the log then says so."""
+        if self._files():
+            self._is_due.set()
+        else:
+            logger.info("There is no file of API keys to read again; the keys of the settings stay")
+
     async def close(self) -> None:
         """Stop following them."""
         if self._watching is not None:
@@ -71,16 +80,19 @@ class Keyring:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
+            is_due = self._is_due.is_set()
+            self._is_due.clear()
             try:
-                await self._follow()
+                await self._follow(is_due=is_due)
             except Exception:
                 logger.exception("The files of API keys could not be looked at")
 
-    async def _follow(self) -> None:
-        """Read the files if they have changed, once they have settled."""
+    async def _follow(self, *, is_due: bool = False) -> None:
+        """Read the files, once they have settled, if they have changed or it is due."""
         found = await asyncio.to_thread(self._look)
-        if found == self._signatures:
+        if found == self._signatures and not is_due:
             return
         for _ in range(MAX_SETTLE):
             await asyncio.sleep(SETTLE_S)

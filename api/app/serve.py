@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-from collections.abc import Iterator
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import settings_line
@@ -24,42 +22,31 @@ from llmfw.core.plugin.preparation import begin_to_prepare
 
 from .event_loop import run_to_end
 from .listen import bind
+from .signals import Signals
 
 logger = logging.getLogger(__name__)
 
 
 def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
-    """Serve until SIGINT or SIGTERM; returns after a clean end.
+    """Serve until a signal that stops servers; returns after a clean end. Call it in the main thread.
 
     Raises:
         ConfigError: the port, the model, a part or an API key cannot be had; with the reason.
         EngineError: the engine could not be started.
         EngineLostError: it died too often to be started again.
     """
-    setup_logging(server_config.log_level)
-    logger.info("%s", settings_line(engine_config, server_config))
-    keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
-    with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
-        limits = WatchdogLimits.of(server_config.watchdog_timeout)
-        client = SupervisedEngineClient(
-            lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
-        )
-        begin_to_prepare(engine_config, plugins.registry)
-        with _keeping_signals() as seen, client.launched():
-            from .serving import Serving  # brings Litestar
+    with Signals() as signals:
+        setup_logging(server_config.log_level)
+        logger.info("%s", settings_line(engine_config, server_config))
+        keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
+        with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
+            limits = WatchdogLimits.of(server_config.watchdog_timeout)
+            client = SupervisedEngineClient(
+                lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
+            )
+            begin_to_prepare(engine_config, plugins.registry)
+            with client.launched():
+                from .serving import Serving  # brings Litestar
 
-            serving = Serving(client, engine_config, server_config, plugins, keys)
-            run_to_end(serving.run(sock, lambda: bool(seen)))
-
-
-@contextlib.contextmanager
-def _keeping_signals() -> Iterator[list[int]]:
-    """Take note of signals to stop, until the event loop takes them over: nothing is left half started or half ended."""
-    seen: list[int] = []
-    stopping = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: seen.append(number)) for number in stopping]
-    try:
-        yield seen
-    finally:
-        for number, handler in zip(stopping, before, strict=True):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+                serving = Serving(client, engine_config, server_config, plugins, keys)
+                run_to_end(serving.run(sock, signals))

@@ -32,6 +32,7 @@ from llmfw.core.plugin.plugins import Plugins
 from .app import create_app
 from .listen import url_of
 from .plugin_routes import usable_routes
+from .signals import STOPPING, Signals
 
 logger = logging.getLogger(__name__)
 
@@ -159,22 +160,15 @@ class Serving:
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
 
-    async def run(self, sock: socket.socket, is_stopped: Callable[[], bool]) -> None:
+    async def run(self, sock: socket.socket, signals: Signals) -> None:
         """Serve on a bound socket until a signal.
-
-        Args:
-            is_stopped: whether there was one before this could see it.
 
         Raises:
             EngineLostError: the engine died too often to be started again.
         """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop)
         try:
             self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
-            if is_stopped():
-                self._stop()
+            signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
             except asyncio.CancelledError:
@@ -199,14 +193,28 @@ class Serving:
         if losing.done():
             raise losing.result()
 
+    def _on_signal(self, number: int) -> None:
+        if number in STOPPING:
+            self._stop()
+        elif number == signal.SIGHUP:
+            logger.info("SIGHUP: reads the files of API keys again; other settings need a restart")
+            self._keys.read_again()
+        elif number == signal.SIGUSR1:
+            logger.info(
+                "SIGUSR1: the stacks of the API process's threads are above; the engine writes its own"
+            )
+            self._client.show_stacks()
+        else:
+            logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
+
     def _stop(self) -> None:
-        """Handle SIGINT or SIGTERM; a second one does not wait for running requests."""
+        """Stop once what runs has finished, or was given time to; a second call does not wait for it."""
         self._client.stop_restarting()
         if self._server is not None:
             if self._server.should_exit:
                 self._server.hurry()
             self._server.should_exit = True
-        elif self._starting is not None:
+        elif self._starting is not None and not self._starting.cancelling():
             self._starting.cancel()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:

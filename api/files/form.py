@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+from multipart import (
+    MultipartError,
+    MultipartSegment,
+    ParserLimitReached,
+    PushMultipartParser,
+    parse_options_header,
+)
 
 from llmfw.core.base.errors import RequestError, TooLargeError
 
@@ -18,6 +24,9 @@ MEDIA_TYPE = "multipart/form-data"
 MAX_FIELD_BYTES = 4096
 MAX_OVERHEAD = 2**18
 """Bytes of a form that are not its file's."""
+
+MAX_PART_HEADER_BYTES = 4224
+"""Of each header of a part; a file's name is in one."""
 
 PIECE = 2**18
 """At least so many bytes are handed on at once, but for the last ones."""
@@ -116,7 +125,7 @@ class FileForm:
 
     def _parser(self) -> PushMultipartParser:
         try:
-            return PushMultipartParser(self._boundary)
+            return PushMultipartParser(self._boundary, max_header_size=MAX_PART_HEADER_BYTES)
         except MultipartError as error:
             raise _broken(error) from error
 
@@ -194,4 +203,10 @@ class FileForm:
 
 def _broken(error: MultipartError) -> RequestError:
     detail = str(error.args[0]) if error.args else type(error).__name__
+    if "segment header" in detail and isinstance(error, ParserLimitReached):
+        return RequestError(
+            f"a part of the form has headers of more than {MAX_PART_HEADER_BYTES} bytes, or too many; is its file name "
+            "too long?",
+            code=_BROKEN,
+        )
     return RequestError(f"the form is not what {MEDIA_TYPE} says: {detail[:200]}", code=_BROKEN)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 _ONE_RANGE = re.compile(
-    r"bytes=[ \t]*(?:(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18}))[ \t]*",
+    r"bytes=[ \t]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t]*",
     re.IGNORECASE,
 )
+
+_MAX_DIGITS = 18
 
 
 class UnsatisfiableRangeError(ValueError):
@@ -30,13 +32,19 @@ def read_range(header: str | None, size: int) -> tuple[int, int] | None:
     if match is None:
         return None
     if match["suffix"] is not None:
-        start, end = max(0, size - int(match["suffix"])), size
+        start, end = max(0, size - _number(match["suffix"])), size
     else:
-        start, end = int(match["first"]), size
+        start, end = _number(match["first"]), size
         if match["last"]:
-            if int(match["last"]) < start:
+            if _number(match["last"]) < start:
                 return None
-            end = min(size, int(match["last"]) + 1)
+            end = min(size, _number(match["last"]) + 1)
     if start >= end:
         raise UnsatisfiableRangeError(header)
     return start, end
+
+
+def _number(digits: str) -> int:
+    """Return a number, or one that is larger than any file: Python does not convert thousands of digits."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS

@@ -126,14 +126,15 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
     ignored = []
     for name in given.keys() - set(body.__struct_fields__):
         value = _decode(given[name])
-        if name in body.refused:
-            if body.asks(name, value):
-                raise RequestError(
-                    f"{prefix}{name} is {_shown(value)}, which is not supported: {body.refused[name]}",
-                    param=prefix + name,
-                    code="unsupported_parameter",
-                )
-        elif value is not None:
+        refusal = body.refused.get(name)
+        if refusal is not None and not refusal.passes(value):
+            advice = refusal.advice(body.__struct_fields__)
+            raise RequestError(
+                f"{prefix}{name} is {_shown(value)}, which is not supported: {advice}",
+                param=prefix + name,
+                code="unsupported_parameter",
+            )
+        if refusal is None and value is not None:
             ignored.append(prefix + name)
     return sorted(ignored)
 

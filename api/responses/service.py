@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ class ResponseService:
         self._memory = memory
         self._model = model
         self._background = Background(num_places)
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._logs = EventLogs()
 
     async def close(self) -> None:
@@ -150,10 +152,11 @@ class ResponseService:
 
     async def delete(self, response_id: str) -> None:
         """Remove a stored response, and stop it if it runs; raise NotFoundError if it is not there."""
-        await self._memory.find(response_id)
-        await self._stop(response_id)
-        self._logs.forget(response_id)
-        await self._memory.delete(response_id)
+        async with self._ending(response_id):
+            await self._memory.find(response_id)
+            await self._stop(response_id)
+            self._logs.forget(response_id)
+            await self._memory.delete(response_id)
 
     async def cancel(self, response_id: str) -> bytes:
         """Stop a background response, and return it as JSON. One that has ended stays as it is.
@@ -162,16 +165,17 @@ class ResponseService:
             NotFoundError: it is not there.
             RequestError: it is none of the background.
         """
-        record = await self._memory.find(response_id)
-        if not msgspec.json.decode(record.response)["background"]:
-            raise RequestError(
-                f"response {response_id!r} does not run in the background; only one that does can be cancelled",
-                param="response_id",
-            )
-        job = await self._stop(response_id)
-        if job is not None:
-            await self._memory.keep(job)
-        return await self.get(response_id)
+        async with self._ending(response_id):
+            record = await self._memory.find(response_id)
+            if not msgspec.json.decode(record.response)["background"]:
+                raise RequestError(
+                    f"response {response_id!r} does not run in the background; only one that does can be cancelled",
+                    param="response_id",
+                )
+            job = await self._stop(response_id)
+            if job is not None:
+                await self._memory.keep(job)
+            return await self.get(response_id)
 
     async def input_items(
         self, response_id: str, *, after: str | None, limit: int, newest_first: bool
@@ -229,6 +233,10 @@ class ResponseService:
         except Exception as error:  # noqa: BLE001 - nobody waits: the response says it
             await self._fail(job, error)
         self._end_events(job)
+
+    def _ending(self, response_id: str) -> asyncio.Lock:
+        """Return the lock of who ends a response: one that is cancelled is stored, and must not be deleted meanwhile."""
+        return self._locks.setdefault(response_id, asyncio.Lock())
 
     async def _stop(self, response_id: str) -> Job | None:
         """Stop a job of the background; return it as it then is, cancelled or at its end. None if none runs."""

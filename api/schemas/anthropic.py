@@ -5,12 +5,21 @@ The objects inside a request are left as they are: `anthropic.request` reads the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import Body, SmallInt
+from .refusals import PROMPT_REFUSALS, REFUSALS, Refusal, of_prompt, renamed
+
+_ITS_OWN: Mapping[str, Refusal] = {
+    "container": of_prompt("this server runs no tools itself"),
+    "context_management": of_prompt("this server leaves the messages as they are", {}),
+    "mcp_servers": of_prompt("this server runs no tools itself", []),
+    "output_format": renamed("output_config.format"),
+}
 
 
 class CountTokensRequest(Body, kw_only=True):
@@ -24,12 +33,7 @@ class CountTokensRequest(Body, kw_only=True):
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        "container": "this server runs no tools itself",
-        "context_management": "this server leaves the messages as they are",
-        "mcp_servers": "this server runs no tools itself",
-        "output_format": "use output_config.format",
-    }
+    refused: ClassVar[Mapping[str, Refusal]] = {**PROMPT_REFUSALS, **_ITS_OWN}
 
 
 class MessagesRequest(CountTokensRequest, kw_only=True):
@@ -42,6 +46,15 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     temperature: float | None = None
     top_k: SmallInt | None = None
     top_p: float | None = None
+
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **REFUSALS,
+        **_ITS_OWN,
+        **{
+            name: REFUSALS[name]._replace(use=("output_config.format",))
+            for name in ("response_format", "format")
+        },
+    }
 
 
 class TokenCount(msgspec.Struct):

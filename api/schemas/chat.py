@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import UNSUPPORTED, GenerationRequest, SmallInt, Usage
+from .common import GenerationRequest, SmallInt, Usage
 from .logprobs import ChatLogprobs, NumTop
+from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
 
 
 class ChatRequest(GenerationRequest, kw_only=True):
@@ -28,21 +30,18 @@ class ChatRequest(GenerationRequest, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: NumTop | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        **UNSUPPORTED,
-        "audio": "this server answers with text only",
-        "modalities": "this server answers with text only",
-        "function_call": "use tool_choice",
-        "functions": "use tools",
-        "moderation": "this server does not moderate",
-        "web_search_options": "this server does not search the web",
-        "chat_template": "the template is chosen when the server starts",
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **REFUSALS,
+        "add_special_tokens": of_prompt("the template writes the special tokens", False),
+        "audio": absent({}, why="this server answers with text only"),
+        "modalities": absent([], ["text"], why="this server answers with text only"),
+        "function_call": renamed("tool_choice"),
+        "functions": renamed("tools", neutral=([],)),
+        "moderation": absent(False, {}, why="this server does not moderate"),
+        "prompt": renamed("messages"),
+        "reasoning": renamed("reasoning_effort", neutral=({},)),
+        "web_search_options": absent(why="this server does not search the web"),
     }
-
-    def asks(self, name: str, value: Any) -> bool:
-        if name == "modalities":
-            return value not in (None, [], ["text"])
-        return super().asks(name, value)
 
 
 class FunctionCall(msgspec.Struct, omit_defaults=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+
+from .refusals import REFUSALS, Refusal
 
 SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """An integer of 32 bits: so that no value that passes can overflow anything behind it."""
@@ -33,30 +36,6 @@ GRAMMAR_FIELDS = (
 )
 """Fields that say what the output has to be (see `structured`)."""
 
-UNSUPPORTED: dict[str, str] = dict.fromkeys(
-    (
-        "custom_logit_processor",
-        "guided_json_object",
-        "guided_whitespace_pattern",
-        "include_stop_str_in_output",
-        "length_penalty",
-        "logits_processors",
-        "lora_path",
-        "no_stop_trim",
-        "prompt_logprobs",
-        "return_hidden_states",
-        "truncate_prompt_tokens",
-        "use_beam_search",
-    ),
-    "this server does not constrain or alter generation in this way",
-)
-"""Fields of other servers' APIs that would change the answer, and why they are refused."""
-
-UNCONSTRAINED: dict[str, str] = dict.fromkeys(
-    GRAMMAR_FIELDS, "this route knows json_schema, regex, ebnf and structural_tag in sampling_params"
-)
-"""The fields of structured output, for a body that does not have them."""
-
 
 class Inert(msgspec.Struct, kw_only=True):
     """Fields of OpenAI's API that change nothing here: their types are checked, and they are reported as ignored."""
@@ -74,14 +53,8 @@ class Inert(msgspec.Struct, kw_only=True):
 class Body(msgspec.Struct):
     """A body whose unknown fields are looked at: some are refused, the others are reported as ignored."""
 
-    refused: ClassVar[dict[str, str]] = {}
-    """Fields that would change the answer and are not supported yet, with the reason."""
-
-    def asks(self, name: str, value: Any) -> bool:
-        """Return whether this value of a refused field asks for anything."""
-        if name == "response_format":
-            return value not in (None, {"type": "text"})
-        return value not in (None, False, 0, "", [], {})
+    refused: ClassVar[Mapping[str, Refusal]] = {}
+    """Fields that would change the answer, and that this body does not have."""
 
 
 class StreamOptions(Body, kw_only=True):
@@ -131,7 +104,7 @@ class GenerationRequest(Body, kw_only=True):
     guided_grammar: str | None = None
     structured_outputs: dict[str, Any] | None = None
 
-    refused: ClassVar[dict[str, str]] = UNSUPPORTED
+    refused: ClassVar[Mapping[str, Refusal]] = REFUSALS
 
 
 class PromptTokensDetails(msgspec.Struct):

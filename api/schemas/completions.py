@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import MAX_CHOICES, GenerationRequest, SmallInt, Usage
 from .logprobs import CompletionLogprobs, NumTop
+from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -21,6 +23,13 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     echo: bool | None = None
     best_of: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] | None = None
     logprobs: NumTop | bool | None = None
+
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **REFUSALS,
+        "add_special_tokens": of_prompt("send token ids to decide about special tokens", True),
+        "messages": absent([], why="/v1/chat/completions takes them"),
+        "reasoning": renamed("reasoning_effort", neutral=({},)),
+    }
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):

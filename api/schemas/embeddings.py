@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import msgspec
 
 from .common import Body, SmallInt, Timeout
+from .refusals import Refusal, absent, of_prompt, renamed
+
+_NEVER_CUT = "an input that is too long is refused, never cut"
+_NO_PREFIX = "this server adds no prefix; write it into the input"
 
 
 class EmbeddingRequest(Body, kw_only=True):
@@ -19,9 +24,24 @@ class EmbeddingRequest(Body, kw_only=True):
     timeout: Timeout | None = None
     user: str | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        "truncate_prompt_tokens": "an input that is too long is refused, never cut",
-        "messages": "give input; a chat template makes no embeddings",
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **dict.fromkeys(("auto_truncate", "truncate"), of_prompt(_NEVER_CUT, False, "NONE")),
+        "truncate_prompt_tokens": of_prompt(_NEVER_CUT),
+        "add_special_tokens": of_prompt("the tokenizer adds them", True),
+        "documents": renamed("input", neutral=([],)),
+        "images": of_prompt("this server reads text only", []),
+        "input_type": of_prompt(_NO_PREFIX),
+        "instruction": of_prompt(_NO_PREFIX, ""),
+        "late_chunking": absent(False, why="each input has a vector of its own"),
+        "messages": of_prompt("give input; a chat template makes no embeddings", []),
+        "normalize": absent(why="the model's files say whether vectors are normalized"),
+        "normalize_embeddings": absent(why="the model's files say whether vectors are normalized"),
+        "output_dtype": absent("float", why="vectors are of float32"),
+        "prompt": of_prompt(_NO_PREFIX, ""),
+        "prompt_name": of_prompt(_NO_PREFIX, ""),
+        "task": of_prompt(_NO_PREFIX, ""),
+        "options": absent({}, why="send the fields in it themselves"),
+        "extra_body": absent({}, why="send the fields in it themselves"),
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import UNCONSTRAINED, UNSUPPORTED, Body, CacheSalt, SmallInt, Timeout
+from .common import Body, CacheSalt, SmallInt, Timeout
 from .logprobs import NumTop
+from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
 
 
 class NativeSampling(Body, kw_only=True):
@@ -34,14 +36,7 @@ class NativeSampling(Body, kw_only=True):
     ebnf: str | None = None
     structural_tag: str | dict[str, Any] | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        **UNSUPPORTED,
-        **UNCONSTRAINED,
-        "n": "one continuation for each request",
-    }
-
-    def asks(self, name: str, value: Any) -> bool:
-        return value not in (None, 1) if name == "n" else super().asks(name, value)
+    refused: ClassVar[Mapping[str, Refusal]] = REFUSALS
 
 
 class GenerateRequest(Body, kw_only=True):
@@ -59,13 +54,21 @@ class GenerateRequest(Body, kw_only=True):
     timeout: Timeout | None = None
     cache_salt: CacheSalt | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        **UNSUPPORTED,
-        **UNCONSTRAINED,
-        "audio_data": "this server reads text only",
-        "image_data": "this server reads text only",
-        "input_embeds": "this server reads text or token ids",
-        "token_ids_logprob": "log probabilities are those of the tokens and of the most likely ones",
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **REFUSALS,
+        **{
+            name: absent(
+                *REFUSALS[name].neutral if name in REFUSALS else (), why="put it into sampling_params"
+            )
+            for name in NativeSampling.__struct_fields__
+        },
+        "audio_data": of_prompt("this server reads text only", "", []),
+        "image_data": of_prompt("this server reads text only", "", []),
+        "input_embeds": of_prompt("this server reads text or token ids", []),
+        "prompt": renamed("text"),
+        "token_ids_logprob": absent(
+            [], why="log probabilities are those of the tokens and of the most likely ones"
+        ),
     }
 
 

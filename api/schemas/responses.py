@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .common import GRAMMAR_FIELDS, UNSUPPORTED, Body, CacheSalt, SmallInt, StreamOptions, Timeout
+from .common import GRAMMAR_FIELDS, Body, CacheSalt, SmallInt, StreamOptions, Timeout
 from .logprobs import NumTop, TokenEntry
+from .refusals import PROMPT_REFUSALS, REFUSALS, Refusal, absent, of_prompt, renamed
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
 
-_NO_TOOLS_OF_ITS_OWN = "this server runs no tools of its own"
-_CHAT_FIELD = "that is a field of chat completions; here it is {}"
+_OF_CONVERSATIONS: Mapping[str, Refusal] = {
+    "context_management": of_prompt("this server does not compact conversations", {}, []),
+    "conversation": of_prompt("this server keeps no conversation objects; use previous_response_id"),
+    "prompt": of_prompt("this server keeps no prompt templates; use instructions and input"),
+    "messages": renamed("input"),
+}
 
 
 class ReasoningConfig(Body, kw_only=True):
@@ -44,28 +50,7 @@ class InputRequest(Body, kw_only=True):
     reasoning: ReasoningConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        **UNSUPPORTED,
-        **dict.fromkeys(GRAMMAR_FIELDS, "what the text has to be is said by text.format"),
-        "context_management": "this server does not compact conversations",
-        "conversation": "this server keeps no conversation objects; use previous_response_id",
-        "prompt": "this server keeps no prompt templates; use instructions and input",
-        "max_tool_calls": _NO_TOOLS_OF_ITS_OWN,
-        "moderation": "this server does not moderate",
-        "logprobs": _CHAT_FIELD.format("top_logprobs"),
-        "messages": _CHAT_FIELD.format("input"),
-        "max_tokens": _CHAT_FIELD.format("max_output_tokens"),
-        "max_completion_tokens": _CHAT_FIELD.format("max_output_tokens"),
-        "reasoning_effort": _CHAT_FIELD.format("reasoning.effort"),
-        "n": "a request has one response",
-    }
-
-    def asks(self, name: str, value: Any) -> bool:
-        if name == "n":
-            return value not in (None, 1)
-        if name in GRAMMAR_FIELDS:  # an empty schema asks for JSON
-            return value not in (None, {"type": "text"})
-        return super().asks(name, value)
+    refused: ClassVar[Mapping[str, Refusal]] = {**PROMPT_REFUSALS, **_OF_CONVERSATIONS}
 
 
 class ResponsesRequest(InputRequest, kw_only=True):
@@ -99,6 +84,20 @@ class ResponsesRequest(InputRequest, kw_only=True):
     thinking_budget: SmallInt | None = None
     timeout: Timeout | None = None
     top_k: SmallInt | None = None
+
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **REFUSALS,
+        **_OF_CONVERSATIONS,
+        **{name: REFUSALS[name]._replace(use=("text.format",)) for name in GRAMMAR_FIELDS},
+        "format": renamed("text.format", neutral=("",)),
+        "include_reasoning": absent(True, why="leave the reasoning items of the reply unread"),
+        "logprobs": renamed("top_logprobs", neutral=(False, 0)),
+        "max_tool_calls": absent(why="this server runs no tools of its own"),
+        "moderation": absent(False, {}, why="this server does not moderate"),
+        "reasoning_effort": renamed("reasoning.effort"),
+        "think": renamed("reasoning.effort"),
+        "thinking": renamed("reasoning.effort"),
+    }
 
 
 class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"):

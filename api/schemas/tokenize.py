@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import Body, SmallInt
+from .refusals import PROMPT_REFUSALS, Refusal
 
 Tokens = list[int]
 
@@ -25,9 +27,7 @@ class TokenizeRequest(Body, kw_only=True):
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
-    refused: ClassVar[dict[str, str]] = {
-        "chat_template": "the template is chosen when the server starts",
-    }
+    refused: ClassVar[Mapping[str, Refusal]] = PROMPT_REFUSALS
 
 
 class Tokenized(msgspec.Struct, kw_only=True):

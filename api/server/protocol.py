@@ -24,6 +24,8 @@ from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
 from .connections import ConnectionTable, Occasional, has_left
 from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
+from .request_head import other_protocol, problem_of
+from .unchunked import unchunked
 
 LINGER_S, LINGER_BYTES = 2.0, 2**20
 """How long a refused connection stays open, so that a client that is still sending gets to read the reply."""
@@ -137,7 +139,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._note("upgrade", "the client asks for another protocol; it is answered in HTTP/1.1")
         except httptools.HttpParserError as error:
             if self._refusal is None:
-                self._refusal = _RefusedError(400, "invalid_http", f"this is no valid HTTP request: {error}")
+                reason = other_protocol(data) or f"this is no valid HTTP request: {error}"
+                self._refusal = _RefusedError(400, "invalid_http", reason)
         if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
             self._refusal = self._head_too_large()
         if self._refusal is not None:
@@ -182,10 +185,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
             raise self._stop(_RefusedError(429, "too_many_pipelined", message))
-        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
-        if codings not in ([], [b"chunked"]):
-            message = "the request has a transfer-encoding other than chunked; send it without"
-            raise self._stop(_RefusedError(501, "unsupported_transfer_encoding", message))
+        problem = problem_of(self.parser.get_method(), self.url, self.headers)
+        if problem is not None:
+            raise self._stop(_RefusedError(*problem))
         super().on_headers_complete()
         self._expects = _Expects.BODY
         self._waited_s = 0.0
@@ -263,7 +265,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if len(cycle.body) > LARGE_BYTES:
                 await asyncio.sleep(0)  # a client that has left is known after the loop's next look
             if not cycle.disconnected:
-                await app(scope, receive, send)
+                is_old = scope["http_version"] == "1.0"
+                await app(scope, receive, unchunked(cycle, send) if is_old else send)
 
         super()._start_asgi_task(cycle, begin)
 

@@ -33,6 +33,7 @@ from llmfw.core.base.request import (
     TokenEvent,
 )
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
+from llmfw.core.ipc.child import parent_environment, signals_blocked
 from llmfw.core.ipc.environment import child_environment
 from llmfw.core.ipc.wire import (
     Frames,
@@ -157,6 +158,11 @@ class ProcessEngineClient(EngineClient):
             self._hang_up()
             raise
 
+    def show_stacks(self) -> None:
+        """Have the process write the stacks of its threads to the log, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGUSR1)
+
     def heartbeat(self) -> Reading:
         """Return what the engine process does now. It must have been started."""
         return self._page.read()
@@ -204,10 +210,11 @@ class ProcessEngineClient(EngineClient):
         self._socket, theirs = new_pair()
         page = new_page()
         try:
-            with _sigint_blocked(), theirs:
+            with signals_blocked(), theirs:
                 inherited = [theirs.fileno(), page]
+                environment = {**child_environment(), **parent_environment()}
                 process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, pass_fds=inherited, env=child_environment()
+                    self._command, stdin=subprocess.PIPE, pass_fds=inherited, env=environment
                 )
                 launch = Launch(self._config, [theirs.fileno()], page)
             self._page = HeartbeatReader(page)
@@ -315,19 +322,6 @@ class ProcessEngineClient(EngineClient):
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # `start` may have been cancelled: then nobody else asks
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Processes started meanwhile never see the terminal's Ctrl-C; this process decides what it means."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
 
 def _how_it_ended(returncode: int) -> str:

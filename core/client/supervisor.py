@@ -121,6 +121,10 @@ class SupervisedEngineClient(EngineClient):
         """Leave an engine dead that ends from now on: systemd, for one, ends both processes of a server at once."""
         self._restarts.stop()
 
+    def show_stacks(self) -> None:
+        """Have the engine process write the stacks of its threads to the log."""
+        self._life.show_stacks()
+
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._events(request, request.may_restart)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
+from llmfw.core.ipc.child import end_with
 from llmfw.core.ipc.wire import Frames, framed
 
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
@@ -61,9 +62,11 @@ class Child:
         self.begun = self._cpu_before = 0.0
         self.is_slow = False
         self._frames = Frames()
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                end_with(parent)
                 self.sock.close()
                 close()
                 _be_child(theirs, prove, limits)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from llmfw.core.base.errors import GrammarCostError, LLMFWError, OverloadedError, PartError, RequestError
 from llmfw.core.base.request import GrammarSpec
+from llmfw.core.ipc.child import PARENT, signals_blocked
 from llmfw.core.ipc.environment import child_environment
 from llmfw.core.ipc.wire import Frames, framed
 
@@ -193,10 +195,13 @@ class _Channel(asyncio.Protocol):
 
 
 def _start(command: Sequence[str], sock: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a supervisor. It has a session of its own: what the terminal's Ctrl-C means is the API process's affair."""
-    return subprocess.Popen(
-        command, stdin=sock.fileno(), env={**child_environment(), **_ENVIRONMENT}, start_new_session=True
-    )
+    """Start a supervisor, in a session of its own: the API process decides what the terminal's Ctrl-C means.
+
+    Runs in a thread of the event loop's executor, which lives as long as the loop: the supervisor ends with it.
+    """
+    environment = {**child_environment(), **_ENVIRONMENT, PARENT: str(os.getpid())}
+    with signals_blocked():
+        return subprocess.Popen(command, stdin=sock.fileno(), env=environment, start_new_session=True)
 
 
 def _spec_of(verdict: Verdict, spec: GrammarSpec, tenant: str) -> GrammarSpec:

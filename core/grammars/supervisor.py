@@ -9,13 +9,13 @@ import contextlib
 import gc
 import os
 import selectors
-import signal
 import socket
 import sys
 from functools import partial
 from time import monotonic
 
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Frames, framed
 from llmfw.core.plugin.grammar_choice import build_grammar_backend
 from llmfw.core.plugin.registry import Entry
@@ -135,7 +135,7 @@ class Supervisor:
 
 def main() -> None:
     """Run the supervisor; its socket is its standard input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the API process decides what Ctrl-C means
+    settle()
     descriptor = os.dup(0)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -58,7 +58,7 @@ class LlguidanceGrammar(Grammar):
             reason = self.matcher.get_error()
             if "NoExtensionBias" in reason:
                 raise GrammarCostError("the grammar allows no text")
-            raise GrammarCostError(f"the grammar is too complex: {_shortened(reason)}")
+            raise GrammarCostError(f"the grammar is too complex: {_explained(reason)}")
         if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
             self._ended = True
             return
@@ -187,8 +187,9 @@ def lark_of(grammar: str) -> str:
         raise RequestError(f"the grammar is not GBNF: {error}") from error
 
 
-# What llguidance says of a schema names parts that the client has not written.
+# What llguidance says of a schema names parts that the client has not written, and of a panic files of its own.
 _EXPLAINED = {
+    "panic: ": "the library that compiles it failed on it; write it in another way",
     "recursion limit exceeded": "it is nested too deeply",
     "circular references with sibling keys": "a '$ref' that leads back to itself stands beside other keywords, or in "
     "an 'allOf' or 'anyOf' beside them",

@@ -6,7 +6,9 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import httpx
@@ -15,6 +17,8 @@ import pytest
 from openai.types.responses import Response, ResponseInputItem
 from pydantic import TypeAdapter
 
+from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.plugins.store_memory.responses import MemoryResponses
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
 
 from ..doubles.echo_engine import CRASH, WAIT, EchoEngine
@@ -49,6 +53,32 @@ def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> 
         assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
         reply = served.post("/v1/responses", {"input": "x", "previous_response_id": response_id})
         assert reply.json()["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_of_simultaneous_deletions_one_succeeds(tmp_path: Path, store: str) -> None:
+    """Also while it is cancelled, which stores it anew."""
+    kind = {"memory": MemoryResponses, "sqlite": SqliteResponses}[store]
+    stores = {"responses": kind(tmp_path, 2**20)}
+    calls = ["DELETE", "POST", "POST", "POST", "DELETE", "DELETE"]
+    with (
+        serving(EchoEngine(), odd_tokenizer(tmp_path), stores=stores) as served,
+        ThreadPoolExecutor(len(calls)) as pool,
+        httpx.Client() as client,
+    ):
+        for _ in range(15):
+            body = {"input": "w", "background": True}
+            url = f"{served.url}/v1/responses/{served.post('/v1/responses', body).json()['id']}"
+            at_once = Barrier(len(calls))
+
+            def call(method: str, url: str = url, at_once: Barrier = at_once) -> int:
+                at_once.wait()
+                return client.request(method, url + "/cancel" * (method == "POST")).status_code
+
+            codes = list(pool.map(call, calls))
+            deleted = [code for method, code in zip(calls, codes, strict=True) if method == "DELETE"]
+            assert sorted(deleted) == [200, 404, 404]
+            assert httpx.get(url).status_code == 404
 
 
 def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) -> None:
@@ -115,10 +145,9 @@ def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -
         sdk.responses.cancel(create(sdk, "hello").id)
 
 
-@pytest.fixture
-def odd(tmp_path: Path) -> Iterator[Served]:
-    """A server whose tokenizer makes "w" the token that waits for ever and "c" the one that crashes."""
-    tokenizer = byte_tokenizer(tmp_path)
+def odd_tokenizer(folder: Path) -> Tokenizer:
+    """Return a tokenizer that makes "w" the token that waits for ever and "c" the one that crashes."""
+    tokenizer = byte_tokenizer(folder)
     encode = tokenizer.encode
     odd = {tokenizer.encode(text)[0]: token for text, token in (("w", WAIT), ("c", CRASH))}
 
@@ -126,7 +155,13 @@ def odd(tmp_path: Path) -> Iterator[Served]:
         return [odd.get(token, token) for token in encode(text, **options)]
 
     tokenizer.encode = encode_odd  # type: ignore[method-assign]
-    with serving(EchoEngine(), tokenizer) as served:
+    return tokenizer
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Served]:
+    """A server with that tokenizer."""
+    with serving(EchoEngine(), odd_tokenizer(tmp_path)) as served:
         yield served
 
 

@@ -6,7 +6,6 @@ parent is gone, whatever ended it. This module knows messages and clients; it do
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, FromEngine, Request, TokenEvent
 from llmfw.core.imports import garbage
+from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
 
 from ..generation.stream_interval import StreamInterval
@@ -157,9 +157,8 @@ class _End:
     def __init__(self) -> None:
         self._asked = False
 
-    def take_over_signals(self) -> None:
-        """Leave Ctrl-C to the parent, and end cleanly on SIGTERM."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def take_over_sigterm(self) -> None:
+        """End cleanly on SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def if_asked(self) -> None:
@@ -179,7 +178,8 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
         build: makes the engine; None: the real one, with the installed plugins.
     """
     end = _End()
-    end.take_over_signals()
+    end.take_over_sigterm()
+    settle()
     try:
         _serve(read_launch(sys.stdin.buffer), build or _build, end)
     finally:
@@ -190,7 +190,6 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
     setup_logging(launch.config.log_level)
-    _show_stacks_on_request()
     heartbeat = Heartbeat(launch.heartbeat)
     heartbeat.start_beating()
     alarm = Alarm()
@@ -231,15 +230,6 @@ def _build(config: EngineConfig) -> AnyEngine:
     ):  # what is left to torch is sooner done by one; more would wait for the others' cores
         torch.set_num_threads(1)
     return engine
-
-
-def _show_stacks_on_request() -> None:
-    """Write the stacks of all threads to stderr on SIGUSR1, and as the process crashes by a signal.
-
-    That needs no interpreter lock: it works while native code holds it.
-    """
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)
 
 
 def _watch_parent() -> None:

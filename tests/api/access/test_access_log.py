@@ -10,7 +10,12 @@ from llmfw.api.access.access_log import access_line
 
 
 def line(
-    path: str = "/v1/files", query: bytes = b"", status: int = 200, tenant: str = "", **fields: Any
+    path: str = "/v1/files",
+    query: bytes = b"",
+    status: int = 200,
+    tenant: str = "",
+    request_id: str = "",
+    **fields: Any,
 ) -> str:
     scope: Any = {
         "method": "GET",
@@ -19,12 +24,13 @@ def line(
         "http_version": "1.1",
         "client": ("::1", 5),
     }
-    return access_line(scope | fields, status, tenant)
+    return access_line(scope | fields, status, tenant, request_id)
 
 
 def test_a_line_has_client_request_status_and_tenant() -> None:
     assert line() == '::1:5 - "GET /v1/files HTTP/1.1" 200 OK'
     assert line(status=404, tenant="ann") == '::1:5 - "GET /v1/files HTTP/1.1" 404 Not Found tenant=ann'
+    assert line(tenant="ann", request_id="req_1").endswith("200 OK tenant=ann id=req_1")
     assert line(status=599, client=None) == '- - "GET /v1/files HTTP/1.1" 599'
 
 

@@ -63,6 +63,18 @@ async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         await becomes(lambda: keys.tenant_of(b"five") == "bob")
 
 
+async def test_a_file_is_read_again_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 60)
+    caplog.set_level("INFO")
+    async with followed(config_of(api_key_file=write(tmp_path / "keys", "ann=one\n"))) as keys:
+        keys.read_again()
+        await becomes(lambda: "Read the API keys again; tenants: 1" in caplog.text)
+    Keyring(config_of()).read_again()
+    assert "There is no file of API keys to read again" in caplog.text
+
+
 async def test_the_admin_s_file_is_followed_too(tmp_path: Path) -> None:
     path = tmp_path / "admin"
     async with followed(config_of(admin_api_key_file=write(path, "root\n"))) as keys:

@@ -29,6 +29,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_a_digest_stands_for_its_key() -> None:
     assert digest_of(LONG) == hashlib.sha256(LONG.encode()).digest() == digest_of(hashed(LONG))
     assert hashed(hashed(LONG)) == hashed(LONG)
+    assert digest_of(hashed(LONG).upper()) == digest_of(LONG)
 
 
 def test_a_digest_itself_opens_nothing() -> None:
@@ -37,11 +38,26 @@ def test_a_digest_itself_opens_nothing() -> None:
     assert keys.tenant_of(hashed(LONG).encode()) is None
 
 
-@pytest.mark.parametrize("key", ["", "a b", "schlüssel", "tab\t", "x" * 513, "\x7f", "sha256:12"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "a b",
+        "schlüssel",
+        "tab\t",
+        "x" * 513,
+        "\x7f",
+        "sha256:12",
+        "SHA256:12",
+        "SHA-256:ab",
+        "sha512:ab",
+        "md5:ab",
+    ],
+)
 def test_a_wrong_key_is_refused_without_showing_it(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         digest_of(key)
-    assert not key or key not in str(caught.value).replace("sha256:", "")
+    assert not key or key not in str(caught.value)
 
 
 def test_each_key_has_its_tenant() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -219,6 +220,63 @@ def test_the_engine_ends_when_its_parent_is_killed(moment: str) -> None:
         assert is_alive(pid)
         parent.kill()
     wait_for_end(pid)
+
+
+def test_a_stopped_engine_ends_when_its_parent_is_killed() -> None:
+    code = f"""
+    import asyncio, os, signal
+    from llmfw.core.client.process import ProcessEngineClient
+    from llmfw.core.base.config import EngineConfig
+    async def main():
+        client = ProcessEngineClient(EngineConfig(model="echo"), {COMMAND!r})
+        await client.start()
+        os.kill(client.pid, signal.SIGSTOP)
+        print(client.pid, flush=True)
+        await asyncio.sleep(60)
+    asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    try:
+        wait_for_end(pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_an_engine_outlives_the_thread_that_started_it() -> None:
+    client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    launched = client.launched()
+    thread = threading.Thread(target=launched.__enter__)
+    thread.start()
+    thread.join()
+
+    async def ask() -> int:
+        await client.start()
+        try:
+            return (await client.stats()).num_running
+        finally:
+            await client.close()
+
+    assert asyncio.run(ask()) == 0
+    launched.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE]
+)
+async def test_other_signals_leave_the_engine_running(number: int) -> None:
+    client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
+    with client.launched():
+        assert client.pid is not None
+        os.kill(client.pid, number)  # before it has handlers of its own
+        await client.start()
+        os.kill(client.pid, number)
+        assert (await client.stats()).num_running == 0
+        await client.close()
 
 
 @pytest.mark.parametrize(

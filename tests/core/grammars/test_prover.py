@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,42 @@ def test_a_supervisor_that_was_killed_is_replaced(rig: Rig) -> None:
     os.kill(before, signal.SIGKILL)
     assert rig.prove("ok 4").source == "ok 4"
     assert rig.prover.pid not in (None, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
+def test_signals_leave_supervisor_and_children_running(rig: Rig, number: int) -> None:
+    rig.prove("ok 5")
+    before = rig.prover.pid
+    assert before is not None
+    children = Path(f"/proc/{before}/task/{before}/children").read_text().split()
+    for pid in (before, *map(int, children)):
+        os.kill(pid, number)
+    assert rig.prove(f"ok {number}").source == f"ok {number}"
+    assert rig.prover.pid == before
+    assert set(children) <= set(Path(f"/proc/{before}/task/{before}/children").read_text().split())
+
+
+def test_stopped_children_end_with_the_supervisor(rig: Rig) -> None:
+    rig.prove("ok 6")
+    supervisor = rig.prover.pid
+    assert supervisor is not None
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    assert children
+    for pid in map(int, children):
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while any(state(pid) != "Z" for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert rig.prove("ok 7").source == "ok 7"
+
+
+def state(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def test_a_backend_that_cannot_be_built_is_named() -> None:

@@ -16,7 +16,7 @@ from llmfw.core.base.errors import PartError, RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
+from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend, _explained
 
 from .walking import TOKENIZER_SIZE, VOCAB_SIZE, allowed, compiled, demo_backend, demo_tokenizer, fits, walk
 
@@ -177,3 +177,8 @@ def test_what_is_broken_is_refused_with_the_reason(kind: str, source: str, reaso
     with pytest.raises(RequestError, match=f"(?s){reason}"):
         compiled(kind, source.replace("NESTED", json.dumps(schema)))
     assert time.monotonic() - start < 5
+
+
+def test_a_panic_of_the_library_is_not_shown() -> None:
+    said = "panic: index out of bounds\n   0: /home/runner/work/parser/src/lib.rs:12"
+    assert _explained(said) == "the library that compiles it failed on it; write it in another way"

@@ -1,0 +1,215 @@
+"""Fields that would change an answer and that a route does not honour: why they are refused, and which values pass.
+
+The names are those of other servers' APIs (vLLM, SGLang, llama.cpp, Ollama, TGI, KoboldAI), and of fields that other
+routes of llmfw honour. A body's own field of the same name comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+
+class Refusal(NamedTuple):
+    """Why a field is refused.
+
+    Attributes:
+        neutral: values, besides null, with which nothing changes: they pass.
+        use: names of fields that do the same; a body may have one of them.
+        why: for bodies that have none.
+        is_of_prompt: it changes the prompt, so that it also changes how many tokens that has.
+    """
+
+    neutral: tuple[Any, ...] = ()
+    use: tuple[str, ...] = ()
+    why: str = ""
+    is_of_prompt: bool = False
+
+    def passes(self, value: Any) -> bool:
+        """Return whether a value changes nothing. False is not 0, and True is not 1."""
+        return value is None or any(
+            value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral
+        )
+
+    def advice(self, fields: Collection[str]) -> str:
+        """Return what a client should do, whose body has certain fields."""
+        found = next((name for name in self.use if name.partition(".")[0] in fields), None)
+        if found is not None:
+            return f"use {found}"
+        if self.why:
+            return self.why
+        return f"this route does not take it; /v1/chat/completions takes {self.use[0]}"
+
+
+def renamed(*use: str, neutral: tuple[Any, ...] = (), why: str = "") -> Refusal:
+    """Return a refusal of what goes by another name here."""
+    return Refusal(neutral, use, why)
+
+
+def absent(
+    *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
+) -> Refusal:
+    """Return a refusal of what this server does not do."""
+    return Refusal(neutral, (), why)
+
+
+def of_prompt(why: str, *neutral: Any) -> Refusal:
+    """Return a refusal of what would change the prompt."""
+    return Refusal(neutral, (), why, is_of_prompt=True)
+
+
+_MAX = ("max_tokens", "max_output_tokens", "max_new_tokens")
+_BIAS = "use logit_bias, or structured output, on a route that has them"
+_COMPLETIONS = "/v1/completions takes it"
+_KWARGS = "use chat_template_kwargs on a route of chats"
+_UNPACK = "send the fields in it themselves"
+_TEXT_FORMAT = {"type": "text"}
+
+REFUSALS: Mapping[str, Refusal] = {
+    # How many tokens.
+    "max_completion_tokens": renamed(*_MAX),
+    "max_gen_len": renamed(*_MAX),
+    "max_length": renamed(*_MAX),
+    "max_new_tokens": renamed(*_MAX),
+    "max_output_tokens": renamed(*_MAX),
+    "max_tokens": renamed(*_MAX),
+    "max_tokens_to_sample": renamed(*_MAX),
+    "min_length": renamed("min_tokens", "min_new_tokens", neutral=(0,)),
+    "min_new_tokens": renamed("min_tokens", neutral=(0,)),
+    "min_tokens": renamed("min_tokens", "min_new_tokens", neutral=(0,)),
+    "n_predict": renamed(*_MAX, neutral=(-1,)),
+    "num_predict": renamed(*_MAX, neutral=(-1,)),
+    # Where it ends.
+    "ban_eos_token": renamed("ignore_eos", neutral=(False,)),
+    "eos_token_id": renamed("stop_token_ids", neutral=([],)),
+    "ignore_eos": renamed("ignore_eos", neutral=(False,)),
+    "include_stop_str_in_output": absent(False),
+    "no_stop_trim": absent(False),
+    "stop": renamed("stop", "stop_sequences", neutral=([], "")),
+    "stop_regex": renamed("stop", "stop_sequences", neutral=([], "")),
+    "stop_sequences": renamed("stop", neutral=([],)),
+    "stop_token_ids": renamed("stop_token_ids", neutral=([],)),
+    "stopping_strings": renamed("stop", "stop_sequences", neutral=([],)),
+    # Which tokens are drawn.
+    "allowed_token_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "bad_words": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "banned_strings": absent([]),
+    "banned_tokens": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "custom_token_bans": renamed("logit_bias", neutral=("",), why=_BIAS),
+    "do_sample": renamed("temperature", neutral=(True,)),
+    "dry_multiplier": absent(0),
+    "dynamic_temperature": absent(False),
+    "dynatemp_range": absent(0),
+    "encoder_repetition_penalty": absent(1),
+    "epsilon_cutoff": absent(0),
+    "eta_cutoff": absent(0),
+    "frequency_penalty": renamed("frequency_penalty", neutral=(0,)),
+    "logit_bias": renamed("logit_bias", neutral=({}, [])),
+    "min_p": renamed("min_p", neutral=(0,)),
+    "mirostat": absent(0),
+    "mirostat_mode": absent(0),
+    "no_repeat_ngram_size": absent(0),
+    "penalize_nl": absent(True, why="penalties count each token, those of line breaks too"),
+    "penalty_alpha": absent(0),
+    "presence_penalty": renamed("presence_penalty", neutral=(0,)),
+    "random_seed": renamed("seed", "sampling_seed"),
+    "rep_pen": renamed("repetition_penalty", neutral=(1,)),
+    "repeat_last_n": absent(-1, why="penalties count the whole text"),
+    "repeat_penalty": renamed("repetition_penalty", neutral=(1,)),
+    "repetition_penalty": renamed("repetition_penalty", neutral=(1,)),
+    "repetition_penalty_range": absent(0, -1, why="penalties count the whole text"),
+    "samplers": absent([], "", why="the order of the samplers is fixed"),
+    "sampling_seed": renamed("seed"),
+    "seed": renamed("seed", "sampling_seed"),
+    "smoothing_factor": absent(0),
+    "temperature_last": absent(False, why="the order of the samplers is fixed"),
+    "tfs": absent(1),
+    "tfs_z": absent(1),
+    "top_a": absent(0),
+    "top_n_sigma": absent(-1, 0),
+    "typical": absent(1),
+    "typical_p": absent(1),
+    "xtc_probability": absent(0),
+    # How many answers, and how they are searched for.
+    "best_of": absent(1, why=_COMPLETIONS),
+    "diversity_penalty": absent(0),
+    "early_stopping": absent(False),
+    "length_penalty": absent(1),
+    "n": absent(1, why="a request has one answer on this route"),
+    "num_beam_groups": absent(1),
+    "num_beams": absent(1),
+    "use_beam_search": absent(False),
+    # What runs in the engine.
+    "custom_logit_processor": absent(""),
+    "logits_processors": absent([], {}),
+    "lora_path": absent("", [], why="this server has no adapters"),
+    "lora_request": absent({}, why="this server has no adapters"),
+    # What the text has to be.
+    "choice": renamed("choice"),
+    "ebnf": renamed("ebnf"),
+    "format": renamed("response_format", "json_schema", neutral=("",)),
+    "grammar": renamed("ebnf", neutral=("",)),
+    "guided_choice": renamed("guided_choice", "regex"),
+    "guided_decoding": renamed("structured_outputs", "json_schema", neutral=({},)),
+    "guided_grammar": renamed("guided_grammar", "ebnf"),
+    "guided_json": renamed("guided_json", "json_schema"),
+    "guided_json_object": renamed("response_format", "json_schema", neutral=(False,)),
+    "guided_regex": renamed("guided_regex", "regex"),
+    "guided_whitespace_pattern": absent("", why="the grammar backend chooses the white space"),
+    "json_schema": renamed("json_schema"),
+    "regex": renamed("regex"),
+    "response_format": renamed("response_format", "json_schema", neutral=(_TEXT_FORMAT,)),
+    "structural_tag": renamed("structural_tag"),
+    "structured_outputs": renamed("structured_outputs", "json_schema"),
+    # Thinking.
+    "enable_thinking": Refusal((), ("chat_template_kwargs.enable_thinking",), _KWARGS, is_of_prompt=True),
+    "include_reasoning": absent(True, why="leave the thinking of the reply unread"),
+    "reasoning_budget": renamed("thinking_budget", neutral=(-1,)),
+    "reasoning_effort": renamed("reasoning_effort"),
+    "reasoning_format": renamed("separate_reasoning", neutral=("auto",)),
+    "separate_reasoning": renamed("separate_reasoning", neutral=(True,)),
+    "think": renamed("reasoning_effort"),
+    "thinking": renamed("reasoning_effort", "thinking_budget"),
+    "thinking_budget": renamed("thinking_budget"),
+    "thinking_token_budget": renamed("thinking_budget"),
+    # The prompt.
+    "add_generation_prompt": of_prompt("/v1/chat/completions takes it", True),
+    "auto_truncate": of_prompt("a prompt that is too long is refused, never cut", False),
+    "chat_template": of_prompt("the template is chosen when the server starts"),
+    "chat_template_kwargs": of_prompt("/v1/chat/completions takes it", {}),
+    "continue_final_message": of_prompt("/v1/chat/completions takes it", False),
+    "documents": of_prompt("write them into the prompt or the messages", []),
+    "images": of_prompt("this server reads text only", []),
+    "num_ctx": of_prompt("the length of the context is the server's: --context-length"),
+    "raw": of_prompt("/v1/completions takes prompts as they are", False),
+    "suffix": of_prompt(_COMPLETIONS, ""),
+    "system": of_prompt("send a message of the role system, or begin the prompt with it", ""),
+    "template": of_prompt("the template is chosen when the server starts", ""),
+    "tools": of_prompt("/v1/chat/completions takes them", []),
+    "truncate": of_prompt("a prompt that is too long is refused, never cut"),
+    "truncate_prompt_tokens": of_prompt("a prompt that is too long is refused, never cut"),
+    # What the reply holds.
+    "echo": absent(False, why=_COMPLETIONS),
+    "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),
+    "n_probs": renamed("top_logprobs", "logprobs", neutral=(0,)),
+    "prompt_logprobs": absent(False, why="/v1/completions has them: echo with logprobs"),
+    "return_hidden_states": absent(False, why="this server returns no hidden states"),
+    "return_logprob": renamed("logprobs", "top_logprobs", neutral=(False,)),
+    "return_token_ids": absent(False, why="/v1/tokenize has the tokens of a text"),
+    "return_tokens_as_token_ids": absent(False, why="log probabilities name tokens by their text"),
+    "skip_special_tokens": renamed("skip_special_tokens", neutral=(True,)),
+    "spaces_between_special_tokens": absent(True, why="special tokens stand as the tokenizer decodes them"),
+    "top_logprobs": renamed("logprobs", "top_logprobs_num", neutral=(0,)),
+    # Objects that hold fields: a client library was to unpack them, or another server does.
+    "extra_body": absent({}, why=_UNPACK),
+    "nvext": absent({}, why=_UNPACK),
+    "options": absent({}, why=_UNPACK),
+    "parameters": absent({}, why=_UNPACK),
+    "sampling_params": absent({}, why=_UNPACK),
+    "vllm_xargs": absent({}, why="this server has no processors that would read it"),
+}
+"""Field → why text routes refuse it. What only tunes another of these (`mirostat_tau`, `dry_base`) changes nothing alone."""
+
+PROMPT_REFUSALS: Mapping[str, Refusal] = {name: each for name, each in REFUSALS.items() if each.is_of_prompt}
+"""Those of bodies that only count a prompt's tokens."""

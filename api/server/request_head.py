@@ -1,0 +1,66 @@
+"""What is wrong with a request's head though it is well formed, and in what other protocol a client speaks.
+
+Knows the syntax of HTTP, and nothing of connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import httptools
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class HeadProblem(NamedTuple):
+    """Why a request is refused, as the reply says it."""
+
+    status: int
+    code: str
+    message: str
+
+
+def problem_of(method: bytes, target: bytes, headers: Headers) -> HeadProblem | None:
+    """Return what is wrong with a request, or None.
+
+    A proxy may read another host than this server out of a request that names two. So such a request is refused.
+    """
+    if method == b"CONNECT":
+        return HeadProblem(405, "method_not_allowed", "CONNECT is for proxies, and this server is none")
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError:
+        return HeadProblem(400, "invalid_http", f"the URL {_shown(target)} cannot be read")
+    hosts = [value.strip() for name, value in headers if name == b"host"]
+    if len(hosts) > 1:
+        return HeadProblem(400, "invalid_http", f"the request has {len(hosts)} host headers; send one")
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings not in ([], [b"chunked"]):
+        message = "the request has a transfer-encoding other than chunked; send it without"
+        return HeadProblem(501, "unsupported_transfer_encoding", message)
+    if url.host is not None and hosts and url.host.lower() != _name(hosts[0]):
+        message = f"the URL names the host {_shown(url.host)} and the host header {_shown(hosts[0])}; they must agree"
+        return HeadProblem(400, "invalid_http", message)
+    return None
+
+
+def other_protocol(data: bytes) -> str | None:
+    """Return what a client should do whose first bytes are not HTTP/1.1's, None if they are no known protocol's."""
+    if data.startswith(b"\x16\x03"):
+        return "the client speaks TLS, and this port takes plain HTTP: use http://, or a proxy in front that ends TLS"
+    if data.startswith(b"PRI * HTTP/2.0"):
+        return "the client speaks HTTP/2, and this port takes HTTP/1.1: have it use that, or a proxy in front"
+    return None
+
+
+def _name(host: bytes) -> bytes:
+    """Return a host header without its port, in the form of a URL's host: IPv6 addresses without brackets."""
+    if host.startswith(b"["):
+        return host[1:].partition(b"]")[0].lower()
+    return host.partition(b":")[0].lower()
+
+
+def _shown(value: bytes) -> str:
+    text = value.decode("latin-1")
+    return repr(text if len(text) <= 100 else f"{text[:100]}…")

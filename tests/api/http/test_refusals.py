@@ -1,0 +1,107 @@
+"""Fields that would change the answer are refused by name on every route, and pass where they change nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from llmfw.api.http.body import decode_checked, decode_generation, decode_native
+from llmfw.api.responses.request import decode_input, decode_request
+from llmfw.api.schemas.anthropic import CountTokensRequest, MessagesRequest
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.common import Body
+from llmfw.api.schemas.completions import CompletionRequest
+from llmfw.api.schemas.embeddings import EmbeddingRequest
+from llmfw.api.schemas.native import GenerateRequest, NativeSampling
+from llmfw.api.schemas.refusals import REFUSALS, absent
+from llmfw.api.schemas.responses import InputRequest, ResponsesRequest
+from llmfw.api.schemas.tokenize import TokenizeRequest
+from llmfw.core.base.errors import RequestError
+
+from ...doubles.serving import Served
+
+Decode = Callable[[bytes], tuple[Any, list[str]]]
+MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+ROUTES: dict[type[Body], tuple[dict[str, Any], Decode]] = {
+    ChatRequest: (MESSAGES, lambda raw: decode_generation(raw, ChatRequest)),
+    CompletionRequest: ({"prompt": "a"}, lambda raw: decode_generation(raw, CompletionRequest)),
+    ResponsesRequest: ({"input": "a"}, decode_request),
+    InputRequest: ({"input": "a"}, decode_input),
+    MessagesRequest: ({**MESSAGES, "max_tokens": 9}, lambda raw: decode_checked(raw, MessagesRequest)),
+    CountTokensRequest: (MESSAGES, lambda raw: decode_checked(raw, CountTokensRequest)),
+    GenerateRequest: ({"text": "a"}, decode_native),
+    NativeSampling: ({}, lambda raw: decode_native(b'{"text": "a", "sampling_params": %s}' % raw)),
+    EmbeddingRequest: ({"input": "a"}, lambda raw: decode_checked(raw, EmbeddingRequest)),
+    TokenizeRequest: ({"prompt": "a"}, lambda raw: decode_checked(raw, TokenizeRequest)),
+}
+TEXT_ROUTES = (
+    ChatRequest,
+    CompletionRequest,
+    ResponsesRequest,
+    MessagesRequest,
+    GenerateRequest,
+    NativeSampling,
+)
+
+
+def refused(kind: type[Body]) -> list[str]:
+    return sorted(set(kind.refused) - set(kind.__struct_fields__))
+
+
+def cases() -> Iterator[Any]:
+    for kind in ROUTES:
+        yield from (pytest.param(kind, name, id=f"{kind.__name__}-{name}") for name in refused(kind))
+
+
+@pytest.mark.parametrize(("kind", "name"), cases())
+def test_neutral_values_pass_and_others_are_refused(kind: type[Body], name: str) -> None:
+    body, decode = ROUTES[kind]
+    for value in (None, *kind.refused[name].neutral):
+        _, ignored = decode(json.dumps({**body, name: value}).encode())
+        assert ignored == []
+    with pytest.raises(RequestError) as caught:
+        decode(json.dumps({**body, name: {"other": 1}}).encode())
+    assert caught.value.code == "unsupported_parameter"
+    assert (caught.value.param or "").endswith(name)
+    assert f'{name} is {{"other":1}}, which is not supported: ' in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", TEXT_ROUTES)
+def test_text_routes_honour_or_refuse_every_known_field(kind: type[Body]) -> None:
+    honoured = {name for each in TEXT_ROUTES for name in each.__struct_fields__ if name in REFUSALS}
+    assert set(REFUSALS) | honoured <= set(kind.__struct_fields__) | set(kind.refused)
+
+
+@pytest.mark.parametrize("kind", ROUTES)
+def test_advice_names_fields_that_the_body_has(kind: type[Body]) -> None:
+    for name in refused(kind):
+        advice = kind.refused[name].advice(kind.__struct_fields__)
+        assert advice
+        if advice.startswith("use ") and " " not in advice[4:]:
+            assert advice[4:].partition(".")[0] in kind.__struct_fields__
+
+
+@pytest.mark.parametrize(
+    ("value", "passes"),
+    [(None, True), (0, True), (0.0, True), (False, False), (1, False), ("", False), ([], False)],
+)
+def test_only_the_neutral_value_itself_passes(value: Any, passes: bool) -> None:
+    assert absent(0).passes(value) is passes
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages", "/generate"])
+def test_every_route_refuses_what_it_would_ignore(server: Served, path: str) -> None:
+    body = {"messages": MESSAGES["messages"], "max_tokens": 9}
+    body = {"completions": {"prompt": "a"}, "responses": {"input": "a"}, "/generate": {"text": "a"}}.get(
+        path, body
+    )
+    url = path if path.startswith("/") else f"/v1/{path}"
+    reply = server.post(url, {**body, "repeat_penalty": 1.0, "mirostat_tau": 5})
+    assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, "mirostat_tau")
+    for name, value in (("repeat_penalty", 1.1), ("typical_p", 0.9), ("enable_thinking", False)):
+        reply = server.post(url, {**body, name: value})
+        assert reply.status_code == 400
+        assert f"{name} is " in reply.json()["error"]["message"]
