@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.part_options import OPTIONS, Assignment, collect
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .check_others import KINDS, check_others, find_others
-from .params import plugins_of
-from .part_options import OPTIONS, Assignment, collect
 
 if TYPE_CHECKING:
     from llmfw.api.checks.verdict import Promise, Verdict

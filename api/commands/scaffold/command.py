@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.core import ConfigError, Plugins
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
-
-from ..params import plugins_of
 
 if TYPE_CHECKING:
     from .kinds import Kind
