@@ -24,6 +24,7 @@ import stubs
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
+from llmfw.api.settings.foreign_flags import PROGRAMS, foreign_flags
 from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import setting_options
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
@@ -32,6 +33,9 @@ from llmfw.core.plugin.plugins import load_plugins
 DOCS = Path(__file__).parent
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH = 100
+FLAG = re.compile(
+    r"--[a-z][\w-]+( (off|N|-1|cuda|embed|priority|prompt-lookup|warning)\b)?|HF_HOME|generation_config\.json"
+)
 
 
 def commands() -> str:
@@ -65,6 +69,15 @@ def settings() -> str:
             found.setdefault(option.group, []).append(_setting_row(option))
     head = ["| key | values | default | what it does |", "|---|---|---|---|"]
     return "\n".join("\n".join([f"### {group}", "", *head, *rows, ""]) for group, rows in found.items())
+
+
+def flags_of(program: str) -> str:
+    """Return a table of another server's options, and what to use here."""
+    rows = []
+    for flags, here in foreign_flags(program):
+        names = ", ".join(f"`{flag}`" for flag in flags)
+        rows.append(f"| {names} | {FLAG.sub(lambda found: f'`{found[0]}`', here)} |")
+    return "\n".join([f"| {program} | llmfw |", "|---|---|", *rows, ""])
 
 
 def _setting_row(option: SettingOption) -> str:
@@ -207,6 +220,10 @@ MAKERS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "parts": parts,
     "settings": settings,
+    **{
+        f"flags_{re.sub(r'[^a-z]', '_', name.lower())}": functools.partial(flags_of, name)
+        for name in PROGRAMS
+    },
     "public_names": public_names,
     "rooms": rooms,
     "errors": lambda: f"```text\n{stubs.tree('llmfw.core.base.errors')}\n```\n",
