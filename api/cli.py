@@ -79,7 +79,7 @@ class PluginGroup(LazyGroup):
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
             self._has_plugin_commands = True
-            from .commands.params import plugins_of  # brings what finds plugins
+            from .settings.loaded_plugins import plugins_of  # brings what finds plugins
 
             plugins_of(ctx).add_commands(self)
 

@@ -102,7 +102,7 @@ class LLM:
         settings: dict[str, Any],
     ) -> None:
         """Load as a config file says, where the caller does not."""
-        from .commands.file_settings import read_settings  # brings click
+        from .settings.file_settings import read_settings  # brings click
 
         file = read_settings(fspath(config))
         options = settings.get("options", {})

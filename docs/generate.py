@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import house
@@ -25,12 +26,18 @@ from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
 from llmfw.api.schemas.refusals import REFUSALS
+from llmfw.api.settings.foreign_flags import PROGRAMS, foreign_flags
+from llmfw.api.settings.option import SettingOption
+from llmfw.api.settings.options import setting_options
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH = 100
+FLAG = re.compile(
+    r"--[a-z][\w-]+( (off|N|-1|cuda|embed|priority|prompt-lookup|warning)\b)?|HF_HOME|generation_config\.json"
+)
 
 
 def commands() -> str:
@@ -54,6 +61,48 @@ def _help(command: click.Command, name: str) -> str:
     ctx.help_option_names = ["-h", "--help"]
     with ctx:
         return f"## {name}\n\n```text\n{command.get_help(ctx)}\n```\n"
+
+
+def settings() -> str:
+    """Return a table of the settings of `llmfw serve` for each heading of its help."""
+    found: dict[str, list[str]] = {}
+    for option in setting_options():
+        if not option.setting.is_local:
+            found.setdefault(option.group, []).append(_setting_row(option))
+    head = ["| key | values | default | what it does |", "|---|---|---|---|"]
+    return "\n".join("\n".join([f"### {group}", "", *head, *rows, ""]) for group, rows in found.items())
+
+
+def flags_of(program: str) -> str:
+    """Return a table of another server's options, and what to use here."""
+    rows = []
+    for flags, here in foreign_flags(program):
+        names = ", ".join(f"`{flag}`" for flag in flags)
+        rows.append(f"| {names} | {FLAG.sub(lambda found: f'`{found[0]}`', here)} |")
+    return "\n".join([f"| {program} | llmfw |", "|---|---|", *rows, ""])
+
+
+def _setting_row(option: SettingOption) -> str:
+    shown = option.setting.unset or ("false" if option.is_flag else f"`{option.default}`")
+    return f"| `{option.key}` | {_values_of(option)} | {shown} | {option.setting.help} |"
+
+
+def _values_of(option: SettingOption) -> str:
+    kind: Any = option.type
+    if option.is_flag:
+        return "`true`, `false`"
+    if option.setting.kind:
+        words = "".join(f", `{word}`" for word in option.setting.words)
+        return f"name of a `{option.setting.kind}`{words}"
+    if isinstance(kind, click.Choice):
+        return ", ".join(f"`{choice}`" for choice in kind.choices)
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        least = f"{'more than ' if kind.min_open else ''}{kind.min:g}"
+        whole = "whole number" if isinstance(kind, click.IntRange) else "number"
+        return f"{whole}, {least}{' or more' if kind.max is None and not kind.min_open else ''}" + (
+            f" to {kind.max}" if kind.max is not None else ""
+        )
+    return f"list of {option.metavar}" if option.multiple else option.metavar or "text"
 
 
 def parts() -> str:
@@ -183,6 +232,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
 MAKERS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "parts": parts,
+    "settings": settings,
+    **{
+        f"flags_{re.sub(r'[^a-z]', '_', name.lower())}": functools.partial(flags_of, name)
+        for name in PROGRAMS
+    },
     "public_names": public_names,
     "refusals": refusals,
     "rooms": rooms,

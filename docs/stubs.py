@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,8 +79,23 @@ def _rendered(node: ast.stmt, following: ast.stmt | None, lines: list[str]) -> l
         return _class(node, lines)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return _function(node, lines)
+    if isinstance(node, ast.AnnAssign) and (short := _without_setting(node)):
+        return [short]
     end = following if following is not None and _is_text(following) else node
     return lines[node.lineno - 1 : end.end_lineno]
+
+
+def _without_setting(node: ast.AnnAssign) -> str:
+    """Return a field without what the command line says of it, or "" if it says nothing."""
+    notes = node.annotation.slice if isinstance(node.annotation, ast.Subscript) else None
+    if not (isinstance(notes, ast.Tuple) and ast.unparse(notes.elts[-1]).startswith("Setting(")):
+        return ""
+    default = "" if node.value is None else f" = {_code(node.value)}"
+    return f"{' ' * node.col_offset}{_code(node.target)}: {_code(notes.elts[0])}{default}"
+
+
+def _code(node: ast.expr) -> str:
+    return re.sub(r"'([^'\"]*)'", r'"\1"', ast.unparse(node))
 
 
 def _class(node: ast.ClassDef, lines: list[str]) -> list[str]:

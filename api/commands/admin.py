@@ -12,28 +12,28 @@ import click
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
 from .figures import percent, seconds
-from .remote import DEFAULT_URL, Remote, check
+from .remote import URL_OPTION, Remote, check
 
 _Command = Callable[..., Any]
 _Reply = dict[str, Any]
 
 
 def admin_options(command: _Command) -> _Command:
-    """Add the options that say which server is asked, and how the answer is shown."""
+    """Add the options that choose the server, and how the answer is shown."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 _OPTIONS = (
-    click.option("--url", "--base-url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]"),
+    URL_OPTION,
     click.option(
         "--api-key",
         envvar=["LLMFW_ADMIN_API_KEY", "OPENAI_API_KEY"],
         metavar="KEY",
-        help="Sent as a bearer token: the server's --admin-api-key if it has one.",
+        help="API key, sent as a bearer token: the server's --admin-api-key if it has one.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print what the server says."),
+    click.option("--json", "as_json", is_flag=True, help="Print the server's reply as JSON."),
 )
 
 
@@ -65,7 +65,12 @@ def cache_group() -> None:
 
 @cache_group.command("show")
 @click.option(
-    "--most", type=click.IntRange(0, 1000), default=20, show_default=True, metavar="N", help="Most prefixes."
+    "--most",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of prefixes.",
 )
 @admin_options
 def show_cache(most: int, as_json: bool, url: str | None, api_key: str | None) -> None:
@@ -83,10 +88,16 @@ def flush_cache(as_json: bool, url: str | None, api_key: str | None) -> None:
 @cache_group.command("pin")
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--messages", "is_messages", is_flag=True, help="FILE is JSON: a list of messages, or a chat.")
-@click.option("--ttl", default="1h", show_default=True, metavar="TIME", help="As in 90s, 15m, 12h, 7d.")
-@click.option("--cache-salt", metavar="SALT", help="Whose prefix it is.")
 @click.option(
-    "--compute", is_flag=True, help="Compute it now, instead of with the first request that has it."
+    "--ttl",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="Lifetime of the pin, as in 90s, 15m, 12h or 7d.",
+)
+@click.option("--cache-salt", metavar="SALT", help="Pin the prefix for requests with this cache_salt.")
+@click.option(
+    "--compute", is_flag=True, help="Compute the prefix now instead of with the first request that has it."
 )
 @admin_options
 def pin_prefix(
@@ -99,9 +110,9 @@ def pin_prefix(
     url: str | None,
     api_key: str | None,
 ) -> None:
-    """Keep the prefix in FILE in the cache, whatever else comes; '-' reads standard input.
+    """Keep the prefix in FILE in the cache; '-' reads standard input.
 
-    The text of FILE is the beginning of prompts of completions. With --messages it is the beginning of chats.
+    The text of FILE is the start of completion prompts. With --messages it is the start of chats.
     """
     with file:
         text = file.read()
@@ -134,7 +145,12 @@ def show_policy(as_json: bool, url: str | None, api_key: str | None) -> None:
 @policy_group.command("set")
 @click.argument("name")
 @click.option(
-    "-o", "--option", "pairs", multiple=True, metavar="KEY=VALUE", help="An option of the policy; repeatable."
+    "-o",
+    "--option",
+    "pairs",
+    multiple=True,
+    metavar="policy.KEY=VALUE",
+    help="Set an option of the policy; repeatable.",
 )
 @admin_options
 def set_policy(
@@ -177,7 +193,7 @@ def _options(pairs: Iterable[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         key = key.strip().removeprefix("policy.")
         if not equals or not key:
-            raise click.UsageError(f"{pair!r} is no option; write KEY=VALUE")
+            raise click.UsageError(f"{pair!r} is not an option; write policy.KEY=VALUE")
         if key in options:
             raise click.UsageError(f"{key!r} is given twice: {options[key]!r} and {value!r}")
         options[key] = value

@@ -15,16 +15,18 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 @click.command("chat")
 @click.argument("prompt", required=False)
-@click.option("--system", metavar="TEXT", help="The system prompt.")
-@click.option("--reasoning-effort", type=click.Choice(EFFORTS), help="How much to think; none: not at all.")
+@click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option(
+    "--reasoning-effort", type=click.Choice(EFFORTS), help="Reasoning effort; none turns reasoning off."
+)
 @remote_options
 def chat_command(
     prompt: str | None, system: str | None, url: str | None, api_key: str | None, **options: Any
 ) -> None:
     """Chat with the model of a running server.
 
-    Without PROMPT the prompt is read from standard input; where that is a terminal, a conversation begins: /help
-    lists its commands. Options that are not given are left to the server.
+    Without PROMPT, reads the prompt from standard input. On a terminal, starts a conversation; /help lists its commands.
+    The server chooses the value of every option that you leave out.
     """
     text = prompt_of(prompt)
     remote = Remote(url, api_key)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.part_options import OPTIONS, Assignment, collect
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .check_others import KINDS, check_others, find_others
-from .params import plugins_of
-from .part_options import OPTIONS, Assignment, collect
 
 if TYPE_CHECKING:
     from llmfw.api.checks.verdict import Promise, Verdict
@@ -65,7 +65,7 @@ def read_fixtures(
     multiple=True,
     callback=collect,
     metavar="KIND.KEY=VALUE",
-    help="An option of the part; repeatable.",
+    help="Set an option of the part; repeatable.",
 )
 @click.option(
     "--set",
@@ -74,7 +74,7 @@ def read_fixtures(
     multiple=True,
     callback=read_fixtures,
     metavar="FIXTURE=VALUE",
-    help="What the tests cannot know, such as device=cuda or survives_reopening=true; repeatable.",
+    help="Set a value that the tests need, such as device=cuda or survives_reopening=true; repeatable.",
 )
 @click.option(
     "--timeout",
@@ -82,10 +82,10 @@ def read_fixtures(
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="A test that takes longer is stopped, and has failed.",
+    help="Stop a test that takes longer, and count it as failed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("-v", "--verbose", is_flag=True, help="Print the traceback of what failed.")
+@click.option("-v", "--verbose", is_flag=True, help="Print tracebacks of failures.")
 @click.pass_context
 def check_command(
     ctx: click.Context,

@@ -18,8 +18,8 @@ from .remote import Remote, remote_options, to_body
 def complete_command(prompt: str | None, url: str | None, api_key: str | None, **options: Any) -> None:
     """Continue a text with the model of a running server.
 
-    Without PROMPT the text is read from standard input; where that is a terminal, each line is a text of its own.
-    Options that are not given are left to the server; most stop after 16 tokens then.
+    Without PROMPT, reads the text from standard input. On a terminal, each line is a text of its own. The server chooses
+    the value of every option that you leave out; most servers stop after 16 tokens.
     """
     text = prompt_of(prompt)
     remote = Remote(url, api_key)

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.part_source import declared_options, kinds_with_options
 from llmfw.core.interfaces.lazy_command import LazyCommand
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.registry import Entry
 from llmfw.core.terminal.tables import Column, print_table
 
-from .declared_options import declared_options, kinds_with_options
 from .lazy_group import LazyGroup
-from .params import plugins_of
 
 
 @click.group("plugins", cls=LazyGroup, invoke_without_command=True)

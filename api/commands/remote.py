@@ -129,15 +129,15 @@ class Remote:
 
 
 def remote_options(command: _Command) -> _Command:
-    """Add the options that say which server is asked, and how it shall answer."""
+    """Add the options that choose the server, and how it answers."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def server_options(command: _Command) -> _Command:
-    """Add the options that say which server is asked."""
-    return _URL(_API_KEY(command))
+    """Add the options that choose the server."""
+    return URL_OPTION(_API_KEY(command))
 
 
 def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
@@ -198,21 +198,27 @@ def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict
     return found
 
 
-_URL = click.option("--url", "--base-url", metavar="URL", help=f"The server.  [default: {DEFAULT_URL}]")
-_API_KEY = click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Sent as a bearer token.")
+URL_OPTION = click.option(
+    "--url", "--base-url", metavar="URL", help=f"URL of the server.  [default: {DEFAULT_URL}]"
+)
+_API_KEY = click.option(
+    "--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="API key, sent as a bearer token."
+)
 _OPTIONS = (
-    _URL,
-    click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first of /v1/models]"),
+    URL_OPTION,
+    click.option("--model", metavar="NAME", help="Model to request.  [default: the first of /v1/models]"),
     _API_KEY,
-    click.option("--temperature", type=float, metavar="T", help="0 takes the most likely tokens."),
-    click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer."),
-    click.option("--seed", type=int, metavar="N", help="The same seed gives the same answer."),
-    click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer; repeatable."),
+    click.option(
+        "--temperature", type=float, metavar="T", help="Sampling temperature; 0 picks the most likely token."
+    ),
+    click.option("--max-tokens", type=int, metavar="N", help="Maximum number of tokens in an answer."),
+    click.option("--seed", type=int, metavar="N", help="Seed; the same seed gives the same answer."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End the answer at this text; repeatable."),
     click.option(
         "--json-schema",
         type=click.File(encoding="utf-8"),
         callback=_read_schema,
         metavar="FILE",
-        help="The answer is JSON of this schema.",
+        help="Answer with JSON of the schema in this file.",
     ),
 )

@@ -1,6 +1,6 @@
 """`llmfw serve`: the command line becomes an EngineConfig and a ServerConfig, and the server is started.
 
-Its options are in `settings`. Knows nothing of how to serve: `api.serve` does, and is imported when all is checked.
+Its options are in `api.settings`. Knows nothing of how to serve: `api.app` does, and is imported when all is checked.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ from typing import Any
 
 import click
 
+from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.options import model_of, model_option, setting_options
+from llmfw.api.settings.part_options import OPTIONS, say_where_from
+from llmfw.api.settings.shown_config import shown_config
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.plugin.model_name import ResolvedModel, resolve_model
 
-from .params import plugins_of
-from .part_options import OPTIONS, say_where_from
-from .settings import model_of, with_model, with_settings
-from .shown_config import shown_config
-
-EPILOG = """Every option may also come from the environment, as in LLMFW_PORT=8000, LLMFW_MAX_RUNNING_REQUESTS=64 or
-LLMFW_ATTENTION__WORKSPACE_MB=256, or from a TOML file by --config. The command line goes before the environment, and
-that before the file."""
+EPILOG = """Every option may also be set in the environment, as in LLMFW_PORT=8000, LLMFW_MAX_RUNNING_REQUESTS=64 or
+LLMFW_ATTENTION__WORKSPACE_MB=256, or in a TOML file by --config. The command line takes precedence over the environment,
+and the environment over the file."""
 
 
-@click.command("serve", epilog=EPILOG)
-@with_model
-@with_settings
+@click.command("serve", cls=SettingsCommand, epilog=EPILOG, params=[model_option(), *setting_options()])
+@click.argument("model", required=False)
 def serve_command(model: str | None, model_option: str | None, show_config: bool, **values: Any) -> None:
     """Serve MODEL to OpenAI clients.
 
-    MODEL is the name of a registered model (default: demo, which comes with llmfw), a folder in the layout of
-    transformers, or a hub id.
+    MODEL is a folder in the layout of transformers, a hub id, or the name of a registered model (default: demo, a small
+    model that comes with llmfw).
     """
     ctx = click.get_current_context()
     name = model_of(model, model_option)
@@ -62,7 +61,6 @@ def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineC
     values = dict(values)
     values["model"] = model.path
     values["served_model_name"] = values["served_model_name"] or model.served_name
-    values["overlap"] = False if values.pop("disable_overlap_schedule") else None
     if values["random_seed"] is None:
         values["random_seed"] = int.from_bytes(os.urandom(4)) >> 1
     for parser in ("tool_parser", "reasoning_parser"):

@@ -1,10 +1,11 @@
-"""Settings, read once from the command line and frozen.
+"""Settings, each declared once, read once from the command line and frozen.
 
 Two structs: what the engine process needs and what the API process needs. They hold what a user may choose;
-what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a part
-are not fields either: they travel in `options` and are checked by the part's own `Options`.
+what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a component
+are not fields either: they travel in `options` and are checked by the component's own `Options`.
 
-Which values a field may have stands in its annotation; with any other a struct cannot be made (ConfigError).
+A field's annotation says which values it may have (with any other a struct cannot be made: ConfigError), and its
+`Setting` how users see it. The command line, the environment, the config file and the docs follow from these.
 """
 
 from __future__ import annotations
@@ -13,112 +14,141 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .setting import Setting
 from .values import check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
-"""Of an option of a part: a text is converted to the type that the part declares; what is not a text must fit."""
+"""Of an option of a component: a text is converted to the type that the component declares; what is not a text must
+fit."""
 
-LogLevel = Literal["debug", "info", "warning", "error"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+AboveZero = Annotated[float, msgspec.Meta(gt=0)]
+
+# fmt: off
+# What both processes have.
+Grammar = Annotated[str, Setting(
+    "Backend of structured output; auto: the best installed one. none rejects requests for it.",
+    aliases=("--grammar-backend",), kind="grammar", words=("auto", "none"))]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Setting(
+    "Least severe messages to log; debug also shows tracebacks.")]
+ComponentOptions = Annotated[dict[str, OptionValue], Setting(
+    "Set an option of a chosen component, as in attention.workspace_mb=256; repeatable.",
+    flag="-o", aliases=("--option",), unset="the component's own", metavar="KIND.KEY=VALUE", group="Plugins",
+    is_local=True)]
+DisabledPlugins = Annotated[tuple[str, ...], Setting(
+    "Do not load this plugin; repeatable.", flag="--no-plugin", unset="all installed plugins are loaded", metavar="NAME")]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the engine process.
+    """Settings of the engine process. `None` is what the help calls the default.
 
-    Attributes:
-        model: folder or hub id of weights and tokenizer, already resolved from a registered model's name.
-        task: "generate", "embed", or "auto": what the model's files say.
-        load_format: "auto" reads safetensors; "dummy" draws random weights from the config alone.
-        dtype: "auto" (the checkpoint's, or float32 on a CPU without bf16 instructions) or a torch dtype's name.
-        quantization: weights of the linear layers as codes of fewer bits: "int8" or "int4"; None: as they are.
-        device: "auto" (cuda if there is one), "cpu", "cuda", "cuda:1".
-        threads: of a CPU that compute; None: as many as torch takes, a thread for each core, within a container's
-            limit.
-        attention, policy: names of parts; "auto" takes the best attention backend that can serve the model.
-        module_passes: names of module passes, separated by commas; "auto": all that can work; "none": none.
-        grammar: name of the grammar backend; "auto" takes the best installed one; "none": no structured output.
-        drafter: name of the part that drafts tokens for steps to check; "none": each step brings one token a sequence.
-        draft_tokens: most drafted tokens of a sequence in a step.
-        draft_batch_tokens: most tokens of a step that holds drafts, the last one of each sequence counted; None: by device.
-        kv_cache_dtype: of stored keys and values: "fp8_e4m3" and others, see `kv.dtype`; "auto": the model's.
-        page_size: tokens in one page of KV storage.
-        context_length: longest sequence, prompt and output together; None: the model's own.
-        mem_fraction_static: share of the device's memory for weights and KV storage; None: by device.
-        max_total_tokens: size of the KV storage in tokens; None: as much as the memory fraction allows.
-        max_running_requests: most sequences in one step; None: by device.
-        chunked_prefill_size: most prompt tokens in one step; None: by device; -1: prompts are never cut.
-        max_prefill_tokens: most prompt tokens in one step when prompts are not cut.
-        schedule_conservativeness: scales the estimate of tokens still to come; higher means fewer retractions.
-        overlap: schedule the next step while one runs; None: by device.
-        cuda_graph: "on": steps of single tokens are captured when the engine starts; "lazy": when one of their size is
-            first met; "off": never. Without a GPU none is.
-        cuda_graph_max_bs: most sequences in a captured step; None: 512, or as many as may run; 0: as "off".
-        stream_interval: tokens of a request in one event, but for its first and its last.
-        batch_share: of a step's sequences and prompt tokens, what deferrable requests may take beside others; 0: they
-            run in steps of their own, while no other request runs or waits.
-        prefill_stretch: a step with a piece of a prompt that is longer than a step may take so many times what one
-            without takes, where others decode; 0: any time.
-        max_queued_requests: most requests that wait; another one is refused. None: 16 for each that may run, at least
-            256; 0: any number. Deferrable ones do not count.
-        max_queued_tokens: most tokens of their prompts. None: 8 times what the KV storage holds, at least 1,048,576; 0:
-            any number.
-        max_tenant_requests: of one tenant, waiting and running; None: any number.
-        eviction: by which rule prefixes leave the cache: "lru", "lfu" or "size".
-        max_pinned_fraction: most of the KV storage that pinned prefixes may keep.
-        trace_requests: for so many of the last requests, what was decided about them is kept; 0: for none.
-        record_requests: file that a line is written to for each request that ends, see `engine.recorder`; None: none.
-        record_steps: file that every step is written to, for `llmfw debug replay`; None: none.
-        random_seed: from which the seeds of requests without one are drawn.
-        options: "part.key" → value, for the parts' own options.
-        disabled_plugins: names of plugins that are not loaded.
+    `model` is a folder or a hub id: a registered model's name is resolved already.
     """
 
     model: str
-    task: Literal["auto", "generate", "embed"] = "auto"
-    load_format: Literal["auto", "dummy"] = "auto"
-    dtype: str = "auto"
-    quantization: str | None = None
-    device: str = "auto"
-    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    attention: str = "auto"
-    module_passes: str = "auto"
-    policy: str = "lpm"
-    grammar: str = "auto"
-    drafter: str = "none"
-    draft_tokens: Positive = 8
-    draft_batch_tokens: Positive | None = None
-    kv_cache_dtype: str = "auto"
-    page_size: Positive = 1
-    context_length: Positive | None = None
-    mem_fraction_static: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    max_total_tokens: Positive | None = None
-    max_running_requests: Positive | None = None
-    chunked_prefill_size: Annotated[int, msgspec.Meta(ge=-1)] | None = None
-    max_prefill_tokens: Positive = 16384
-    schedule_conservativeness: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    disable_radix_cache: bool = False
-    overlap: bool | None = None
-    cuda_graph: Literal["on", "lazy", "off"] = "on"
-    cuda_graph_max_bs: Count | None = None
-    stream_interval: Positive = 1
-    batch_share: Share = 0.0
-    prefill_stretch: Annotated[float, msgspec.Meta(ge=0)] = 1.5
-    max_queued_requests: Count | None = None
-    max_queued_tokens: Count | None = None
-    max_tenant_requests: Positive | None = None
-    eviction: str = "lru"
-    max_pinned_fraction: Share = 0.25
-    trace_requests: Count = 0
-    record_requests: str | None = None
-    record_steps: str | None = None
-    random_seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+
+    task: Annotated[Literal["auto", "generate", "embed"], Setting(
+        "Generate text or make embeddings; auto: what the model's files are for.", group="Model")] = "auto"
+    context_length: Annotated[Positive | None, Setting(
+        "Maximum length of a sequence in tokens, prompt and output together.", unset="the model's own")] = None
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Setting(
+        "Type of weights and activations; auto: the checkpoint's, or float32 on a CPU without bfloat16 "
+        "instructions.")] = "auto"
+    quantization: Annotated[Literal["int8", "int4"] | None, Setting(
+        "Quantize the weights of the linear layers when the model is loaded.",
+        unset="weights stay as they are")] = None
+    load_format: Annotated[Literal["auto", "dummy"], Setting(
+        "auto: read the safetensors files. dummy: draw random weights from config.json alone.")] = "auto"
+    device: Annotated[str, Setting(
+        "Device to compute on: auto, cpu, cuda, cuda:1, …; auto: cuda if there is one.", metavar="DEVICE")] = "auto"
+    threads: Annotated[Annotated[int, msgspec.Meta(ge=1, le=1024)] | None, Setting(
+        "CPU threads that compute.", unset="one per core within a container's limit, or OMP_NUM_THREADS")] = None
+
+    attention: Annotated[str, Setting(
+        "Attention backend; auto: the best one that can serve the model.",
+        aliases=("--attention-backend",), kind="attention", words=("auto",), group="Components")] = "auto"
+    module_passes: Annotated[str, Setting(
+        "Passes that replace modules of the model by faster ones, separated by commas; auto: all that work on the "
+        "device.", kind="module_pass", words=("auto", "none"))] = "auto"
+    policy: Annotated[str, Setting(
+        "Order in which waiting requests are admitted.", aliases=("--schedule-policy",), kind="policy")] = "lpm"
+    drafter: Annotated[str, Setting(
+        "Guess tokens by this drafter, and check several in one step. Replies stay the same.",
+        kind="drafter", words=("none",))] = "none"
+    draft_tokens: Annotated[Positive, Setting("Maximum number of guessed tokens of a request in a step.")] = 8
+    draft_batch_tokens: Annotated[Positive | None, Setting(
+        "Maximum number of tokens in a step with guesses. With this many requests running, nothing is guessed.",
+        unset="16 on a CPU, 256 on a GPU")] = None
+    grammar: Grammar = "auto"
+
+    mem_fraction_static: Annotated[Annotated[float, msgspec.Meta(gt=0, le=1)] | None, Setting(
+        "Share of the device's memory for weights and KV cache.", unset="0.88 on a GPU, 0.3 on a CPU",
+        metavar="SHARE", group="Memory")] = None
+    max_total_tokens: Annotated[Positive | None, Setting(
+        "Size of the KV cache in tokens.", unset="what the memory share allows")] = None
+    kv_cache_dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"], Setting(
+        "Type of cached keys and values; auto: the model's. fp8 is fp8_e4m3.")] = "auto"
+    page_size: Annotated[Positive, Setting("Tokens per page of the KV cache.")] = 1
+    disable_radix_cache: Annotated[bool, Setting(
+        "Never reuse the keys and values of a common prefix.", unset="reuse them")] = False
+    eviction: Annotated[Literal["lru", "lfu", "size"], Setting(
+        "Rule by which prefixes leave the cache when room is needed. lru: least recently used. lfu: least often "
+        "used. size: least often used for their size.")] = "lru"
+    max_pinned_fraction: Annotated[Share, Setting(
+        "Maximum share of the KV cache that pinned prefixes keep.", metavar="SHARE")] = 0.25
+    cuda_graph: Annotated[Literal["on", "lazy", "off"], Setting(
+        "Capture decode steps as CUDA graphs on a GPU. on: all sizes at start. lazy: each size when it is first "
+        "needed.")] = "on"
+    cuda_graph_max_bs: Annotated[Count | None, Setting(
+        "Maximum number of sequences in a captured step; 0 captures none.", unset="512")] = None
+
+    max_running_requests: Annotated[Positive | None, Setting(
+        "Maximum number of sequences in a step.", unset="512 on a GPU, 128 on a CPU", group="Scheduling")] = None
+    max_queued_requests: Annotated[Count | None, Setting(
+        "Reject new requests with 503 while this many wait; 0: no limit.",
+        unset="16 for each that may run, at least 256")] = None
+    max_queued_tokens: Annotated[Count | None, Setting(
+        "Reject new requests with 503 if their prompt brings the waiting tokens above this; 0: no limit.",
+        unset="8 times the KV cache, at least 1,048,576")] = None
+    max_tenant_requests: Annotated[Positive | None, Setting(
+        "Reject requests with 429 while this many of their tenant, a named API key or a user, wait or run.",
+        unset="no limit")] = None
+    chunked_prefill_size: Annotated[Annotated[int, msgspec.Meta(ge=-1)] | None, Setting(
+        "Maximum number of prompt tokens in a step; -1 never splits prompts.",
+        unset="8192 on a GPU, 512 on a CPU")] = None
+    max_prefill_tokens: Annotated[Positive, Setting(
+        "Maximum number of prompt tokens in a step when prompts are not split.")] = 16384
+    prefill_stretch: Annotated[float, msgspec.Meta(ge=0), Setting(
+        "While others decode, keep a step with a piece of a long prompt within this many times the duration of "
+        "one without; 0: no limit.", metavar="TIMES")] = 1.5
+    schedule_conservativeness: Annotated[float, msgspec.Meta(gt=0), Setting(
+        "Factor on the estimate of tokens still to come; higher means fewer retractions.", metavar="FACTOR")] = 1.0
+    overlap: Annotated[bool | None, Setting(
+        "Do not schedule the next step while one runs.",
+        flag="--disable-overlap-schedule", unset="schedule it on a GPU, if no drafter is chosen", turns_off=True)] = None
+    stream_interval: Annotated[Positive, Setting(
+        "Tokens per event of a stream. More tokens take less CPU time, and arrive less often.")] = 1
+    batch_share: Annotated[Share, Setting(
+        "Share of each step that batch jobs may take from live requests; 0: only what these leave.",
+        metavar="SHARE")] = 0.0
+    random_seed: Annotated[int, msgspec.Meta(ge=0, le=2 ** 63 - 1), Setting(
+        "Seed of requests that have none.", unset="drawn at each start")] = 0
+
+    record_requests: Annotated[str | None, Setting(
+        "Write arrival times and lengths of requests to this file, for `llmfw simulate`. Texts cannot be "
+        "recovered from it.", unset="nothing is recorded", metavar="FILE", group="Logging")] = None
+    record_steps: Annotated[str | None, Setting(
+        "Write every step to this file, with the token ids of prompts and outputs, for `llmfw debug replay` and bug "
+        "reports.", unset="nothing is recorded", metavar="FILE")] = None
+    trace_requests: Annotated[Count, Setting(
+        "Keep the decisions about the last N requests for `llmfw trace`, and log them at level debug; 0: keep "
+        "none.")] = 0
     log_level: LogLevel = "info"
-    decode_log_interval: Positive = 40
-    options: dict[str, OptionValue] = {}
-    disabled_plugins: tuple[str, ...] = ()
+    decode_log_interval: Annotated[Positive, Setting("Decode steps from one line of the log to the next.")] = 40
+    options: ComponentOptions = {}
+    disabled_plugins: DisabledPlugins = ()
 
     def __post_init__(self) -> None:
         """Raise ConfigError if a field has a value that it cannot have."""
@@ -126,102 +156,127 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the API process.
+    """Settings of the API process. `None` is what the help calls the default.
 
-    Attributes:
-        api_key: (name, key) pairs; clients must send one of these keys. A key may be given as "sha256:HEX". What
-            requests with a named key make belongs to the tenant of that name. Without keys no key is asked for.
-        api_key_file: path of a file with more of them, NAME=KEY on each line, which is read again when it changes.
-        admin_api_key: opens /admin, and everything that belongs to any tenant. None: the only key opens /admin, or,
-            without keys, clients on this machine do.
-        admin_api_key_file: path of a file with more of them, a key on each line.
-        adopt_unowned: tenant to which files, batches and responses belong that were made without a key. None: the
-            only tenant, or, if there are several, none.
-        storage: folder for what has to survive a restart; None: nothing does.
-        file_store, batch_store, response_store: names of the parts that keep uploaded files, batch jobs and
-            responses; "auto": in the folder if there is one, else in memory.
-        response_ttl_days: a stored conversation goes so long after its last response.
-        response_store_mb: room for stored responses.
-        sampling_defaults: "model": what its generation_config.json says; "openai": temperature 1, top_p 1.
-        grammar_timeout: seconds of CPU time that compiling a client's grammar may take; twice as many seconds in all.
-        grammar_memory_mb: MiB that it may take.
-        grammar_workers: most processes that compile quick grammars at once; slow ones have one fewer, but at least one.
-        reasoning_field: of a message, for the thinking: "reasoning_content", "reasoning" or "both".
-        strict_params: a field that would change nothing is an error instead of being reported as ignored.
-        allow_host, allow_origin: values of `Host` and `Origin` that are answered, in addition to this machine's; "*":
-            any. Checked if there are some, or if there is no API key and `host` is a loopback address.
-        max_connections, max_connections_per_address: open at a time.
-        max_header_bytes: size of a request's line and headers together.
-        max_headers: number of header fields.
-        max_url_bytes: size of path and query together.
-        header_timeout: seconds from the first byte of a request to the end of its headers.
-        body_timeout: seconds for a body, in addition to one for each KiB that has arrived.
-        send_timeout: seconds for a client to read what waits for it, in addition to one for each KiB that it reads.
-        idle_timeout: seconds between two requests of a connection.
-        max_body_mb: size of one JSON body in MiB.
-        max_buffered_mb: size of all JSON bodies that are being received, in MiB.
-        max_json_depth: nested objects and arrays of a body.
-        max_json_values: values of a body of any kind.
-        max_json_nodes: objects, arrays and member names of a body.
-        max_messages: messages of a chat, and parts of one message.
-        min_free_disk_mb: MiB of the disk that uploads leave free, but at most a twentieth of the disk.
-        max_logit_bias: entries of logit_bias.
-        restart: whether an engine that died or hangs is started again.
-        max_restarts_per_hour: past it the server ends, with an exit code of its own.
-        watchdog_timeout: seconds that the engine may take for one step before it counts as hung; 0: any time.
+    `api_key` has (name, key) pairs; a key is text or "sha256:HEX".
     """
 
-    served_model_name: str
-    host: str = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 30000
-    api_key: tuple[tuple[str, str], ...] = ()
-    api_key_file: str | None = None
-    admin_api_key: str | None = None
-    admin_api_key_file: str | None = None
-    adopt_unowned: str | None = None
-    chat_template: str | None = None
-    tool_parser: str | None = None
-    reasoning_parser: str | None = None
-    storage: str | None = None
-    file_store: str = "auto"
-    batch_store: str = "auto"
-    response_store: str = "auto"
-    response_ttl_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    response_store_mb: Positive = 256
-    reasoning_field: Literal["reasoning_content", "reasoning", "both"] = "reasoning_content"
-    sampling_defaults: Literal["model", "openai"] = "model"
-    strict_params: bool = False
-    restart: Literal["on-failure", "never"] = "on-failure"
-    max_restarts_per_hour: Count = 30
-    watchdog_timeout: Annotated[float, msgspec.Meta(ge=0)] = 300.0
+    host: Annotated[str, Setting("Address to listen on.", group="Server")] = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535), Setting(
+        "TCP port to listen on; 0 picks a free one.")] = 30000
+    served_model_name: Annotated[str, Setting("Name of the model for clients.", unset="MODEL")]
+    strict_params: Annotated[bool, Setting(
+        "Reject requests that have fields without effect.",
+        unset="report them in the header llmfw-ignored-params")] = False
+    restart: Annotated[Literal["on-failure", "never"], Setting(
+        "Restart the engine when it dies or hangs. Requests that have not started to answer run again.")] = "on-failure"
+    max_restarts_per_hour: Annotated[Count, Setting(
+        "End the server with exit code 70 after this many restarts of the engine in an hour.")] = 30
+    watchdog_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
+        "Kill an engine that takes longer than this for one step, or that gives no sign of life for 10 seconds (for this "
+        "time if it is shorter). 0 turns the watchdog off.", metavar="SECONDS")] = 300.0
 
-    allow_host: tuple[str, ...] = ()
-    allow_origin: tuple[str, ...] = ()
-    max_connections: Positive = 4096
-    max_connections_per_address: Positive = 1024
-    max_header_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 64 * 1024
-    max_headers: Annotated[int, msgspec.Meta(ge=8)] = 100
-    max_url_bytes: Annotated[int, msgspec.Meta(ge=256)] = 8192
-    header_timeout: Seconds = 10.0
-    body_timeout: Seconds = 30.0
-    send_timeout: Seconds = 60.0
-    idle_timeout: Seconds = 75.0
-    max_body_mb: Positive = 16
-    max_buffered_mb: Positive = 256
-    max_json_depth: Annotated[int, msgspec.Meta(ge=8, le=500)] = 100
-    max_json_values: Positive = 1_000_000
-    max_json_nodes: Positive = 100_000
-    max_messages: Positive = 2048
-    min_free_disk_mb: Count = 1024
-    max_logit_bias: Positive = 16_384
+    api_key: Annotated[tuple[tuple[str, str], ...], Setting(
+        "Require this bearer token from clients; repeatable. Each name is a tenant.",
+        unset="no key is required", metavar="[NAME=]KEY", group="Keys and tenants", is_secret=True)] = ()
+    api_key_file: Annotated[str | None, Setting(
+        "File of API keys, NAME=KEY or NAME=sha256:HEX per line; read again when it changes.",
+        unset="none is read", metavar="FILE")] = None
+    admin_api_key: Annotated[str | None, Setting(
+        "Key that opens /admin and everything that any tenant owns.",
+        unset="the only API key opens /admin, or, without keys, clients on this machine do", is_secret=True,
+        metavar="KEY")] = None
+    admin_api_key_file: Annotated[str | None, Setting(
+        "File of admin keys, KEY or sha256:HEX per line; read again when it changes.",
+        unset="none is read", metavar="FILE")] = None
+    adopt_unowned: Annotated[str | None, Setting(
+        "Tenant that gets the files, batches and responses made without a key.",
+        unset="the only tenant; if there are several, only the admin key reaches them", metavar="NAME")] = None
+    allow_host: Annotated[tuple[str, ...], Setting(
+        "Accept this host name from clients, in addition to this machine's; repeatable. * accepts any.",
+        unset="any, unless the server listens on a loopback address and requires no key", metavar="HOST")] = ()
+    allow_origin: Annotated[tuple[str, ...], Setting(
+        "Accept requests from pages of this site, as in https://app.example.com; repeatable. * accepts any. Sets "
+        "no CORS headers.",
+        unset="any, unless the server listens on a loopback address and requires no key", metavar="ORIGIN")] = ()
 
-    grammar: str = "auto"
-    grammar_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    grammar_memory_mb: Positive = 512
-    grammar_workers: Positive = 2
+    chat_template: Annotated[str | None, Setting(
+        "Turn messages into a prompt by a registered template, or by a Jinja file.",
+        unset="the model's own", kind="chat_template", group="Chat")] = None
+    tool_parser: Annotated[str | None, Setting(
+        "Find tool calls in the text by this parser.",
+        aliases=("--tool-call-parser",), unset="the one that the model's source names, or none",
+        kind="tool_parser", words=("none",))] = None
+    reasoning_parser: Annotated[str | None, Setting(
+        "Separate the reasoning from the answer by this parser.",
+        unset="the one that the model's source names, or none", kind="reasoning_parser", words=("none",))] = None
+    reasoning_field: Annotated[Literal["reasoning_content", "reasoning", "both"], Setting(
+        "Field of replies that has the reasoning. In messages both names are read.")] = "reasoning_content"
+    sampling_defaults: Annotated[Literal["model", "openai"], Setting(
+        "Sample with these values if a request gives none: those of the model's generation_config.json, or "
+        "OpenAI's (temperature 1, top_p 1).")] = "model"
+    max_logit_bias: Annotated[Positive, Setting("Maximum number of entries in logit_bias.")] = 16_384
+    grammar: Grammar = "auto"
+
+    grammar_timeout: Annotated[AboveZero, Setting(
+        "Reject a grammar, schema or regex with a 400 if compiling it takes more CPU time than this, or twice this time "
+        "in all.", metavar="SECONDS", group="Structured output")] = 10.0
+    grammar_memory_mb: Annotated[Positive, Setting(
+        "Reject a grammar with a 400 if compiling it takes more memory than this, in MiB.")] = 512
+    grammar_workers: Annotated[Positive, Setting(
+        "Maximum number of processes that compile quick grammars. Slow ones get one fewer, but at least one.")] = 2
+
+    storage: Annotated[str | None, Setting(
+        "Folder that keeps files, batches and responses across restarts; created if it is missing.",
+        aliases=("--file-storage-pth",), unset="they end with the server", metavar="DIR", group="Storage")] = None
+    file_store: Annotated[str, Setting(
+        "Store for uploaded files; auto: sqlite with --storage, else memory.",
+        kind="file_store", words=("auto",))] = "auto"
+    batch_store: Annotated[str, Setting(
+        "Store for batch jobs; auto: sqlite with --storage, else memory.",
+        kind="batch_store", words=("auto",))] = "auto"
+    response_store: Annotated[str, Setting(
+        "Store for responses; auto: sqlite with --storage, else memory.",
+        kind="response_store", words=("auto",))] = "auto"
+    response_ttl_days: Annotated[AboveZero, Setting(
+        "Delete a stored conversation this many days after its last response.",
+        flag="--response-ttl", metavar="DAYS")] = 30.0
+    response_store_mb: Annotated[Positive, Setting(
+        "Room for stored responses, in MiB. The least recently continued go first.")] = 256
+    min_free_disk_mb: Annotated[Count, Setting(
+        "Disk space that uploaded files leave free, in MiB, but at most a twentieth of the disk.")] = 1024
+
+    max_connections: Annotated[Positive, Setting("Maximum number of open connections.", group="HTTP limits")] = 4096
+    max_connections_per_address: Annotated[Positive, Setting(
+        "Maximum number of open connections from one IP address.")] = 1024
+    max_header_bytes: Annotated[int, msgspec.Meta(ge=1024), Setting(
+        "Maximum size of the request line and headers together, in bytes.")] = 64 * 1024
+    max_headers: Annotated[int, msgspec.Meta(ge=8), Setting("Maximum number of header fields in a request.")] = 100
+    max_url_bytes: Annotated[int, msgspec.Meta(ge=256), Setting(
+        "Maximum length of path and query together, in bytes.")] = 8192
+    header_timeout: Annotated[AboveZero, Setting(
+        "Time from the first byte of a request to the end of its headers.", metavar="SECONDS")] = 10.0
+    body_timeout: Annotated[AboveZero, Setting(
+        "Time for a body, plus one second for each KiB that has arrived.", metavar="SECONDS")] = 30.0
+    send_timeout: Annotated[AboveZero, Setting(
+        "Time for a client to read what waits for it, plus one second for each KiB that it reads.",
+        metavar="SECONDS")] = 60.0
+    idle_timeout: Annotated[AboveZero, Setting(
+        "Close a connection that has had no request for this long.",
+        aliases=("--timeout-keep-alive",), metavar="SECONDS")] = 75.0
+    max_body_mb: Annotated[Positive, Setting("Maximum size of one JSON body, in MiB.")] = 16
+    max_buffered_mb: Annotated[Positive, Setting(
+        "Maximum memory for all JSON bodies that are being received, in MiB.")] = 256
+    max_json_depth: Annotated[int, msgspec.Meta(ge=8, le=500), Setting(
+        "Maximum nesting depth of a JSON body.")] = 100
+    max_json_values: Annotated[Positive, Setting("Maximum number of values in a JSON body.")] = 1_000_000
+    max_json_nodes: Annotated[Positive, Setting(
+        "Maximum number of objects, arrays and member names in a JSON body.")] = 100_000
+    max_messages: Annotated[Positive, Setting(
+        "Maximum number of messages in a chat, and of parts in a message.")] = 2048
     log_level: LogLevel = "info"
-    options: dict[str, OptionValue] = {}
-    disabled_plugins: tuple[str, ...] = ()
+    options: ComponentOptions = {}
+    disabled_plugins: DisabledPlugins = ()
 
     def __post_init__(self) -> None:
         """Raise ConfigError if a field has a value that it cannot have."""

@@ -1,6 +1,6 @@
 """Which values a field of a struct of settings may have: its annotation says so, here it is read.
 
-The command line makes its options of it (`api/commands/setting.py`), the struct checks itself with it.
+The command line makes its options of it (`api/settings/option.py`), the struct checks itself with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 import msgspec
 
 from .errors import ConfigError
+from .setting import declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def check_fields(struct: type[msgspec.Struct], settings: Mapping[str, object]) -
     known = values_of(struct)
     for name, value in settings.items():
         if value is not None and name in known and value not in known[name]:
-            raise ConfigError(f"--{name.replace('_', '-')} is {value!r}; it must be {known[name]}")
+            flags = {each.field: each.flag for each in declared(struct)}
+            raise ConfigError(f"{flags.get(name, name)} is {value!r}; it must be {known[name]}")
 
 
 def _values(annotation: object) -> Values:
@@ -78,7 +80,9 @@ def _values(annotation: object) -> Values:
     if origin is Literal:
         return Values(choices=args)
     if origin is Annotated:
-        kind, bounds = args
+        bounds = next((note for note in args[1:] if isinstance(note, msgspec.Meta)), None)
+        if bounds is None:
+            return _values(args[0])
         least = bounds.ge if bounds.gt is None else bounds.gt
-        return Values(kind, least, bounds.le, is_open=bounds.gt is not None)
+        return Values(args[0], least or 0, bounds.le, is_open=bounds.gt is not None)
     return Values()

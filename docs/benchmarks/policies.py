@@ -92,7 +92,7 @@ def replay(options: argparse.Namespace, kv_tokens: int, speed: int, policy: str)
         "--profile",
         PROFILE,
     ]
-    command += ["--policy", POLICIES[policy], "--kv-tokens", str(kv_tokens), "--speed", str(speed)]
+    command += ["--policy", POLICIES[policy], "--max-total-tokens", str(kv_tokens), "--speed", str(speed)]
     command += ["--limit", str(options.limit)] if options.limit else []
     shown = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     print(f"{policy}, {kv_tokens:,} tokens, speed {speed}: done", file=sys.stderr, flush=True)

@@ -32,26 +32,32 @@ def _epilog() -> str:
 
 @click.command(epilog=_epilog(), short_help="Measure an OpenAI-compatible server under a fixed workload.")
 @click.option(
-    "--base-url", default="http://127.0.0.1:30000", show_default=True, metavar="URL", help="The server."
+    "--url",
+    "--base-url",
+    "base_url",
+    default="http://127.0.0.1:30000",
+    show_default=True,
+    metavar="URL",
+    help="URL of the server.",
 )
 @click.option(
-    "--workload", default=ALL, show_default=True, metavar="NAME", help="One of those below, or all."
+    "--workload", default=ALL, show_default=True, metavar="NAME", help="Workload of the list below, or all."
 )
-@click.option("--model", metavar="NAME", help="Model to ask for.  [default: the first of /v1/models]")
+@click.option("--model", metavar="NAME", help="Model to request.  [default: the first of /v1/models]")
 @click.option(
     "--api",
     type=click.Choice(["completions", "chat"]),
     default="completions",
     show_default=True,
-    help="Which of the server's routes to drive.",
+    help="Route to send requests to.",
 )
-@click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Sent as a bearer token.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="API key, sent as a bearer token.")
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Runs that count, after one warm-up.",
+    help="Number of measured runs, after one warm-up.",
 )
 @click.option(
     "--scale",
@@ -59,16 +65,19 @@ def _epilog() -> str:
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="Multiplies the number of requests.",
+    help="Multiply the number of requests by this factor.",
 )
 @click.option(
-    "--seed", type=int, metavar="N", help="Of the prompts; the same seed sends the same.  [default: drawn]"
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Seed of the prompts; the same seed sends the same prompts.  [default: drawn]",
 )
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Model folder whose tokenizer.json makes prompts of exact length.",
+    help="Make prompts of exact length with the tokenizer.json of this model folder.",
 )
 @click.option(
     "--prompt-mode",
@@ -78,7 +87,10 @@ def _epilog() -> str:
     help="Send prompts as text or as token ids (multiturn: always text).",
 )
 @click.option(
-    "--extra-body", callback=_json_object, metavar="JSON", help="Fields merged into each request's body."
+    "--extra-body",
+    callback=_json_object,
+    metavar="JSON",
+    help="Merge these fields into the body of each request.",
 )
 @click.option(
     "--timeout",
@@ -86,7 +98,7 @@ def _epilog() -> str:
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time without a byte after which a request has failed.",
+    help="Fail a request that receives no byte for this long.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per workload instead of a table."

@@ -33,7 +33,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     default=("lpm",),
     show_default=True,
     metavar="NAME[:KEY=VALUE,…]",
-    help="Scheduling policy, with options of its own; repeatable.",
+    help="Scheduling policy with its options; repeatable.",
 )
 @click.option(
     "-o",
@@ -42,28 +42,49 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     multiple=True,
     callback=_assignments,
     metavar="policy.KEY=VALUE",
-    help="An option of all the policies; repeatable.",
+    help="Set an option of all policies; repeatable.",
 )
 @click.option(
     "--profile",
     default="8b-h200",
     show_default=True,
     metavar="NAME|FILE",
-    help="What steps cost: 8b-h200, 8b-h100, 70b-8xh200, or a file that --fit has written.",
+    help="Cost of steps: 8b-h200, 8b-h100, 70b-8xh200, or a file that --fit has written.",
 )
 @click.option(
-    "--kv-tokens",
+    "--max-total-tokens",
+    "kv_tokens",
     type=_POSITIVE,
+    metavar="N",
     default=800_000,
     show_default=True,
-    help="Tokens for which a replica has KV storage.",
-)
-@click.option("--page-size", type=_POSITIVE, default=16, show_default=True, help="Tokens in one page of it.")
-@click.option(
-    "--max-running", type=_POSITIVE, default=512, show_default=True, help="Most sequences in one step."
+    help="Size of the KV cache of a replica, in tokens.",
 )
 @click.option(
-    "--chunk", type=_POSITIVE, default=8192, show_default=True, help="Most prompt tokens in one step."
+    "--page-size",
+    type=_POSITIVE,
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Tokens per page of the KV cache.",
+)
+@click.option(
+    "--max-running-requests",
+    "max_running",
+    type=_POSITIVE,
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of sequences in a step.",
+)
+@click.option(
+    "--chunked-prefill-size",
+    "chunk",
+    type=_POSITIVE,
+    default=8192,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of prompt tokens in a step.",
 )
 @click.option(
     "--prefill-stretch",
@@ -72,22 +93,30 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     default=0.0,
     show_default=True,
     metavar="TIMES",
-    help="As of `llmfw serve`: bounds steps with a piece of a prompt that is longer than a step; 0: any time.",
+    help="While others decode, keep a step with a piece of a long prompt within this many times the duration of one "
+    "without; 0: no limit.",
 )
 @click.option(
     "--eviction",
     default="lru",
     show_default=True,
     metavar="RULE",
-    help="By which prefixes leave the cache: lru, lfu or size.",
+    help="Rule by which prefixes leave the cache: lru, lfu or size.",
 )
-@click.option("--replicas", type=_POSITIVE, default=1, show_default=True, help="Engines that share the load.")
+@click.option(
+    "--replicas",
+    type=_POSITIVE,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of engines that share the load.",
+)
 @click.option(
     "--router",
     type=click.Choice(["round-robin", "load", "prefix"]),
     default="prefix",
     show_default=True,
-    help="How they share it: in turns; by the fewest tokens; by the longest cached prefix.",
+    help="Choice of an engine for each request: in turns; by the fewest tokens; by the longest cached prefix.",
 )
 @click.option(
     "--speed",
@@ -95,44 +124,44 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="Requests come so many times as fast as in the trace.",
+    help="Replay requests this many times as fast as in the trace.",
 )
-@click.option("--limit", type=_POSITIVE, metavar="N", help="Replay the first N requests of the file only.")
+@click.option("--limit", type=_POSITIVE, metavar="N", help="Replay only the first N requests.")
 @click.option(
     "--block-size",
     type=_POSITIVE,
     default=512,
     show_default=True,
-    help="Tokens in a block of the trace, where its lines do not say.",
+    help="Tokens in a block of the trace, if its lines do not say.",
 )
-@click.option("--infinite", is_flag=True, help="Print the hit rate of an infinite cache, too.")
+@click.option("--infinite", is_flag=True, help="Also print the hit rate of an infinite cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per policy instead of a table.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE.png",
-    help="Write a picture of the comparison (needs llmfw-engine[plot]).",
+    help="Plot the comparison to this file (needs llmfw-engine[plot]).",
 )
 @click.option(
     "--fit",
     metavar="MODEL",
-    help="Measure a model on this machine, with the settings of `llmfw serve MODEL`, and write its profile.",
+    help="Measure MODEL on this machine with the settings of `llmfw serve MODEL`, and write its profile to --save.",
 )
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Where --fit writes the profile."
+    "--save", type=click.Path(path_type=Path), metavar="FILE", help="File for the profile of --fit."
 )
 @click.option(
     "--fit-rounds",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="How often --fit measures each kind of step: fewer are sooner done, more are surer.",
+    help="Number of times that --fit measures each kind of step. More take longer, and are more accurate.",
 )
 def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds: int, **values: Any) -> None:
-    """Replay TRACE in virtual time: the real scheduler, prefix cache and policy, and a cost model for a model.
+    """Replay TRACE in virtual time: the scheduler, prefix cache and policy are real, the model is a cost model.
 
-    TRACE has one JSON object a line, in Mooncake's format or as `llmfw serve --record-requests` writes it. Prints
-    hit rate, time to first token and between tokens, output tokens/s, retractions and waits, for each policy.
+    TRACE has one JSON object per line, in Mooncake's format or as `llmfw serve --record-requests` writes it. Prints the
+    hit rate, time to first token, time between tokens, output tokens/s, retractions and waits for each policy.
     """
     if (fit is None) != (save is None):
         raise click.UsageError("--fit MODEL and --save FILE go together")
@@ -150,7 +179,7 @@ def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds:
 
 
 def _check_alone(ctx: click.Context) -> None:
-    """Raise UsageError for what means nothing beside `--fit`."""
+    """Raise UsageError for options without effect on `--fit`."""
     for param in ctx.command.params:
         given = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
         if given and param.name not in ("fit", "save", "fit_rounds"):

@@ -62,7 +62,7 @@ def test_a_file_is_submitted_waited_for_and_read(server: Served, mixed: Path, tm
     assert "has completed: 3 of 3 lines, 1 of them failed" in done.stderr
     batch_id = done.stdout.removesuffix("\n")
     out, errors = tmp_path / "out.jsonl", tmp_path / "errors.jsonl"
-    assert llmfw(server, "results", batch_id, "-o", str(out), "--errors", str(errors)).exit_code == 0
+    assert llmfw(server, "results", batch_id, "--output", str(out), "--errors", str(errors)).exit_code == 0
     assert texts_of(out.read_text()) == {"a": "Hello", "b": "World 🎉"}
     assert statuses_of(errors.read_text()) == {"bad": 400}
 

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def arguments(folder: Path, *more: str) -> list[str]:
     """Return the command line that runs `in.jsonl` to `out.jsonl`."""
     paths = [str(folder / name) for name in ("in.jsonl", "model", "out.jsonl")]
-    return ["batch", "run", *paths[:2], "-o", paths[2], "--load-format", "dummy", *more]
+    return ["batch", "run", *paths[:2], "--output", paths[2], "--load-format", "dummy", *more]
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_a_folder_of_something_else_is_refused_and_not_touched(folder: Path, run
     ("more", "message"),
     [
         (["--errors", "{}/out.jsonl"], "OUT and ERR are the same file"),
-        (["-o", "{}/in.jsonl"], "FILE and OUT are the same file"),
-        (["-o", "{}/none/out"], "there is no folder"),
+        (["--output", "{}/in.jsonl"], "FILE and OUT are the same file"),
+        (["--output", "{}/none/out"], "there is no folder"),
         (["--model", "x"], "MODEL is given twice"),
         (["--port", "1"], "No such option '--port'"),
         (["--policy", "nope"], "unknown policy 'nope'"),
@@ -267,7 +267,7 @@ def test_the_real_engine_runs_a_file_on_the_demo_model(tmp_path: Path) -> None:
     chat = {"messages": [{"role": "user", "content": "Say this is a test"}], "temperature": 0}
     line = {"custom_id": "a", "method": "POST", "url": "/chat/completions", "body": chat}
     write_requests(tmp_path / "in.jsonl", [line])
-    command = ["batch", "run", str(tmp_path / "in.jsonl"), "-o", str(tmp_path / "out.jsonl")]
+    command = ["batch", "run", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
     result = CliRunner().invoke(build_cli(), command)
     assert result.exit_code == 0, result.stderr
     [found] = [json.loads(text) for text in (tmp_path / "out.jsonl").read_text().splitlines()]

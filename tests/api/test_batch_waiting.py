@@ -47,7 +47,7 @@ def test_a_batch_is_watched_to_its_end_and_the_way_to_its_results_is_said() -> N
     assert (
         "has completed: 4 of 4 lines, 1 of them failed. Results: llmfw batch results batch_1" in result.stderr
     )
-    assert "-o FILE --errors FILE --url http://127.0.0.1" in result.stderr
+    assert "--output FILE --errors FILE --url http://127.0.0.1" in result.stderr
 
 
 @pytest.mark.parametrize("trouble", [LOST, (500, "oops"), (503, "busy"), (429, "busy")])
@@ -77,7 +77,7 @@ def test_another_end_than_the_one_that_was_wanted_is_exit_code_1(status: str) ->
     result = watch(job(status, 2, 2, output_file_id="file-o"))
     assert result.exit_code == 1
     assert (
-        f"{status}: 4 of 4 lines, 2 of them failed. Results: llmfw batch results batch_1 -o FILE"
+        f"{status}: 4 of 4 lines, 2 of them failed. Results: llmfw batch results batch_1 --output FILE"
         in result.stderr
     )
 
@@ -190,7 +190,7 @@ def test_an_output_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("old")
     script = {STATUS: [COMPLETED], "GET /v1/files/file-o/content": [LOST]}
     with scripted(script) as server:
-        result = llmfw("results", "batch_1", "-o", str(tmp_path / "out.jsonl"), "--url", server.url)
+        result = llmfw("results", "batch_1", "--output", str(tmp_path / "out.jsonl"), "--url", server.url)
     assert result.exit_code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     assert (tmp_path / "out.jsonl").read_text() == "old"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.serve import build_configs, serve_command
-from llmfw.api.commands.settings import setting_options
+from llmfw.api.settings.options import setting_options
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.plugin.model_name import ResolvedModel
 
@@ -198,11 +198,10 @@ def test_every_setting_has_a_flag() -> None:
     assert fields == {field for field, _ in FLAGS.values()} | {"model"}  # which is the command's argument
 
 
-def test_a_command_may_leave_settings_out_and_need_a_flag_for_itself():
-    options = {option.name: option for option in setting_options(without=("host", "port"), flags=("-o",))}
+def test_a_command_may_leave_settings_out():
+    options = {option.name: option for option in setting_options(without=("host", "port"))}
     every = {param.name for param in serve_command.params} - {"model", "model_option"}
     assert options.keys() == every - {"host", "port"}
-    assert options["options"].opts == ["--option"]
 
 
 def test_without_flags_every_field_has_its_structs_default():

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.batch.run import run_command
-from llmfw.api.commands.part_options import say_where_from
 from llmfw.api.commands.serve import build_configs, serve_command
-from llmfw.api.commands.settings import config_names
+from llmfw.api.settings.options import config_names
+from llmfw.api.settings.part_options import say_where_from
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import ResolvedModel
 
@@ -107,7 +107,7 @@ def test_options_of_parts_are_joined_one_by_one(write, monkeypatch):
 
 
 def test_every_setting_has_a_variable_of_its_own_and_an_empty_one_is_none(monkeypatch):
-    variables = [param.variable for param in serve_command.params if getattr(param, "from_elsewhere", False)]
+    variables = [param.variable for param in serve_command.params if getattr(param, "variable", None)]
     assert {"LLMFW_PORT", "LLMFW_MODEL", "LLMFW_API_KEY", "LLMFW_DISABLE_RADIX_CACHE"} < set(variables)
     assert len(set(variables)) == len(variables) > 40
     expected = configs("--random-seed", "0")
@@ -166,7 +166,7 @@ def test_the_model_comes_from_the_file_unless_it_is_named(write):
 def test_batch_run_reads_the_same_file_and_leaves_alone_what_it_has_no_use_for(write, tmp_path):
     (tmp_path / "in.jsonl").write_text("{}")
     file = write("port = 1\nstorage = 'x'\nmodel = 'm'\npolicy = 'fcfs'\n[options.policy]\na = 1")
-    line = [str(tmp_path / "in.jsonl"), "-o", "out.jsonl", "--config", file]
+    line = [str(tmp_path / "in.jsonl"), "--output", "out.jsonl", "--config", file]
     with run_command.make_context("run", line) as ctx:
         found = ctx.params
     assert (found["policy"], found["model_option"], found["options"]) == ("fcfs", "m", {"policy.a": 1})

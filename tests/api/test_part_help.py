@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
-from llmfw.api.commands.declared_options import declared_options, kinds_with_options
-from llmfw.api.commands.option_fields import fields_of
+from llmfw.api.settings.option_fields import fields_of
+from llmfw.api.settings.part_source import declared_options, kinds_with_options
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.plugin.plugins import load_plugins

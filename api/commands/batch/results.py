@@ -25,10 +25,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command("results")
 @click.argument("batch_id")
 @click.option(
-    "-o", "--output", type=_FILE, metavar="FILE", help="For the output file.  [default: standard output]"
+    "--output", type=_FILE, metavar="FILE", help="Write the results to this file.  [default: standard output]"
 )
 @click.option(
-    "--errors", type=_FILE, metavar="FILE", help="For the lines that failed.  [default: they are left]"
+    "--errors",
+    type=_FILE,
+    metavar="FILE",
+    help="Write failed lines to this file.  [default: they stay on the server]",
 )
 @server_options
 def results_command(

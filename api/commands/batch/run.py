@@ -15,15 +15,16 @@ import click
 import msgspec
 
 from llmfw.api.offline.whole_file import check_writable
+from llmfw.api.settings.click_types import TEXT
+from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.options import model_of, model_option, setting_options
+from llmfw.api.settings.part_options import OPTIONS, say_where_from
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.plugin.model_name import resolve_model
 
-from ..params import Text, plugins_of
-from ..part_options import OPTIONS, say_where_from
 from ..serve import build_configs
-from ..setting import DEFAULTS
-from ..settings import model_of, setting_options, with_model
 from .first_line import endpoint_of
 from .meter import LineMeter
 from .wait import BatchError
@@ -32,7 +33,7 @@ from .words import counts_in_words, show_errors
 if TYPE_CHECKING:
     from llmfw.core.interfaces.batch_store import BatchRecord
 
-# A server's doors and cupboards. What shapes answers (templates, parsers, defaults) is the same for both.
+# Settings that only a server needs. Those that shape answers (templates, parsers, defaults) are the same for both.
 _SERVERS_OWN = (
     "show_config",
     "host",
@@ -56,31 +57,30 @@ _SERVERS_OWN = (
 _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "memory"}
 
 
-@click.command("run", short_help="Run a file of requests here, without a server.")
+@click.command("run", cls=SettingsCommand, short_help="Run a file of requests here, without a server.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@with_model
+@click.argument("model", required=False)
 @click.option(
-    "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     metavar="OUT",
-    help="For the results: appears whole, at the end.",
+    help="Write the results to this file, at the end.",
 )
 @click.option(
     "--errors",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="ERR",
-    help="For the lines that failed; there is none if none did.  [default: OUT with .errors before its suffix]",
+    help="Write failed lines to this file, if there are any.  [default: OUT with .errors before its suffix]",
 )
 @click.option(
-    "--endpoint", metavar="PATH", help="Where the requests go.  [default: the url of the file's first line]"
+    "--endpoint", metavar="PATH", help="Route of the requests.  [default: the url of the file's first line]"
 )
 @click.option(
     "--storage",
-    type=Text(),
+    type=TEXT,
     metavar="DIR",
-    help="Keeps what is done, until the end; of this run alone.  [default: OUT.llmfw]",
+    help="Folder that keeps the progress of this run until its end.  [default: OUT.llmfw]",
 )
 def run_command(
     file: Path,
@@ -94,8 +94,8 @@ def run_command(
 ) -> None:
     """Run the requests of FILE with MODEL, without a server, and write the results to OUT.
 
-    FILE is as for `submit`, MODEL as for `serve`. Ctrl-C, a crash or a kill costs nothing: the same command goes on
-    where it was. The exit code is 0 if the batch completed, also where single lines of it failed.
+    FILE is as for `submit`, MODEL as for `serve`. After Ctrl-C, a crash or a kill, the same command resumes where the
+    run stopped. The exit code is 0 if the batch completed, even if single lines failed.
     """
     name = model_of(model, model_option)
     errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")
@@ -105,7 +105,7 @@ def run_command(
     plugins = plugins_of(click.get_current_context())
     resolved = resolve_model(name, plugins.registry, values["options"])
     kept = {"storage": str(folder_path), **_STORES}
-    engine, config = build_configs(resolved, {**DEFAULTS, **values, **kept})
+    engine, config = build_configs(resolved, {**values, **kept})
 
     from llmfw.api.app.event_loop import run_to_end
     from llmfw.api.offline.folder import RunFolder, Subject, digest_of
@@ -209,7 +209,7 @@ def _counts(record: BatchRecord) -> str:
     return counts_in_words(record.num_completed + record.num_failed, record.num_failed, record.num_total)
 
 
-run_command.params.extend(setting_options(without=_SERVERS_OWN, flags=("-o",)))
+run_command.params.extend([model_option(), *setting_options(without=_SERVERS_OWN)])
 for _option in run_command.params:
     if _option.name == "log_level":
         _option.default = "warning"  # the bar says the rest

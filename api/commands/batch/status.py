@@ -14,18 +14,18 @@ from .server import BatchServer, Job
 from .wait import BatchError, report_end, wait_for_end
 from .words import count_in_words, counts_of, describe, time_in_words
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print what the server says.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's reply as JSON.")
 
 
 @click.command("status")
 @click.argument("batch_id")
-@click.option("--watch", is_flag=True, help="Stay until it has ended, and show how it goes on.")
+@click.option("--watch", is_flag=True, help="Wait until the batch ends, and show its progress.")
 @_AS_JSON
 @server_options
 def status_command(batch_id: str, watch: bool, as_json: bool, url: str | None, api_key: str | None) -> None:
     """Show a batch.
 
-    With --watch the exit code is 0 if it completed, else 1. Ctrl-C ends the watching, not the batch.
+    With --watch the exit code is 0 if the batch completed, otherwise 1. Ctrl-C ends the watching, not the batch.
     """
     server = BatchServer(Remote(url, api_key))
     job = wait_for_end(server, batch_id) if watch else server.get(batch_id)
@@ -39,7 +39,12 @@ def status_command(batch_id: str, watch: bool, as_json: bool, url: str | None, a
 
 @click.command("list")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Most batches."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of batches.",
 )
 @_AS_JSON
 @server_options
@@ -54,12 +59,12 @@ def list_command(limit: int, as_json: bool, url: str | None, api_key: str | None
 
 @click.command("cancel")
 @click.argument("batch_id")
-@click.option("--wait", is_flag=True, help="Stay until it has ended.")
+@click.option("--wait", is_flag=True, help="Wait until the batch ends.")
 @server_options
 def cancel_command(batch_id: str, wait: bool, url: str | None, api_key: str | None) -> None:
-    """Cancel a batch. The results of the lines that are done stay.
+    """Cancel a batch. Results of finished lines are kept.
 
-    With --wait the exit code is 1 if it came to another end before it could be cancelled.
+    With --wait the exit code is 1 if the batch ended before it was cancelled.
     """
     server = BatchServer(Remote(url, api_key))
     job = server.cancel(batch_id)

@@ -32,30 +32,38 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.command("submit", short_help="Upload a file of requests, and start a batch with it.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--endpoint", metavar="PATH", help="Where its requests go.  [default: the url of the file's first line]"
+    "--endpoint", metavar="PATH", help="Route of the requests.  [default: the url of the file's first line]"
 )
 @click.option(
-    "--window", default="24h", show_default=True, metavar="TIME", help="What has not run by then is given up."
+    "--window",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="Give up requests that have not run after this time.",
 )
 @click.option(
-    "--metadata", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Kept with it; repeatable."
+    "--metadata",
+    multiple=True,
+    callback=_pairs,
+    metavar="KEY=VALUE",
+    help="Metadata of the batch; repeatable.",
 )
 @click.option(
     "--output-expires-after",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="The server removes the results so long after they were made.  [default: it keeps them]",
+    help="Delete the results on the server after this time.  [default: keep them]",
 )
-@click.option("--wait", is_flag=True, help="Stay until it has ended, and show how it goes on.")
+@click.option("--wait", is_flag=True, help="Wait until the batch ends, and show its progress.")
 @server_options
 def submit_command(
     file: Path, wait: bool, endpoint: str | None, url: str | None, api_key: str | None, **options: Any
 ) -> None:
-    """Upload FILE and start a batch with it; its id is all that is printed on standard output.
+    """Upload FILE, start a batch with it, and print the batch's id on standard output.
 
     Each line of FILE is a request: {"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}.
-    With --wait the exit code is 0 if the batch completed, also where single lines of it failed; else 1. Ctrl-C ends
-    the waiting, not the batch.
+    With --wait the exit code is 0 if the batch completed, even if single lines failed; otherwise 1. Ctrl-C ends the
+    waiting, not the batch.
     """
     server = BatchServer(Remote(url, api_key))
     body = _to_body(endpoint or endpoint_of(file), **options)

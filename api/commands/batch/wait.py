@@ -63,7 +63,7 @@ _ENDS = {"completed": "has completed", "cancelled": "was cancelled", "expired": 
 
 
 def _how_to_get_results(server: BatchServer, job: Job) -> str:
-    output = " -o FILE" if job.get("output_file_id") else ""
+    output = " --output FILE" if job.get("output_file_id") else ""
     errors = " --errors FILE" if job.get("error_file_id") else ""
     if not (output or errors):
         return ""

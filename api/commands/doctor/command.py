@@ -20,7 +20,7 @@ from .examination import Examined, Finding, examine, installed_plugins
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="An import that takes longer is stopped, and is a problem.",
+    help="Stop an import that takes longer, and report it as a problem.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context

@@ -8,87 +8,54 @@ from typing import Any
 
 import click
 
-from llmfw.core.model.quantization.schemes import SCHEMES
+from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.loaded_plugins import plugins_of
+from llmfw.api.settings.options import like, model_of, model_option
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.terminal.tables import Column, print_table
 
-from ..params import plugins_of
-from ..setting import positive
-from ..settings import model_of, with_model
-from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
+from .choices import CHUNK, DTYPE_BYTES, FRACTION, MAX_RUNNING
 from .devices import GIB, Device, DeviceType
 
 
-@click.command("plan", short_help="Say whether a model fits on a GPU, and how many requests with it.")
-@with_model
-@click.option(
-    "--device", type=DeviceType(), required=True, help="The GPU, or a name of your own and its memory."
+@click.command(
+    "plan",
+    cls=SettingsCommand,
+    short_help="Say whether a model fits on a GPU, and how many requests with it.",
+    params=[model_option()],
 )
+@click.argument("model", required=False)
 @click.option(
-    "--dtype",
-    type=click.Choice(("auto", *DTYPE_BYTES)),
-    default="auto",
-    show_default=True,
-    help="Type of weights and activations; auto is the checkpoint's.",
+    "--device",
+    type=DeviceType(),
+    required=True,
+    help="GPU by its name, or a name of your own and its memory.",
 )
-@click.option(
-    "--quantization",
-    type=click.Choice(tuple(SCHEMES)),
-    help="Weights of the linear layers as codes of fewer bits. Default: they stay as they are.",
-)
-@click.option(
-    "--kv-cache-dtype",
+@like("dtype", help="Type of weights and activations; auto: the checkpoint's.")
+@like("quantization")
+@like(
+    "kv_cache_dtype",
     "kv_dtype",
-    type=click.Choice(("auto", *KV_BYTES)),
-    default="auto",
-    show_default=True,
-    help="Type of stored keys and values; fp8 is fp8_e4m3; auto is that of the weights.",
+    help="Type of cached keys and values; auto: that of the weights. fp8 is fp8_e4m3.",
 )
-@click.option(
-    "--mem-fraction-static",
-    "fraction",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=FRACTION,
-    show_default=True,
-    help="Share of the memory for weights, keys and values.",
-)
-@click.option(
-    "--max-running-requests",
-    "max_running",
-    type=positive(),
-    default=MAX_RUNNING,
-    show_default=True,
-    help="Most sequences in one step.",
-)
-@click.option(
-    "--chunked-prefill-size",
+@like("mem_fraction_static", "fraction", default=FRACTION)
+@like("max_running_requests", "max_running", default=MAX_RUNNING)
+@like(
+    "chunked_prefill_size",
     "chunk",
-    type=positive(),
     default=CHUNK,
-    show_default=True,
-    help="Most prompt tokens in one step.",
+    type=click.IntRange(min=1),
+    help="Maximum number of prompt tokens in a step.",
 )
-@click.option(
-    "--cuda-graph-max-bs",
-    "graphs",
-    type=click.IntRange(0),
-    default=MAX_RUNNING,
-    show_default=True,
-    help="Most sequences in a captured step; 0: none is captured.",
-)
-@click.option(
-    "--context-length",
-    "context",
-    type=positive(),
-    help="Longest sequence in tokens. Default: the model's own.",
-)
+@like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
+@like("context_length", "context")
 @click.option(
     "--request-tokens",
     "lengths",
-    type=positive(),
+    type=click.IntRange(min=1),
     multiple=True,
     metavar="N",
-    help="How many requests of so many tokens, prompt and output, fit; repeatable. Default: of several lengths.",
+    help="Say how many requests of this many tokens fit, prompt and output together; repeatable. Default: several lengths.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan_command(
@@ -101,10 +68,10 @@ def plan_command(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Say what of MODEL fits on a GPU: weights, keys and values, and what steps need beside them.
+    """Say whether MODEL fits on a GPU: its weights, its KV cache, and the memory that steps need.
 
-    Only config.json is read, and the headers of weight files where there are any. The exit code is 1 if it does not fit.
-    What steps need is estimated by formulas that no GPU has checked yet.
+    Reads config.json and the headers of weight files, if there are any. The exit code is 1 if the model does not fit.
+    The memory of steps is an estimate that has not been checked on a GPU.
     """
     ctx = click.get_current_context()
     found = look_at(_folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.core import ConfigError, Plugins
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
-
-from ..params import plugins_of
 
 if TYPE_CHECKING:
     from .kinds import Kind
@@ -35,13 +34,15 @@ def plugin_group() -> None:
 
 @plugin_group.command("new")
 @click.argument("name")
-@click.option("--kind", "kind_name", type=KindName(), required=True, help="What it brings.")
+@click.option(
+    "--kind", "kind_name", type=KindName(), required=True, help="Kind of component that the plugin brings."
+)
 @click.option(
     "--path",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     show_default="this one",
-    help="The folder in which the package's folder is made.",
+    help="Folder in which to create the package's folder.",
 )
 @click.pass_context
 def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> None:

@@ -51,13 +51,24 @@ def test_json_is_one_object_a_policy_with_these_fields(simulate, trace):
 
 
 def test_the_same_command_prints_the_same(simulate, trace):
-    arguments = (trace, "--json", "--kv-tokens", "640", "--chunk", "64", "--replicas", "2", "--speed", "1000")
+    arguments = (
+        trace,
+        "--json",
+        "--max-total-tokens",
+        "640",
+        "--chunked-prefill-size",
+        "64",
+        "--replicas",
+        "2",
+        "--speed",
+        "1000",
+    )
     assert simulate(*arguments).stdout == simulate(*arguments).stdout
 
 
 def test_the_table_has_a_row_for_each_policy_and_says_what_was_refused(simulate, tmp_path):
     path = write(tmp_path / "t.jsonl", [line(0, [1, 2], 2), line(1, list(range(50)), 2)])
-    shown = simulate(path, "--policy", "fcfs", "--policy", "lpm", "--kv-tokens", "64", "--infinite")
+    shown = simulate(path, "--policy", "fcfs", "--policy", "lpm", "--max-total-tokens", "64", "--infinite")
     assert [line.split("\t")[0] for line in shown.stdout.splitlines()] == ["policy", "fcfs", "lpm"]
     assert "Hit rate of an infinite cache: 0.000\n1 of 2 requests are larger" in shown.stderr
 
@@ -85,7 +96,7 @@ def test_a_policy_of_another_package_has_its_own_options(simulate, trace, instal
         "        return Order.by(-waiting.arrival if self.options.reverse else waiting.arrival)\n"
     )
     policies = ("--policy", "fcfs", "--policy", "lifo", "--policy", "lifo:reverse=false")
-    shown = simulate(trace, *policies, "--json", "--speed", "1e6", "--max-running", 4)
+    shown = simulate(trace, *policies, "--json", "--speed", "1e6", "--max-running-requests", 4)
     fcfs, lifo, fifo = (json.loads(text) for text in shown.stdout.splitlines())
     assert (fcfs["most_overtaken"], fifo["most_overtaken"]) == (0, 0)
     assert lifo["most_overtaken"] > 20
@@ -133,7 +144,10 @@ def test_what_cannot_work_is_one_line_and_exit_1(simulate, trace, arguments, tol
         ([], "give a TRACE to replay, or --fit MODEL"),
         (["--fit", "demo"], "--fit MODEL and --save FILE go together"),
         (["t.jsonl", "--fit", "demo", "--save", "p"], "--fit takes no trace"),
-        (["--chunk", "3", "--fit", "demo", "--save", "p"], "--fit takes no --chunk"),
+        (
+            ["--chunked-prefill-size", "3", "--fit", "demo", "--save", "p"],
+            "--fit takes no --chunked-prefill-size",
+        ),
         (["t.jsonl", "-o", "speed=3"], "'speed=3' is not policy.key=value"),
         (["t.jsonl", "-o", "policy.a=1", "-o", "policy.a=2"], "'policy.a' is given twice"),
     ],

@@ -19,8 +19,8 @@ from typing import Any
 
 import click
 
+from .option import CONFIG_FILE, Elsewhere, SettingOption
 from .part_options import OPTIONS, PartOption, check_keys
-from .setting import CONFIG_FILE, Elsewhere, SettingOption
 
 _FLAGS: dict[type, str] = {
     bool: "true or false",
@@ -34,7 +34,7 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
     """Callback of `--config`, which must be eager and the first option: others take their values from the file."""
     if path is None:
         return None
-    from .settings import config_names  # which has this as a callback
+    from .options import config_names  # which has this as a callback
 
     found = _load(Path(path), ctx, param)
     ctx.meta[CONFIG_FILE] = path

@@ -1,6 +1,6 @@
-"""The settings of a config file for who has no command line: `LLM(config=FILE)`.
+"""The settings of a config file without a command line: `LLM(config=FILE)`.
 
-The same reader and the same checks as for `llmfw serve --config FILE`. The environment is not asked.
+The same reader and the same checks as for `llmfw serve --config FILE`. The environment is not read.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from click.core import ParameterSource
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
 
+from .options import model_option, setting_options
 from .part_options import OPTIONS, PartOption, say_where_from
-from .settings import model_option, setting_options
 
 
 class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config file says; what it does not say is not there.
+    """What a config file says.
 
     Attributes:
         values: by the names of the fields of EngineConfig and ServerConfig.
         model: its name.
-        part_options: of parts, and where each is from.
+        part_options: of components, and where each is from.
     """
 
     values: Mapping[str, Any] = {}
@@ -35,15 +35,15 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> dict[str, OptionValue]:
-        """Options of parts, "kind.key" → value."""
+        """Options of components, "kind.key" → value."""
         return {option.key: option.value for option in self.part_options}
 
     @contextlib.contextmanager
     def telling_where_from(self, given: Container[str]) -> Iterator[None]:
-        """Add to errors about options of parts that they are set in the file.
+        """Add to errors about options of components that they are set in the file.
 
         Args:
-            given: keys of those that are not: the caller has given them.
+            given: keys of those that the caller has set instead.
         """
         try:
             yield
@@ -58,21 +58,17 @@ def read_settings(path: str) -> FileSettings:
     Raises:
         ConfigError: it cannot be read, or a key or value in it is wrong; the message names key and file.
     """
-    options = setting_options(without=("options", "show_config", "help_part"))
-    options.append(model_option())
+    options = [*setting_options(without=("options", "show_config", "help_part")), model_option()]
     for option in options:
         option.envvar = None
-    command = click.Command("LLM", params=list(options))
     try:
-        ctx = command.make_context("LLM", ["--config", path])
+        ctx = click.Command("LLM", params=list(options)).make_context("LLM", ["--config", path])
     except click.ClickException as error:
         raise ConfigError(error.format_message()) from error
     from_file = ParameterSource.DEFAULT_MAP
     values = {
         name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) is from_file
     }
-    if "disable_overlap_schedule" in values:
-        values["overlap"] = False if values.pop("disable_overlap_schedule") else None
     return FileSettings(
         values=values, model=values.pop("model_option", None), part_options=tuple(ctx.meta[OPTIONS])
     )

@@ -11,10 +11,10 @@ import click
 from llmfw.core.base.errors import ConfigError, PartError
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
-from .declared_options import declared_options
+from .loaded_plugins import plugins_of
 from .option_fields import OptionField, fields_of
-from .params import plugins_of
 from .part_options import variable_of
+from .part_source import declared_options
 
 WIDTH = 100
 

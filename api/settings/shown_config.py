@@ -10,29 +10,27 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from .option import SettingOption
 from .part_options import OPTIONS, PartOption
-from .setting import SettingOption
 
-_SECRET = ("api_key", "admin_api_key")
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
 """In a URL."""
 _COMMAND_LINE = "command line"
 
 
 def shown_config(ctx: click.Context, model: str) -> str:
-    """Return the settings of a command line whose options are processed, in TOML. Neither API keys are shown nor
-    options with a password in a URL.
+    """Return the settings of a processed command line in TOML, without API keys and passwords in URLs.
 
     Args:
-        model: whose name was found out already.
+        model: name of the model, from the argument or the option.
     """
     return "".join(f"{line}\n" for line in _lines(ctx, model))
 
 
 def _lines(ctx: click.Context, model: str) -> Iterator[str]:
-    yield "# The settings of `llmfw serve`, and where each is from. What begins with # is not set."
+    yield "# The settings of `llmfw serve`, and where each is from. Lines that start with # are not set."
     for option in ctx.command.params:
-        if isinstance(option, SettingOption) and option.from_elsewhere:
+        if isinstance(option, SettingOption) and not option.setting.is_local:
             if option.name == "model_option":
                 is_argument = ctx.params["model"] is not None
                 yield _line("model", model, _COMMAND_LINE if is_argument else _source(option, ctx))
@@ -50,16 +48,18 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
 
 
 def _setting(option: SettingOption, ctx: click.Context) -> str:
-    value, source = ctx.params[option.name], _source(option, ctx)
+    value, source = ctx.params[str(option.name)], _source(option, ctx)
+    if option.setting.turns_off:
+        value = value is not None
     if value is None or (value == () and source == "default"):
-        return f"# {option.key}: {option.unset}"
-    if option.name in _SECRET:
+        return f"# {option.key}: {option.setting.unset}"
+    if option.setting.is_secret:
         return f"# {option.key}: not shown  # {source}"
     return _line(option.key, list(value) if isinstance(value, tuple) else value, source)
 
 
 def _source(option: SettingOption, ctx: click.Context) -> str:
-    given = ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    given = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
     return _COMMAND_LINE if given else option.source(ctx) or "default"
 
 

@@ -1,7 +1,7 @@
-"""Options of parts, from the command line (`-o`), the environment and a config file, in this order.
+"""Options of components, from the command line (`-o`), the environment and a config file, in this order.
 
-In the environment `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. Which options a part has, and of which
-types, is the part's to say when it is built; here it is known only which kinds of parts have options at all.
+In the environment `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. A component checks names and types when it is
+built; here it is known only which kinds of components have options at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
 from llmfw.core.plugin.registry import check_option_keys
 
-from .setting import ENVIRONMENT, Elsewhere
+from .option import ENVIRONMENT, Elsewhere
 
 OPTIONS = "llmfw.part_options"
 """Key of the context's `meta` for the options of parts: those of the config file first, then all."""
@@ -43,7 +43,9 @@ class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
             return value
         key, equals, text = value.partition("=")
         if not equals:
-            self.fail(f"{value!r} has no '='; write part.key=value", param, ctx)
+            has_output = ctx is not None and any("--output" in other.opts for other in ctx.command.params)
+            hint = "; a file for the results is given by --output" if has_output else ""
+            self.fail(f"{value!r} has no '='; write part.key=value{hint}", param, ctx)
         return key.strip(), text
 
 

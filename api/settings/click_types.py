@@ -1,0 +1,149 @@
+"""Types of options, as click has them. Names of components are looked up when a value, help or completion needs them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from llmfw.api.access.key_text import is_tenant
+from llmfw.core.base.errors import LLMFWError, LostPartError
+
+from .loaded_plugins import plugins_of
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+EMPTY = "it is empty; leave the option out, or give a value"
+_DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
+
+
+class Checked(click.ParamType[str, str]):
+    """Text that a function has nothing against.
+
+    Args:
+        check: returns what is wrong with a text, or "".
+    """
+
+    def __init__(self, name: str, check: Callable[[str], str]) -> None:
+        self.name = name
+        self._check = check
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if wrong := self._check(value):
+            self.fail(wrong, param, ctx)
+        return value
+
+
+# An empty text comes from a shell variable that is not set.
+TEXT = Checked("text", lambda value: "" if value else EMPTY)
+TENANT = Checked(
+    "name",
+    lambda value: (
+        ""
+        if is_tenant(value)
+        else f"{value!r} has other characters than letters, digits and '._@-', or more than 64"
+    ),
+)
+DEVICE = Checked(
+    "device",
+    lambda value: (
+        ""
+        if _DEVICE.fullmatch(value)
+        else f"{value!r} is not a device; devices are named auto, cpu, cuda, cuda:1, …"
+    ),
+)
+
+
+class Name(click.ParamType[str, str]):
+    """The name of a registered component, "name" or "plugin/name".
+
+    Args:
+        kind: of the component.
+        also: further words that are accepted, such as "auto".
+        or_file: the path of an existing file is accepted too.
+    """
+
+    name = "name"
+
+    def __init__(self, kind: str, *, also: tuple[str, ...] = (), or_file: bool = False) -> None:
+        self.kind = kind
+        self.also = also
+        self.or_file = or_file
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.also or ctx is None:
+            return value
+        try:
+            plugins_of(ctx).registry.find(self.kind, value)
+        except LostPartError:  # the command line is right, so its usage would not help
+            raise
+        except LLMFWError as error:
+            if self.or_file and Path(value).is_file():
+                return value
+            self.fail(f"{error}; nor is there a file {value!r}" if self.or_file else str(error), param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join([*self._known(ctx), *(['FILE'] if self.or_file else [])])}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name) for name in self._known(ctx) if name.startswith(incomplete)]
+        return [*found, CompletionItem(incomplete, type="file")] if self.or_file else found
+
+    def _known(self, ctx: click.Context) -> list[str]:
+        return [*self.also, *plugins_of(ctx).registry.names(self.kind)]
+
+
+class Names(Name):
+    """Names of registered components of one kind, separated by commas, or one of the further words alone."""
+
+    name = "names"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.also:
+            for name in value.split(","):
+                if name.strip() in self.also:
+                    self.fail(f"{name.strip()!r} stands alone, or not at all", param, ctx)
+                super().convert(name.strip(), param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.also)}|NAME,…]"
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; "nan" and "inf" are none."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class ChunkSize(click.IntRange):
+    """A number of tokens from 1, or -1 for "never split"."""
+
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        size = super().convert(value, param, ctx)
+        if size == 0:
+            self.fail("0 is not a chunk size; give 1 or more, or -1 to never cut prompts", param, ctx)
+        return size
+
+
+class PluginName(click.ParamType[str, str]):
+    """The name of a plugin; in the environment several, separated by commas or spaces."""
+
+    name = "name"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.replace(",", " ").split()

@@ -1,0 +1,36 @@
+"""A command with settings: its help has headings, and it knows other servers' options."""
+
+from __future__ import annotations
+
+import click
+
+from .foreign_flags import advice
+
+
+class SettingsCommand(click.Command):
+    """A command whose options are `SettingOption`s."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line. An error about another server's option names the one to use here."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = [error.option_name]
+            if not error.option_name.startswith("--"):  # click names one letter of -ngl
+                letter = error.option_name[1]
+                names = [arg for arg in given if arg[:1] == "-" != arg[1:2] and letter in arg] + names
+            if found := next(filter(None, map(advice, names)), None):
+                raise click.UsageError(found, ctx) from error
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under the headings of their settings."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                sections.setdefault(getattr(param, "group", "") or "Options", []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)

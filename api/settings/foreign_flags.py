@@ -1,0 +1,113 @@
+"""Well-known options of other servers, and what to use here: for users who bring a command line from there.
+
+Each row answers "here it is …". An option that means the same under the same name is not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+PROGRAMS = ("vLLM", "SGLang", "llama-server")
+_ONE_GPU = "not supported: a server uses one GPU"
+_ADAPTERS = "not supported: merge the adapter into the weights"
+_FOLDER = "not supported: edit a copy of the model's folder"
+_PROXY = "not supported: put a reverse proxy in front"
+_IMAGES = "not supported: prompts are text"
+_REQUEST = "a field of each request, or of the model's generation_config.json"
+_DRAFTER = "--drafter prompt-lookup; draft models are not supported"
+_ALWAYS = "not needed: it is always on"
+
+# Servers, options (several of one row mean the same to us), what to use.
+_ROWS = (
+    ("vLLM", "--max-model-len", "--context-length"),
+    ("vLLM", "--gpu-memory-utilization", "--mem-fraction-static, for weights and KV cache alone (default 0.88): choose a smaller number"),
+    ("vLLM", "--max-num-seqs", "--max-running-requests"),
+    ("vLLM", "--max-num-batched-tokens", "--chunked-prefill-size, which counts prompt tokens alone"),
+    ("vLLM", "--block-size", "--page-size"),
+    ("vLLM", "--enable-prefix-caching", "not needed: the prefix cache is on, unless --disable-radix-cache"),
+    ("vLLM", "--no-enable-prefix-caching", "--disable-radix-cache"),
+    ("vLLM", "--enable-chunked-prefill", "not needed: prompts are split, unless --chunked-prefill-size -1"),
+    ("vLLM", "--no-enable-chunked-prefill", "--chunked-prefill-size -1"),
+    ("vLLM", "--enforce-eager", "--cuda-graph off"),
+    ("vLLM", "--scheduling-policy", "--policy; with --policy priority, larger numbers go first"),
+    ("vLLM", "--num-scheduler-steps --async-scheduling", "not needed: steps overlap, unless --disable-overlap-schedule"),
+    ("vLLM", "--speculative-config --speculative-model", _DRAFTER),
+    ("vLLM", "--num-speculative-tokens", "--draft-tokens"),
+    ("vLLM", "--enable-auto-tool-choice", "not needed: --tool-parser is enough"),
+    ("vLLM", "--guided-decoding-backend --structured-outputs-config", "--grammar"),
+    ("vLLM", "--generation-config", "--sampling-defaults"),
+    ("vLLM", "--seed", "--random-seed"),
+    ("vLLM", "--runner --convert", "--task, usually found by itself"),
+    ("vLLM", "--tensor-parallel-size -tp --pipeline-parallel-size -pp --data-parallel-size -dp", _ONE_GPU),
+    ("vLLM", "--enable-expert-parallel --distributed-executor-backend", _ONE_GPU),
+    ("vLLM", "--enable-lora --lora-modules --max-lora-rank", _ADAPTERS),
+    ("vLLM", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
+    ("vLLM", "--tokenizer --tokenizer-mode --revision --hf-overrides", _FOLDER),
+    ("vLLM", "--download-dir", "the environment variable HF_HOME"),
+    ("vLLM", "--swap-space --cpu-offload-gb", "not supported: lower --max-total-tokens, or use --quantization"),
+    ("vLLM", "--limit-mm-per-prompt --mm-processor-kwargs", _IMAGES),
+    ("vLLM", "--chat-template-content-format", "not needed: the template decides"),
+    ("vLLM", "--allowed-origins", "--allow-origin; a proxy sets CORS headers"),
+    ("vLLM", "--ssl-keyfile --ssl-certfile --root-path", _PROXY),
+    ("vLLM", "--disable-log-requests --disable-log-stats", "--log-level warning"),
+    ("vLLM", "--enable-log-requests", "--trace-requests N for decisions; prompts are never logged"),
+    ("SGLang", "--disable-cuda-graph", "--cuda-graph off"),
+    ("SGLang", "--cuda-graph-bs", "--cuda-graph-max-bs"),
+    ("SGLang", "--radix-eviction-policy", "--eviction"),
+    ("SGLang", "--enable-priority-scheduling", "--policy priority"),
+    ("SGLang", "--speculative-algorithm --speculative-draft-model-path", _DRAFTER),
+    ("SGLang", "--speculative-num-draft-tokens", "--draft-tokens"),
+    ("SGLang", "--is-embedding", "--task embed, usually found by itself"),
+    ("SGLang", "--tp-size --tp --tensor-parallel-size --pp-size --dp-size --dp --ep-size --ep --nnodes", _ONE_GPU),
+    ("SGLang", "--enable-lora --lora-paths --max-loras-per-batch", _ADAPTERS),
+    ("SGLang", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
+    ("SGLang", "--tokenizer-path --tokenizer-mode --revision --json-model-override-args", _FOLDER),
+    ("SGLang", "--enable-multimodal", _IMAGES),
+    ("SGLang", "--enable-hierarchical-cache", "not supported: the prefix cache is in the memory of the device"),
+    ("SGLang", "--enable-metrics --enable-cache-report", _ALWAYS),
+    ("SGLang", "--log-requests", "--trace-requests N for decisions; prompts are never logged"),
+    ("SGLang", "--skip-server-warmup", "not needed: there is no warm-up request"),
+    ("SGLang", "--enable-torch-compile", "not supported: --module-passes brings faster modules"),
+    ("llama-server", "--ctx-size -c", "--context-length for one request, --max-total-tokens for all together"),
+    ("llama-server", "--parallel -np", "--max-running-requests"),
+    ("llama-server", "--cont-batching -cb --metrics --slots --jinja", _ALWAYS),
+    ("llama-server", "--n-gpu-layers --gpu-layers -ngl", "--device cuda, or cpu: the whole model is on one of them"),
+    ("llama-server", "--batch-size -b --ubatch-size -ub", "--chunked-prefill-size"),
+    ("llama-server", "--cache-type-k -ctk --cache-type-v -ctv", "--kv-cache-dtype, one for both"),
+    ("llama-server", "--flash-attn -fa", "not needed: --attention chooses the backend"),
+    ("llama-server", "--mlock --no-mmap", "not needed"),
+    ("llama-server", "-m", "the argument MODEL, a folder with safetensors; GGUF files are not supported"),
+    ("llama-server", "--hf-repo -hf", "the argument MODEL, the id of a repository with safetensors"),
+    ("llama-server", "--alias -a", "--served-model-name"),
+    ("llama-server", "-t", "--threads"),
+    ("llama-server", "--seed", "--random-seed"),
+    ("llama-server", "--chat-template-file", "--chat-template"),
+    ("llama-server", "--reasoning-format", "--reasoning-parser and --reasoning-field"),
+    ("llama-server", "--reasoning-budget", '"reasoning_effort" of each request'),
+    ("llama-server", "--temp --top-k --top-p --min-p --repeat-penalty", _REQUEST),
+    ("llama-server", "--n-predict --predict -n", '"max_tokens" of each request'),
+    ("llama-server", "--grammar-file --json-schema", '"response_format" of each request'),
+    ("llama-server", "--model-draft -md", _DRAFTER),
+    ("llama-server", "--embedding --embeddings", "--task embed, usually found by itself"),
+    ("llama-server", "--lora --lora-scaled", _ADAPTERS),
+    ("llama-server", "--mmproj", _IMAGES),
+    ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
+    ("llama-server", "--reranking --rerank", "not supported: /v1/embeddings is"),
+    ("llama-server", "--tensor-split --split-mode", _ONE_GPU),
+    ("llama-server", "--ssl-key-file --ssl-cert-file", _PROXY),
+)  # fmt: skip
+
+
+def foreign_flags(program: str | None = None) -> Iterator[tuple[list[str], str]]:
+    """Yield options of a server, or of all, and what to use here."""
+    for owner, flags, here in _ROWS:
+        if program in (None, owner):
+            yield flags.split(), here
+
+
+def advice(flag: str) -> str | None:
+    """Return what to use in place of another server's option, in one line; None if it is not known."""
+    rows = [(owner, here) for owner, flags, here in _ROWS if flag in flags.split()]
+    if not rows:
+        return None
+    return f"{flag} is an option of {' and '.join(owner for owner, _ in rows)}; here it is {rows[0][1]}"

@@ -1,0 +1,56 @@
+"""Options of other servers are answered with the option to use here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from llmfw.api.cli import build_cli
+from llmfw.api.commands.serve import serve_command
+from llmfw.api.settings.foreign_flags import advice, foreign_flags
+
+OWN = {name for param in serve_command.params for name in param.opts}
+
+
+@pytest.mark.parametrize("command", ["serve demo", "batch run FILE demo --output out", "plan demo"])
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("--max-model-len 100", "--max-model-len is an option of vLLM; here it is --context-length"),
+        ("--max-num-seqs=4", "here it is --max-running-requests"),
+        ("-tp 2", "-tp is an option of vLLM; here it is not supported: a server uses one GPU"),
+        ("-ngl 99", "-ngl is an option of llama-server; here it is --device cuda"),
+        ("-hf org/model", "-hf is an option of llama-server; here it is the argument MODEL"),
+        ("--disable-cuda-graph", "--disable-cuda-graph is an option of SGLang; here it is --cuda-graph off"),
+    ],
+)
+def test_a_foreign_option_is_answered_with_ours(tmp_path, command, given, answer):
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    line = f"{command} {given}".replace("FILE", str(tmp_path / "in.jsonl"))
+    result = CliRunner().invoke(build_cli(), line.split())
+    assert result.exit_code == 2
+    assert answer in result.stderr.splitlines()[-1]
+
+
+def test_every_known_foreign_option_has_one_answer():
+    for flags, here in foreign_flags():
+        for flag in flags:
+            found = advice(flag)
+            assert found is not None
+            assert found.endswith(here)
+
+
+def test_no_foreign_option_is_one_of_ours():
+    assert not OWN & {flag for flags, _ in foreign_flags() for flag in flags}
+
+
+def test_answers_name_options_of_serve():
+    named = {flag for _, here in foreign_flags() for flag in re.findall(r"--[a-z][\w-]+", here)}
+    assert named <= OWN
+
+
+def test_an_unknown_option_stays_unknown():
+    result = CliRunner().invoke(build_cli(), ["serve", "demo", "--no-such-thing"])
+    assert "No such option '--no-such-thing'" in result.stderr
