@@ -23,7 +23,7 @@ from llmfw.core import ConfigError, Describe, FileRecord, FileStore, StorageErro
 
 from .contents import Contents, Incoming, has_entries
 from .database import Database, bindable, one_of
-from .failures import code_of, explained
+from .failures import code_of, explained, refusal
 from .statements import StatementThread, to_the_end
 
 ResultT = TypeVar("ResultT")
@@ -79,7 +79,7 @@ class SqliteFiles(FileStore):
             # What nothing is known of would be removed: it is someone else's, or the records of it were lost.
             raise ConfigError(
                 f"{str(self._folder)!r} holds files, and 'files.db' beside it, which knows of them, is missing or empty: "
-                "name another folder, or bring files.db back"
+                "name another folder, bring files.db back, or move the files away"
             )
         self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
         self._db = self._file.db
@@ -88,7 +88,7 @@ class SqliteFiles(FileStore):
             self._contents.keep_only({row[0] for row in self._db.execute("select content from files")})
         except (OSError, sqlite3.Error) as error:
             self._file.close()
-            raise ConfigError(f"{str(self._folder)!r} cannot be used as storage: {error}") from error
+            raise refusal(error, self._folder if isinstance(error, OSError) else self._file.path) from error
         self._statements = StatementThread(self._file)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
 
