@@ -1,6 +1,7 @@
 """A folder of files' bytes, each written under a passing name before it gets its own.
 
-Knows nothing of records: who does tells it which names to keep.
+A passing name holds the token of the name that follows, so that either leads to the bytes. A name is never used twice.
+Knows nothing of records.
 """
 
 from __future__ import annotations
@@ -14,15 +15,30 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 logger = logging.getLogger(__name__)
 
 RESERVE = 2**18  # bytes: more than it takes to commit that a file is gone
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+INCOMING = ".incoming-"
 
 
 def has_entries(folder: Path) -> bool:
     """Return whether there is a folder, and something in it."""
     return folder.is_dir() and bool(os.listdir(folder))
+
+
+class Stock(msgspec.Struct, frozen=True):
+    """What a folder holds, compared with the names that its records have.
+
+    Attributes:
+        unknown: names of files that no record has and that were not to be removed.
+        missing: names that a record has and the folder lacks.
+    """
+
+    unknown: Collection[str]
+    missing: Collection[str]
 
 
 class Contents:
@@ -39,15 +55,26 @@ class Contents:
         self.reserve_room()
         _sync(folder.parent)
 
-    def keep_only(self, names: Collection[str]) -> None:
-        """Remove what a process that was killed has left: passing names, and bytes of which nothing is known."""
-        left = [
-            entry.path for entry in os.scandir(self._folder) if entry.name not in names and entry.is_file()
-        ]
-        for path in left:
-            os.unlink(path)
-        if left:
-            logger.info("removed %d unfinished files from %s", len(left), self._folder)
+    def settle(self, known: Collection[str], removed: Collection[str]) -> Stock:
+        """Finish what a killed process has left: give names that were committed, remove unfinished uploads.
+
+        Args:
+            known: names that records have.
+            removed: names whose records were removed. Nothing but these and unfinished uploads is removed.
+        """
+        there = {entry.name for entry in os.scandir(self._folder) if entry.is_file()}
+        passing = {_passing(name): name for name in known if name not in there}
+        unfinished = {name for name in there if name.startswith(INCOMING) and name not in passing}
+        for name in passing.keys() & there:
+            os.rename(self._folder / name, self._folder / passing[name])
+        gone = unfinished | (there & set(removed))
+        for name in gone:
+            os.unlink(self._folder / name)
+        _sync(self._folder)
+        if gone:
+            logger.info("removed %d unfinished or deleted files from %s", len(gone), self._folder)
+        missing = {name for passing_name, name in passing.items() if passing_name not in there}
+        return Stock(there - gone - set(known) - passing.keys(), missing)
 
     def reserve_room(self) -> None:
         """Keep room that `spend_reserve` gives back, that on a full disk files can still be deleted."""
@@ -71,14 +98,28 @@ class Contents:
 
     def open(self, name: str) -> BinaryIO:
         """Return a file's bytes; they stay as they are for who has them, also when the name is gone."""
-        return open(self._folder / name, "rb", buffering=0)
-
-    def remove(self, name: str) -> None:
-        """Remove a file; where that fails it is removed when the folder is used the next time."""
         try:
-            os.unlink(self._folder / name)
+            return open(self._folder / name, "rb", buffering=0)
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError):
+                return open(self._folder / _passing(name), "rb", buffering=0)
+            raise
+
+    def remove(self, name: str) -> bool:
+        """Remove a file; return whether it is gone."""
+        try:
+            for each in (name, _passing(name)):
+                (self._folder / each).unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("%s cannot be removed now: %s", self._folder / name, error)
+            logger.warning(
+                "%s is removed at the next start, now it cannot be: %s", self._folder / name, error
+            )
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Have the folder's names on the disk."""
+        _sync(self._folder)
 
 
 class Incoming:
@@ -86,7 +127,8 @@ class Incoming:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = folder / f".incoming-{secrets.token_hex(8)}"
+        self._token = secrets.token_hex(8)
+        self._path = folder / f"{INCOMING}{self._token}"
         self._descriptor = -1
         self._released = False
 
@@ -100,35 +142,49 @@ class Incoming:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def finish(self) -> None:
-        """Have all bytes on the disk."""
+        """Have all bytes, and the passing name, on the disk."""
         self.write(b"")
         os.fsync(self._descriptor)
         self._close()
+        _sync(self._folder)
+
+    def name(self, file_id: str) -> str:
+        """Return the name that the file will have.
+
+        Raises:
+            ValueError: the id cannot be in the name of a file.
+        """
+        if not PLAIN.fullmatch(file_id):
+            raise ValueError(f"{file_id!r} cannot be the name of a file")
+        return f"{file_id}.{self._token}"
 
     def publish(self, name: str) -> None:
-        """Give the finished file its name. It replaces one of that name."""
-        if not PLAIN.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be the name of a file")
-        path = self._folder / name
-        os.rename(self._path, path)
-        self._path = path
-        _sync(self._folder)
+        """Give the file its name, which a record has by now. If that fails, the next start does it."""
+        self.release()
+        try:
+            os.rename(self._path, self._folder / name)
+        except OSError as error:
+            logger.warning("%s keeps its passing name until the next start: %s", self._path, error)
 
     def release(self) -> None:
         """Leave the file where it is, whatever comes: a record has it now, or may have."""
         self._released = True
 
     def discard(self) -> None:
-        """Remove the file, whatever its name is by now, unless it has been released."""
+        """Remove the file, unless it has been released."""
         self._close()
         if not self._released:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
+            self._path.unlink(missing_ok=True)
 
     def _close(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def _passing(name: str) -> str:
+    """Return the passing name of the bytes that have a name, or will have it."""
+    return INCOMING + name.rpartition(".")[2]
 
 
 def _sync(folder: Path) -> None:

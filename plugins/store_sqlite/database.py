@@ -18,11 +18,17 @@ import sqlite_utils
 
 from llmfw.core import ConfigError
 
+from .failures import refusal
+from .soundness import check_contents, check_presence
+
 Migration = Callable[[sqlite_utils.Database], None]
 """Brings a file of one version to the next."""
 
 BUSY_MS = 250
 """For how long one attempt waits for a lock that another process holds. `StatementThread` makes many."""
+
+USED = b"used\n"
+"""In the lock file once there is a database, so that its loss is found."""
 
 
 def bindable(text: str) -> str | bytes:
@@ -54,7 +60,8 @@ class Database:
         migrations: all that ever were, the oldest first.
 
     Raises:
-        ConfigError: another server has it, it is someone else's or of a newer version, or it cannot be opened.
+        ConfigError: another server has it, it is damaged or missing, someone else's or of a newer version, or it cannot be
+            opened. Existing files are left unchanged.
 
     Attributes:
         path: of the file.
@@ -68,18 +75,19 @@ class Database:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock = _lock(path)
                 stack.callback(os.close, self._lock)
-                os.close(
-                    os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-                )  # SQLite gives its other files this mode too
+                check_presence(path, was_used=os.fstat(self._lock).st_size > 0)
+                # SQLite gives its other files this mode too
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                check_contents(path, application_id, len(migrations))
                 connection = sqlite3.connect(path, check_same_thread=False)
                 stack.callback(connection.close)
-                self._identity = _identity(path)
+                self._identities = {each: _identity(each) for each in (path, path.with_suffix(".lock"))}
                 self.db = sqlite_utils.Database(connection, strict=True, execute_plugins=False)
-                self._check(path, application_id, len(migrations))
                 self._migrate(application_id, migrations)
+                os.pwrite(self._lock, USED, 0)
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
             except (OSError, sqlite3.Error) as error:
-                raise ConfigError(f"{str(path)!r} cannot be used as storage: {error}") from error
+                raise refusal(error, path) from error
             stack.pop_all()
 
     def close(self) -> None:
@@ -97,12 +105,13 @@ class Database:
             synced: they, and all before them, survive a loss of power, too; it waits for the disk.
 
         Raises:
-            FileNotFoundError: the file is no longer there. What SQLite would write to the open one would be lost.
+            FileNotFoundError: the file is no longer there, so that what SQLite writes to the open one would be lost; or
+                the lock is not, so that another server may have the file.
         """
-        if _identity(self.path) != self._identity:
-            raise FileNotFoundError(
-                errno.ENOENT, "it was deleted or replaced while the server runs", str(self.path)
-            )
+        for path, identity in self._identities.items():
+            if _identity(path) != identity:
+                reason = "it was deleted or replaced while the server runs"
+                raise FileNotFoundError(errno.ENOENT, reason, str(path))
         connection = self.db.conn
         connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute(
@@ -124,19 +133,10 @@ class Database:
         # execute() would stop after the first page
         self.db.conn.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 
-    def _check(self, path: Path, application_id: int, version: int) -> None:
-        found = self.count("user_version")
-        if self.count("application_id") != application_id and (found or self.db.table_names()):
-            raise ConfigError(f"{str(path)!r} is a database, but not one of this kind: name another folder")
-        if found > version:
-            raise ConfigError(
-                f"{str(path)!r} has the format {found}; this version of llmfw reads up to {version}: "
-                "use the version that wrote it, or another folder"
-            )
-
     def _migrate(self, application_id: int, migrations: Sequence[Migration]) -> None:
         """Set what is the file's for ever, and run the migrations that it lacks: all of them, or none."""
-        self.db.conn.execute("PRAGMA auto_vacuum = INCREMENTAL")  # holds only if the file is still empty
+        if not self.count("page_count"):  # later it would change nothing, and yet be written
+            self.db.conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self.db.enable_wal()
         done = self.count("user_version")
         if done == len(migrations):

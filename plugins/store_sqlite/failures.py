@@ -8,9 +8,14 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from llmfw.core import StorageError, StorageFullError
+from llmfw.core import ConfigError, StorageError, StorageFullError
+
+from .soundness import how_to_replace
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 PROBE = b"\0" * 2**16
 
 
@@ -34,7 +39,27 @@ def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
             f"{str(path)!r} is locked by another process, perhaps a sqlite3 shell within a transaction: "
             "end that transaction, or the process, and try again"
         )
+    if code_of(error) in DAMAGED:
+        return StorageError(f"{str(path)!r} is damaged ({_reason(error)}): {how_to_replace(path)}")
     return StorageError(f"{str(path)!r} cannot be read or written: {_reason(error)}")
+
+
+def refusal(error: sqlite3.Error | OSError, path: Path) -> ConfigError:
+    """Return the error that ends the start, for what happened as a file or folder was opened.
+
+    Args:
+        path: what was opened.
+    """
+    if code_of(error) in DAMAGED:
+        return ConfigError(f"{str(path)!r} is damaged ({_reason(error)}): {how_to_replace(path)}")
+    what_to_do = ""
+    if _is_full(error, path):
+        what_to_do = ": there is no room left on its disk; make room, then start again"
+    elif getattr(error, "errno", None) in FORBIDDEN or code_of(error) in UNWRITABLE:
+        what_to_do = ": let the server's user write to the folder and the files in it, or name another folder"
+    elif code_of(error) == sqlite3.SQLITE_BUSY:
+        what_to_do = ": end the process that holds it, perhaps a sqlite3 shell, then start again"
+    return ConfigError(f"{str(path)!r} cannot be used as storage: {error}{what_to_do}")
 
 
 def _reason(error: BaseException) -> str:

@@ -1,16 +1,16 @@
 """Files in a folder, and what is known of them in a SQLite file.
 
-A record is never without its bytes, because of the order of the steps: the bytes are on the disk, under the name that
-the record has for them, before the record is committed; and they are removed after it is. A crash so leaves at most
-bytes without a record, which are removed when the folder is opened again. One that replaces another has a name of
-its own, so that the old bytes stay until the new record is committed.
+A record is never without its bytes, because of the order of the steps. The bytes are on the disk, under a passing name,
+before the record is committed, and get their own name after it. They are removed after the record is, by a note that is
+committed with that. So each crash leaves either a passing name or a note, and the next start removes these alone. Bytes
+without either are not removed: an older copy of the database does not know the newer files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +21,13 @@ import sqlite_utils
 
 from llmfw.core import ConfigError, Describe, FileRecord, FileStore, StorageError
 
-from .contents import Contents, Incoming, has_entries
+from .contents import Contents, Incoming, Stock, has_entries
 from .database import Database, bindable, one_of
-from .failures import code_of, explained
+from .failures import code_of, explained, refusal
+from .removals import Removals, create_removals
 from .statements import StatementThread, to_the_end
+
+logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -59,7 +62,7 @@ def _tenants(db: sqlite_utils.Database) -> None:
     db.table("files").create_index(["space", "tenant", "id"])
 
 
-MIGRATIONS = (_first_tables, _tenants)
+MIGRATIONS = (_first_tables, _tenants, create_removals)
 
 
 class SqliteFiles(FileStore):
@@ -79,18 +82,51 @@ class SqliteFiles(FileStore):
             # What nothing is known of would be removed: it is someone else's, or the records of it were lost.
             raise ConfigError(
                 f"{str(self._folder)!r} holds files, and 'files.db' beside it, which knows of them, is missing or empty: "
-                "name another folder, or bring files.db back"
+                "name another folder, bring files.db back, or move the files away"
             )
         self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
         self._db = self._file.db
         try:
-            self._contents = Contents(self._folder)
-            self._contents.keep_only({row[0] for row in self._db.execute("select content from files")})
-        except (OSError, sqlite3.Error) as error:
+            self._contents = self._settled()
+        except BaseException:
             self._file.close()
-            raise ConfigError(f"{str(self._folder)!r} cannot be used as storage: {error}") from error
+            raise
         self._statements = StatementThread(self._file)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
+
+    def _settled(self) -> Contents:
+        """Return the folder, after what an earlier process left in it is finished or reported."""
+        try:
+            known = {row[0] for row in self._db.execute("select content from files")}
+            if known and not self._folder.is_dir():
+                raise ConfigError(
+                    f"{str(self._folder)!r} is missing, and 'files.db' beside it knows {len(known)} files in it: bring the "
+                    "folder back, or name another one"
+                )
+            contents = Contents(self._folder)
+            self._removals = Removals(self._file, contents)
+            noted = self._removals.noted()
+            stock = contents.settle(known, noted)
+            self._removals.drop(noted)
+        except (OSError, sqlite3.Error) as error:
+            raise refusal(error, self._folder if isinstance(error, OSError) else self._file.path) from error
+        self._report(stock)
+        return contents
+
+    def _report(self, stock: Stock) -> None:
+        """Log what the folder has, or lacks, compared with the database."""
+        if stock.unknown:
+            logger.warning(
+                "%s holds %d files that files.db does not know, such as %r; they are kept. If files.db is an older copy, "
+                "stop the server and bring back the newest one; else move these files away",
+                *(self._folder, len(stock.unknown), min(stock.unknown)),
+            )
+        if stock.missing:
+            logger.warning(
+                "%s lacks %d files that files.db knows, such as %r; reading them is an error. Bring them back from a copy, "
+                "or let clients delete them",
+                *(self._folder, len(stock.missing), min(stock.missing)),
+            )
 
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
         incoming = self._contents.incoming()
@@ -102,6 +138,7 @@ class SqliteFiles(FileStore):
         except BaseException:
             await self._on_disk(incoming.discard)
             raise
+        await self._on_disk(self._sync_names)
         return record
 
     async def get(self, file_id: str) -> FileRecord:
@@ -148,6 +185,7 @@ class SqliteFiles(FileStore):
         return await self._statements.run(self._records, query, {"now": now})
 
     async def close(self) -> None:
+        await self._statements.run(self._removals.clear)
         await self._statements.close()
         self._disk.shutdown()
 
@@ -173,37 +211,46 @@ class SqliteFiles(FileStore):
 
     def _keep(self, record: FileRecord, incoming: Incoming) -> None:
         """Commit a record whose bytes are written; remove those that it replaces."""
+        content = incoming.name(record.id)
+        row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
+        row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
         try:
             with self._file.changes(synced=True) as db:
                 old = self._found(record.id)
-                content = record.id if old is None else f"{record.id}.{secrets.token_hex(4)}"
-                row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
-                row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
                 db.table("files").insert(row, replace=True)
-                incoming.publish(content)
+                if old is not None:
+                    self._removals.note(old["content"])
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_FSYNC:
                 incoming.release()  # after a crash the record may be there: who opens the folder then sees
             raise
-        incoming.release()
+        incoming.publish(content)
         if old is not None:
-            self._contents.remove(old["content"])
+            self._removals.carry_out(old["content"])
+
+    def _sync_names(self) -> None:
+        """Have the name of a stored file on the disk. It is stored either way: the passing name leads to it as well."""
+        try:
+            self._contents.sync()
+        except OSError as error:
+            logger.warning("%s cannot be synced: %s", self._folder, error)
 
     def _delete(self, file_id: str) -> None:
-        row = self._row(file_id)
+        content = self._row(file_id)["content"]
         try:
-            self._forget(file_id)
+            self._forget(file_id, content)
         except sqlite3.Error as error:
             if code_of(error) != sqlite3.SQLITE_FULL or not self._contents.spend_reserve():
                 raise
-            self._forget(file_id)
-        self._contents.remove(row["content"])
+            self._forget(file_id, content)
+        self._removals.carry_out(content)
         self._contents.reserve_room()
 
-    def _forget(self, file_id: str) -> None:
-        """Commit that a file is gone."""
+    def _forget(self, file_id: str, content: str) -> None:
+        """Commit that a file is gone, and that its bytes are to be removed."""
         with self._file.changes(synced=True) as db:
             db.execute("delete from files where id = ?", [file_id])
+            self._removals.note(content)
 
     def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
         """Open a file's bytes until the stack is left; return them and their number."""

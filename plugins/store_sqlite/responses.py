@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import sqlite_utils
 from llmfw.core import ConfigError, ResponseRecord, ResponseStore
 
 from .database import Database, bindable
+from .failures import refusal
 from .statements import StatementThread
 
 APPLICATION_ID = 0x6C6C6D72  # "llmr"
@@ -69,7 +71,11 @@ class SqliteResponses(ResponseStore):
         self._max_bytes = max_bytes
         self._file = Database(folder / "responses.db", APPLICATION_ID, MIGRATIONS)
         self._db = self._file.db
-        self._bytes = int(next(self._db.query("select total(size) as size from conversations"))["size"])
+        try:
+            self._bytes = int(next(self._db.query("select total(size) as size from conversations"))["size"])
+        except sqlite3.Error as error:
+            self._file.close()
+            raise refusal(error, self._file.path) from error
         self._statements = StatementThread(self._file)
 
     async def put(self, record: ResponseRecord) -> None:

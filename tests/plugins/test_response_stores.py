@@ -249,7 +249,7 @@ def test_a_file_that_cannot_be_read_rightly_is_refused(tmp_path: Path, statement
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "responses.db").write_text("not a database" * 100)
-    with pytest.raises(ConfigError, match="cannot be used as storage"):
+    with pytest.raises(ConfigError, match=r"is damaged \(file is not a database\)"):
         SqliteResponses(tmp_path, 2**20)
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from llmfw.core.interfaces.batch_store import BatchRecord
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ...doubles.echo_engine import EchoEngine
-from .rig import Faults, Rig, chat_line, chat_lines, failing_times, running
+from .rig import Faults, Rig, chat_line, chat_lines, failing_times, fresh_stores, running
 
 Stores = dict[str, Any]
 BLOCKED_AT = {
@@ -136,7 +140,7 @@ async def test_the_log_says_where_a_job_goes_on(
     tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "llmfw.api.batches")
-    async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
+    async with running(tokenizer, stores, EchoEngine(delay=0.02), look_s=60) as rig:  # or a look takes it up
         batch_id = await rig.create([*chat_lines(3), chat_line("c3", "x" * 400)])
         while (await rig.batches.get(batch_id)).num_completed < 3:
             await asyncio.sleep(0.01)
@@ -205,6 +209,33 @@ async def test_a_job_whose_input_is_gone_fails_and_keeps_what_it_has(
         assert await rig.ids(record) == ["c0", "c1", "c2"]
     assert record.status == "failed"
     assert [error.code for error in record.errors] == ["file_not_found"]
+
+
+async def test_an_older_batches_db_removes_no_results(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The job runs again, into files of its own."""
+    stores = fresh_stores("sqlite", tmp_path)
+    faults, folder = with_faults(stores), tmp_path / "store"
+    async with running(tokenizer, stores) as rig:
+        faults.fail = held("add")
+        batch_id = await rig.create(chat_lines(3))
+        await rig.reaches(batch_id, "in_progress")
+        with contextlib.closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+            stores["batches"]._db.conn.backup(copy)
+        faults.fail = lambda name: None
+        first = await settled(rig, batch_id, 3)
+    await close(stores)
+    os.replace(tmp_path / "copy.db", folder / "batches.db")
+    stores = fresh_stores("sqlite", tmp_path)
+    async with running(tokenizer, stores) as rig:
+        second = await settled(rig, batch_id, 3)
+        assert second.output_file_id != first.output_file_id
+        assert await rig.ids(first) == await rig.ids(second)
+    await close(stores)
+
+
+async def close(stores: Stores) -> None:
+    for store in stores.values():
+        await store.close()
 
 
 async def test_a_defect_that_stays_fails_its_job_alone(

@@ -1,0 +1,137 @@
+"""Whether a SQLite file is whole, and the one that was there before: found before anything is written to it.
+
+A closing connection that may write moves the changes of the `-wal` file into the database. A file that is refused must
+stay as it is, so this reads it by a connection that cannot write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from llmfw.core import ConfigError
+
+SMALL = 64 * 2**20
+"""Bytes up to which all pages are checked: 64 MiB take 0.1 s, and a second if the disk has to be read."""
+
+WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
+FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
+
+
+def beside(path: Path, end: str) -> Path:
+    """Return the path of a file that SQLite keeps beside a database: "wal" or "shm"."""
+    return path.with_name(f"{path.name}-{end}")
+
+
+def how_to_replace(path: Path) -> str:
+    """Return what to do about a database that cannot be used."""
+    wal, shm = beside(path, "wal").name, beside(path, "shm").name
+    return (
+        f"stop any server, move {path.name!r}, {wal!r} and {shm!r} away, and restore a copy; or move "
+        f"{path.with_suffix('.lock').name!r} away as well, to start without what it holds"
+    )
+
+
+def size_of(path: Path) -> int | None:
+    """Return a file's size in bytes; None if there is none."""
+    return path.stat().st_size if path.exists() else None
+
+
+def check_presence(path: Path, *, was_used: bool) -> None:
+    """Refuse a database that is missing or cut to nothing. SQLite would make a new one in its place.
+
+    Args:
+        was_used: a server has kept something in it.
+
+    Raises:
+        ConfigError: it, or its `-wal` file, is not there any more, or a folder is there.
+    """
+    if path.is_dir():
+        raise ConfigError(
+            f"{str(path)!r} is a folder, and a database of that name is kept there: move it away, or name another folder"
+        )
+    wal, shm, lock = beside(path, "wal"), beside(path, "shm"), path.with_suffix(".lock")
+    size = size_of(path)
+    state = "missing" if size is None else "empty"
+    if not size and size_of(wal):
+        raise ConfigError(
+            f"{str(path)!r} is {state}, and {wal.name!r} beside it has changes that belong to it: bring the database "
+            f"back, or move {wal.name!r} away to start without what it held"
+        )
+    if not size and was_used:
+        raise ConfigError(
+            f"{str(path)!r} is {state}, and {lock.name!r} beside it says that a server has used it: bring it back, or "
+            f"remove {lock.name!r} to start without what it held"
+        )
+    if size and shm.exists() and not wal.exists():
+        raise ConfigError(
+            f"{str(wal)!r} is missing, and {shm.name!r} says that the last server did not close the database: bring it "
+            f"back, or remove {shm.name!r} to start without the latest changes"
+        )
+
+
+def check_contents(path: Path, application_id: int, version: int) -> None:
+    """Refuse a database that is damaged, or not what this version of llmfw can read.
+
+    Raises:
+        ConfigError: with the reason.
+        sqlite3.Error: it cannot be read.
+    """
+    if not size_of(path):
+        return
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        _check_kind(connection, path, application_id, version)
+        _check_pages(connection, path)
+
+
+def _check_kind(connection: sqlite3.Connection, path: Path, application_id: int, version: int) -> None:
+    found = _number(connection, "user_version")
+    is_used = found or _number(connection, "schema_version")
+    if _number(connection, "application_id") != application_id and is_used:
+        raise ConfigError(f"{str(path)!r} is a database, but not one of this kind: name another folder")
+    if found > version:
+        raise ConfigError(
+            f"{str(path)!r} has the format {found}; this version of llmfw reads up to {version}: "
+            "use the version that wrote it, or another folder"
+        )
+
+
+def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that lacks pages or, if it is small, one whose pages do not fit together."""
+    size, page_size = path.stat().st_size, _number(connection, "page_size")
+    num_pages = _number(connection, "page_count")
+    missing = range(size // page_size + 1, num_pages + 1)
+    changed = {*_pages_in(beside(path, "wal"))} if missing else set()
+    if len(missing) > len(changed) or not changed.issuperset(missing):
+        raise ConfigError(
+            f"{str(path)!r} is damaged (it was cut to {size} of {num_pages * page_size} bytes): {how_to_replace(path)}"
+        )
+    if size <= SMALL:
+        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        if found != "ok":
+            reason = " ".join(found.split())[:200]
+            raise ConfigError(f"{str(path)!r} is damaged ({reason}): {how_to_replace(path)}")
+
+
+def _pages_in(wal: Path) -> Iterator[int]:
+    """Yield the numbers of the pages that a `-wal` file has, but for those of an earlier use of it."""
+    if not wal.exists():
+        return
+    with open(wal, "rb") as file:
+        head = file.read(WAL_HEADER.size)
+        if len(head) < WAL_HEADER.size:
+            return
+        page_size, *salts = WAL_HEADER.unpack(head)
+        while len(frame := file.read(FRAME_HEADER.size)) == FRAME_HEADER.size:
+            page, *frame_salts = FRAME_HEADER.unpack(frame)
+            if frame_salts == salts:
+                yield page
+            file.seek(page_size, os.SEEK_CUR)
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
