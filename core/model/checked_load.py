@@ -34,6 +34,7 @@ from .checkpoint import (
 )
 from .config_file import check_numbers, read_settings
 from .load_failure import explained, why_not
+from .model_kind import unknown_kind
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +96,13 @@ def read_config(path: str) -> Any:
             names an unknown quantization.
     """
     refuse_adapters(path)
-    check_numbers(path, read_settings(path))
+    settings = read_settings(path)
+    check_numbers(path, settings)
     try:
         hf_config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
+        if settings and (reason := unknown_kind(settings)):
+            raise ModelError(f"model {path!r} cannot be served: {reason}") from error
         raise ModelError(
             f"model {path!r} has no config that transformers can read: {explained(error)}"
         ) from error

@@ -29,6 +29,7 @@ from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .isolation import check_cache, check_isolation
 from .layer_types import check_layer_types
 from .load_failure import refusing, why_not
+from .model_kind import inputs_of
 from .pack import pack_linears
 from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
 from .positions import check_positions
@@ -207,10 +208,32 @@ def _read_config(path: str) -> Any:
             f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"
         )
     if type(hf_config) not in AutoModelForCausalLM._model_mapping:
+        inputs = inputs_of(hf_config)
+        if others := [name for name in inputs if name != "text"]:
+            raise ModelError(
+                f"model {path!r} ({hf_config.model_type}) reads {', '.join(others)} besides text, and transformers has no class for its "
+                "text alone; llmfw serves text: take a text model of the family"
+            )
         raise ModelError(
             f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers"
         )
+    _warn_of_other_class(path, hf_config)
     return hf_config
+
+
+def _warn_of_other_class(path: str, hf_config: Any) -> None:
+    """Warn of a config that names another class than transformers takes, which decides by model_type alone."""
+    found = AutoModelForCausalLM._model_mapping[type(hf_config)]
+    taken = found[0].__name__ if isinstance(found, tuple) else found.__name__
+    named = [
+        name for name in hf_config.architectures or () if isinstance(name, str) and "ForCausalLM" in name
+    ]
+    if named and taken not in named:
+        logger.warning(
+            "config.json of %s names the architecture %s, which is served as %s by its model_type %r; compare its answers "
+            "with its authors' code",
+            *(path, ", ".join(named)[:80], taken, hf_config.model_type),
+        )
 
 
 def _number(hf_config: Any, text_config: Any, name: str) -> int:

@@ -92,6 +92,8 @@ def _model_folder(path: Path, what: str) -> str:
             f"{what}: {path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and "
             "serve that"
         )
+    if not (path / "config.json").is_file() and (kind := _other_format(path)):
+        raise ModelError(f"{what}: {path} {kind}")
     if not (path / "config.json").is_file():
         raise ModelError(
             f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"
@@ -102,3 +104,19 @@ def _model_folder(path: Path, what: str) -> str:
                 f"{what}: {entry} is a pipe, socket or device; a model folder holds regular files"
             )
     return str(path)
+
+
+def _other_format(path: Path) -> str | None:
+    """Return what a folder without config.json holds, as a verb phrase with what to do, if that can be seen."""
+    if (path / "model_index.json").is_file():
+        return (
+            "holds a diffusion pipeline (model_index.json), which makes images; llmfw serves language models"
+        )
+    if any(path.glob("*.gguf")):
+        return (
+            "holds GGUF files, which llmfw does not read; take the original safetensors checkpoint, with --quantization int4 "
+            "for a similar size"
+        )
+    if (path / "params.json").is_file():
+        return "is in the format of its authors' own code (params.json); take or convert to the format of transformers"
+    return None

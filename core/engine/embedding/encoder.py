@@ -17,7 +17,8 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
-from llmfw.core.model.load_failure import why_not
+from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
+from llmfw.core.model.model_kind import inputs_of
 from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
 
@@ -25,6 +26,9 @@ from .pooling import Pooling, load_pooling
 from .served_weights import served_differences
 
 logger = logging.getLogger(__name__)
+
+TRIAL = (2, 3, 2)
+"""Tokens that a model is tried with."""
 
 
 class Encoder:
@@ -59,6 +63,7 @@ class Encoder:
         module = _load_module(config, device)
         if not pooling.is_given:
             _check_guess(config.model, module)
+        _check_outputs(module)
         logger.info(
             "Load weight end. type=%s, dtype=%s, mem usage=%s, elapsed=%.2f s",
             *(type(module).__name__, module.dtype),
@@ -96,13 +101,19 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
     hf_config = read_config(config.model)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
+    if (inputs := inputs_of(hf_config)) and "text" not in inputs:
+        raise ModelError(
+            f"model {config.model!r} ({hf_config.model_type}) reads {', '.join(inputs)} and no text; llmfw embeds text"
+        )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     module: PreTrainedModel
     if config.load_format == "dummy":
         module = _random_module(config.model, hf_config, dtype).to(device)
     else:
         module, differences = load_checked(AutoModel, config.model, hf_config, device, dtype=dtype)
-        served_differences(module, differences).refuse_any(config.model)
+        with refusing(module, "running it on a few tokens"):
+            differences = served_differences(module, differences)
+        differences.refuse_any(config.model)
     return module.eval().requires_grad_(False)
 
 
@@ -112,6 +123,24 @@ def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
         return AutoModel.from_config(hf_config, dtype=dtype)
     except Exception as error:
         raise ModelError(f"model {model!r} cannot be built: {why_not(model, hf_config, error)}") from error
+
+
+def _check_outputs(module: PreTrainedModel) -> None:
+    """Refuse a model that cannot make finite hidden states of a text alone: one of two towers, or with a decoder.
+
+    Raises:
+        ModelError: it cannot.
+    """
+    ids = torch.tensor([TRIAL], device=module.device)
+    inputs = ", ".join(inputs_of(module.config)) or "text"
+    with refusing(module, f"running it on text alone (it reads {inputs})"), torch.inference_mode():
+        hidden = getattr(
+            module(input_ids=ids, attention_mask=torch.ones_like(ids)), "last_hidden_state", None
+        )
+    if not isinstance(hidden, torch.Tensor) or hidden.shape[:2] != ids.shape:
+        raise refused(module, "it does not give a hidden state for each token of a text")
+    if not bool(hidden.isfinite().all()):
+        raise refused(module, not_finite(module, "its hidden states"))
 
 
 def _check_guess(model: str, module: PreTrainedModel) -> None:

@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from transformers.models.auto.configuration_auto import AutoConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
+from llmfw.core.model.model_kind import ENCODERS_WITH_HEADS, generates, other_task
 
 from ..embedding.pooling import has_modules
-
-GENERATING = frozenset(
-    name
-    for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    for name in ([names] if isinstance(names, str) else names)
-    if not name.endswith("Model") or name.endswith("LMHeadModel")
-)
 
 
 def choose_task(config: EngineConfig) -> str:
@@ -30,10 +23,12 @@ def choose_task(config: EngineConfig) -> str:
         ConfigError: the model cannot do what is asked for; with the reason.
     """
     architectures = _architectures(config.model)
-    generates = any(map(_generates, architectures))
-    is_encoder = bool(architectures) and not generates
+    is_decoder = any(map(generates, architectures))
+    is_encoder = bool(architectures) and not is_decoder
     embeds = has_modules(config.model)
     task = config.task
+    if is_encoder:
+        _refuse_others(config.model, architectures, embeds=embeds and task != "generate")
     if task == "auto":
         bare = is_encoder and any(name.endswith("Model") for name in architectures)
         task = "embed" if embeds or bare else "generate"
@@ -43,7 +38,7 @@ def choose_task(config: EngineConfig) -> str:
             f"model {config.model!r} ({shown}) is an encoder: it has no head that generates text; "
             "serve it with --task embed"
         )
-    if task == "embed" and generates and not embeds:
+    if task == "embed" and is_decoder and not embeds:
         raise ModelError(
             f"model {config.model!r} ({shown}) generates text, and has no modules.json of sentence-transformers "
             "that says how its outputs become a vector; serve it with --task generate"
@@ -51,8 +46,22 @@ def choose_task(config: EngineConfig) -> str:
     return task
 
 
-def _generates(architecture: str) -> bool:
-    return architecture in GENERATING or "ForCausalLM" in architecture or "ForConditional" in architecture
+def _refuse_others(model: str, architectures: list[str], *, embeds: bool) -> None:
+    """Refuse a model that makes neither text nor vectors.
+
+    Args:
+        embeds: it is to embed, as files of sentence-transformers say; a head is not used then.
+    """
+    for name in architectures:
+        if (what := other_task(name)) and not embeds:
+            raise ModelError(
+                f"model {model!r} ({name}) {what}; llmfw serves models that generate text, and embedding models"
+            )
+        if not what and not name.endswith(("Model", *ENCODERS_WITH_HEADS)):
+            raise ModelError(
+                f"model {model!r} names the architecture {name:.80}, which llmfw does not know; it serves …ForCausalLM, "
+                "and embeds with …Model. If the model is one of these, correct architectures in its config.json"
+            )
 
 
 def _architectures(model: str) -> list[str]:

@@ -50,6 +50,20 @@ def test_a_folder_with_nothing_but_an_adapter_is_told_as_one(tmp_path):
         resolve_model(str(tmp_path), EMPTY)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("model_index.json", "diffusion pipeline"),
+        ("a.gguf", "holds GGUF files"),
+        ("params.json", "its authors' own"),
+    ],
+)
+def test_other_formats_are_named(tmp_path, name, words):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(ModelError, match=words):
+        resolve_model(str(tmp_path), EMPTY)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
     (tmp_path / "config.json").write_text("{}")
