@@ -29,6 +29,20 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
     Raises:
         RequestError: a message is wrong, or the template refuses them.
     """
+    messages, kwargs = _given(body, template)
+    return template.render(messages, tools=tools, **kwargs)
+
+
+def render_prompt_briefly(
+    body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """As `render_prompt`, or None if that takes longer than the event loop may wait."""
+    messages, kwargs = _given(body, template)
+    return template.render_briefly(messages, tools=tools, **kwargs)
+
+
+def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return what a body gives the template: the messages, and the rest by name."""
     messages = check_messages(body.messages, template.source)
     kwargs = dict(body.chat_template_kwargs or {})
     if len(kwargs) > MAX_KWARGS:
@@ -46,12 +60,8 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
         kwargs.setdefault("reasoning_effort", body.reasoning_effort)
     if body.continue_final_message:
         _check_continued(body, messages[-1])
-        return template.render(
-            messages, tools=tools, add_generation_prompt=False, continue_final_message=True, **kwargs
-        )
-    return template.render(
-        messages, tools=tools, add_generation_prompt=body.add_generation_prompt is not False, **kwargs
-    )
+        return messages, {**kwargs, "add_generation_prompt": False, "continue_final_message": True}
+    return messages, {**kwargs, "add_generation_prompt": body.add_generation_prompt is not False}
 
 
 def _check_continued(body: ChatRequest, last: Mapping[str, Any]) -> None:

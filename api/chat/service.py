@@ -23,6 +23,7 @@ from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
+from llmfw.api.text.threads import LONG
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
@@ -37,7 +38,7 @@ from llmfw.core.interfaces.parsers import (
 
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
-from .prompt import render_prompt
+from .prompt import render_prompt, render_prompt_briefly
 from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
@@ -119,9 +120,13 @@ class ChatService:
         """Return the prompt's text. A chat whose messages alone cannot fit is not rendered."""
         size = chat_size(body.messages, tools, self._max_messages)
         self._generator.texts.check_characters(size.num_characters, "messages")
+        threads, args = self._generator.threads, (body, self._template, tools)
         if size.cost <= MAX_INLINE:
-            return render_prompt(body, self._template, tools)
-        return await self._generator.threads.run(size.cost, render_prompt, body, self._template, tools)
+            prompt = render_prompt_briefly(*args)
+        else:
+            prompt = await threads.run(size.cost, render_prompt_briefly, *args)
+        # A template that takes long must hold up neither the event loop nor ordinary chats that are large.
+        return await threads.run(LONG, render_prompt, *args) if prompt is None else prompt
 
     async def render(self, body: ChatRequest) -> str:
         """Return the text of the prompt that `start` would make of a body.

@@ -255,7 +255,8 @@ class Generator:
         return await checker.check(spec, param, tenant)
 
     async def close(self) -> None:
-        """End the processes that compile grammars."""
+        """End the processes that compile grammars, and drop work on texts that has not begun."""
+        self.threads.close()
         if self._grammar_checker is not None:
             await self._grammar_checker.close()
 

@@ -14,6 +14,9 @@ ResultT = TypeVar("ResultT")
 MAX_SHORT = 2**16
 """Work on texts up to this size (characters or tokens) takes milliseconds; it does not queue behind larger work."""
 
+LONG = MAX_SHORT + 1
+"""A size of work that may take seconds."""
+
 
 class TextThreads:
     """Two kinds of threads: for short texts, and for long ones. They start when they are first needed."""
@@ -31,3 +34,8 @@ class TextThreads:
         """
         pool = self._short if size <= MAX_SHORT else self._long
         return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
+
+    def close(self) -> None:
+        """Drop the work that has not begun, so that the process need not wait for it."""
+        for pool in (self._short, self._long):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -19,12 +19,12 @@ from time import clock_gettime, process_time
 import msgspec
 
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.ipc.child import end_with
 from llmfw.core.ipc.wire import Frames, framed
 
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
-from .trial import resident_bytes
 
 STACK_BYTES = 4 * 2**20
 """Of the thread that compiles. The engine's threads that compile have more (`engine.grammars`), so that what fits here

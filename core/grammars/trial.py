@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from llmfw.core.base.errors import GrammarCostError, RequestError
+from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 
@@ -106,12 +107,3 @@ class _Trial:
             except ValueError as error:
                 raise GrammarCostError(f"the grammar is too complex: {error}") from error
         return True
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process, 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * 4096
-    except OSError:
-        return 0

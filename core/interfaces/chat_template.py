@@ -52,3 +52,21 @@ class ChatTemplate(ABC):
             RequestError: the template refuses these messages; the message is the template's own. Whatever cannot be
                 rendered is refused so, and by no other exception.
         """
+
+    def render_briefly(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        **kwargs: object,
+    ) -> str | None:
+        """Return the prompt, or None if that takes longer than some milliseconds.
+
+        The event loop waits for it meanwhile. A prompt that is not rendered briefly is rendered by `render` in a
+        thread. Override this for templates that can take long; by default each prompt is rendered at once.
+
+        Raises:
+            RequestError: as `render`.
+        """
+        return self.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, **kwargs)

@@ -1,26 +1,26 @@
-"""Renders a model's own chat template, by transformers' function for it: a sandbox, with its filters and globals.
+"""Renders a model's own chat template as transformers does: in a sandbox, with its filters and globals.
 
 What the template finds in a message is what it reads, not what clients send: nulls are left out, the content is text
 or a list of parts (`content_form`), and the arguments of tool calls are read as JSON. Knows nothing of tokens.
-Importing this module imports no torch.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from llmfw.core import ChatTemplate, ConfigError, Message, RequestError
-from llmfw.core.imports.hf import postpone_index
 
 from .content_form import content_forms
+from .meter import LimitError, Limits, NotBriefError
+from .renderer import Renderer
 
-postpone_index()  # before
-from transformers.utils.chat_template_utils import render_jinja_template
-
+_PROBE = {"role": "user", "content": "Hi"}
+_MAX_CAUSE = 1000
 _RESERVED = frozenset({"chat_template", "conversations", "messages", "return_assistant_tokens_mask"})
 
 
@@ -28,23 +28,27 @@ class JinjaChatTemplate(ChatTemplate):
     """A template in Jinja, as in the `chat_template` of a tokenizer.
 
     Raises:
-        ConfigError: the template has a syntax error.
+        ConfigError: the template has a syntax error, or cannot even render a short chat within its limits.
     """
 
     conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True, "has_generation_prompt": True}
+    limits: ClassVar[Limits] = Limits()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         super().__init__(source, special_tokens)
         self._reads_text, self._reads_parts = True, False
+        self._local = threading.local()  # whether the rendering of a thread is to be brief
         try:
+            self._renderer = Renderer(source, self.limits)
             self._reads_text, self._reads_parts = content_forms(source)
-            self._render([], ())
+            for messages in ([], [_PROBE]):
+                self._try(messages)
         except TemplateSyntaxError as error:
             raise ConfigError(
                 f"the chat template has a syntax error in line {error.lineno}: {error}"
             ) from error
-        except Exception:  # noqa: BLE001 (most templates refuse an empty conversation; it compiled, that is all)
-            return
+        except LimitError as error:
+            raise ConfigError(f"the chat template {error}; correct it, or choose another one") from error
 
     def render(
         self,
@@ -70,24 +74,56 @@ class JinjaChatTemplate(ChatTemplate):
                 "continue_final_message continues the last message; add_generation_prompt must then be false",
                 param="chat_template_kwargs.continue_final_message",
             )
+        return self._render(messages, tools, add_generation_prompt=add_generation_prompt, **kwargs)
+
+    def render_briefly(self, messages: Sequence[Message], **kwargs: Any) -> str | None:
+        self._local.brief = True
         try:
-            return self._render(messages, tools, add_generation_prompt=add_generation_prompt, **kwargs)
+            return self.render(messages, **kwargs)
+        except NotBriefError:
+            return None
+        finally:
+            self._local.brief = False
+
+    def _try(self, messages: Sequence[Message]) -> None:
+        """Render what a template may refuse: many refuse an empty conversation."""
+        try:
+            self._run(messages, (), add_generation_prompt=True)
+        except LimitError:
+            raise
+        except Exception:  # noqa: BLE001 (it compiled, that is all)
+            return
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        """Return the prompt; raise RequestError for what stands in its way."""
+        try:
+            text = self._run(messages, tools, **kwargs)
+        except NotBriefError:
+            raise
+        except LimitError as error:
+            raise RequestError(
+                f"the chat template {error}: send fewer or shorter messages, tools or chat_template_kwargs",
+                param="messages",
+                code="chat_template_limit",
+            ) from error
         except TemplateError as error:
-            raise RequestError(f"the chat template: {error.message or error}", param="messages") from error
+            raise RequestError(
+                f"the chat template: {str(error.message or error)[:_MAX_CAUSE]}", param="messages"
+            ) from error
         except Exception as error:
-            cause = f"{type(error).__name__}: {error}"
+            cause = f"{type(error).__name__}: {error}"[:_MAX_CAUSE]
             raise RequestError(
                 f"the chat template cannot render these messages: {cause}", param="messages"
             ) from error
+        return text
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        texts, _ = render_jinja_template(
-            conversations=[[self._as_expected(message) for message in messages]],
-            tools=[dict(tool) for tool in tools] or None,
-            chat_template=self.source,
-            **{**self.special_tokens, **kwargs},
+    def _run(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        return self._renderer.render(
+            [self._as_expected(message) for message in messages],
+            tools,
+            {**self.special_tokens, **kwargs},
+            brief=getattr(self._local, "brief", False),
         )
-        return str(texts[0])
 
     def _as_expected(self, message: Message) -> dict[str, Any]:
         """Return a message without nulls, its content in a form that the template reads, arguments as objects."""

@@ -194,7 +194,9 @@ def test_a_part_that_raises_ends_its_request_by_a_500_that_names_it(
 
 def test_the_log_names_the_package_and_its_version(fragile: Served, caplog: pytest.LogCaptureFixture) -> None:
     fragile.chat("break template")
-    assert f"(llmfw-ext 1.2, {__name__}:Template) failed in render(): ZeroDivisionError" in caplog.text
+    assert (
+        f"(llmfw-ext 1.2, {__name__}:Template) failed in render_briefly(): ZeroDivisionError" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("text", "fields"), [("abc # d", {"tools": [TOOL]}), ("abc % d", {})])

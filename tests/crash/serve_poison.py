@@ -12,19 +12,19 @@ from serve_echo import ENGINE  # type: ignore[import-not-found]  # run as a scri
 
 import llmfw.api.app.serve
 import llmfw.api.chat.service
-from llmfw.api.chat.prompt import render_prompt
+from llmfw.api.chat.prompt import render_prompt_briefly
 from llmfw.api.cli import build_cli
 from llmfw.core.client.process import ProcessEngineClient
 
 
-def poisoned(*args: Any) -> str:
-    text = render_prompt(*args)
-    if "poison" in text:
+def poisoned(*args: Any) -> str | None:
+    text = render_prompt_briefly(*args)
+    if text and "poison" in text:
         os.kill(os.getpid(), signal.SIGKILL)
     return text
 
 
 if __name__ == "__main__":
-    llmfw.api.chat.service.render_prompt = poisoned  # type: ignore[attr-defined]
+    llmfw.api.chat.service.render_prompt_briefly = poisoned  # type: ignore[attr-defined]
     llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
     build_cli()(["serve", *sys.argv[1:]], prog_name="llmfw")

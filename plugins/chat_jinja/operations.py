@@ -1,0 +1,52 @@
+"""What a run of a template's block costs, read from its syntax tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jinja2 import nodes
+
+UNITS_OF_BRANCH = 2
+"""A branch that costs no more is counted with the block that it is in, whether it runs or not."""
+
+_CHARACTERS_OF_UNIT = 256
+_OPERATIONS_OF_UNIT = 16
+
+
+class Operations:
+    """The costs of the blocks of one template, each looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def units(self, statements: Iterable[nodes.Node]) -> int:
+        """Return what a run of a block costs, with small branches of it, without the blocks that count themselves."""
+        num = size = 0
+        for statement in statements:
+            more, characters = self._cost(statement)
+            num, size = num + more, size + characters
+        return 1 + num // _OPERATIONS_OF_UNIT + size // _CHARACTERS_OF_UNIT
+
+    def _cost(self, node: nodes.Node) -> tuple[int, int]:
+        """Return how many operations a statement or expression has, and how many characters of literals."""
+        known = self._known.get(id(node))
+        if known is not None:
+            return known
+        num, size = 1, 0
+        if isinstance(node, nodes.TemplateData | nodes.Const):
+            size = len(str(node.value if isinstance(node, nodes.Const) else node.data))
+        inner = list(node.iter_child_nodes(exclude=("body", "elif_", "else_")))
+        if isinstance(node, nodes.If):
+            small = (body for body in branches(node) if self.units(body) <= UNITS_OF_BRANCH)
+            inner += [each for body in small for each in body]
+            inner += [branch.test for branch in node.elif_]
+        for each in inner:
+            more, characters = self._cost(each)
+            num, size = num + more, size + characters
+        self._known[id(node)] = num, size
+        return num, size
+
+
+def branches(node: nodes.If) -> list[list[nodes.Node]]:
+    """Return the blocks of which a statement runs one."""
+    return [node.body, *(branch.body for branch in node.elif_), node.else_]

@@ -1,0 +1,142 @@
+"""Renders one template by transformers' function for it, within limits.
+
+Each thread has an environment and a meter of its own; the template is compiled once. Importing this module imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+from jinja2.environment import Template
+
+from llmfw.core.imports.hf import postpone_index
+
+from .meter import LimitError, Limits, Meter
+from .metered_environment import MeteredEnvironment
+
+postpone_index()  # before
+from transformers.utils import chat_template_utils
+
+MAX_SOURCE = 131_072
+"""Characters of a template. The largest that models come with have some 30,000."""
+
+_SCALARS = frozenset({int, float, bool, type(None)})
+
+
+class Renderer:
+    """One template.
+
+    Args:
+        source: of the template.
+        limits: of each rendering.
+
+    Raises:
+        TemplateSyntaxError: the template has one.
+        LimitError: it is too long, or cannot be compiled.
+    """
+
+    def __init__(self, source: str, limits: Limits) -> None:
+        if len(source) > MAX_SOURCE:
+            raise LimitError(f"has {len(source)} characters; the limit is {MAX_SOURCE}")
+        self._source = source
+        self._limits = limits
+        self._like = chat_template_utils._compile_jinja_template("").environment
+        self._local = threading.local()
+        try:
+            self._code = MeteredEnvironment(self._like, Meter(limits)).compile(source)
+        except (RecursionError, MemoryError) as error:
+            raise LimitError("nests expressions or blocks too deeply to be compiled") from error
+        except (SyntaxError, ValueError) as error:  # Python's own
+            raise LimitError(f"cannot be compiled: {error}") from error
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        kwargs: Mapping[str, Any],
+        *,
+        brief: bool = False,
+    ) -> str:
+        """Return the text of a conversation.
+
+        Args:
+            kwargs: what else the template finds.
+            brief: give up early.
+
+        Raises:
+            LimitError: it costs too much.
+            NotBriefError: it is not brief.
+        """
+        thread = self._thread()
+        thread.meter.begin((messages, tools, kwargs), brief=brief, num_messages=len(messages))
+        try:
+            texts, _ = thread.render(
+                conversations=[messages],
+                tools=[dict(tool) for tool in tools] or None,
+                chat_template=self._source,
+                **kwargs,
+            )
+        finally:
+            thread.meter.end()
+        return str(texts[0])
+
+    def _thread(self) -> _Thread:
+        found: _Thread | None = getattr(self._local, "thread", None)
+        if found is None:
+            meter = Meter(self._limits)
+            found = _Thread(meter, MeteredEnvironment(self._like, meter).template(self._code))
+            self._local.thread = found
+        return found
+
+
+class _Thread:
+    """What one thread renders with.
+
+    Args:
+        meter: of its renderings.
+        template: counts by it.
+
+    Attributes:
+        render: transformers' function, which takes this template in place of one that it compiles.
+    """
+
+    def __init__(self, meter: Meter, template: Template) -> None:
+        self.meter = meter
+        theirs: Any = chat_template_utils.render_jinja_template
+        if "_compile_jinja_template" not in theirs.__code__.co_names:
+            raise RuntimeError("this version of transformers compiles chat templates in another way")
+        names = {
+            **theirs.__globals__,
+            "_compile_jinja_template": lambda source: template,
+            "_plain_template_data": self._plain,
+        }
+        self.render: Any = FunctionType(
+            theirs.__code__, names, theirs.__name__, theirs.__defaults__, theirs.__closure__
+        )
+        self.render.__kwdefaults__ = theirs.__kwdefaults__
+
+    def _plain(self, value: Any) -> Any:
+        """As transformers' function of this name. The list of tools comes this way."""
+        plain = _plain(value)
+        if plain.__class__ is list:
+            self.meter.trust([plain, *plain])
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy made of JSON's types; transformers' own does the same more slowly, and knows other types."""
+    kind = value.__class__
+    if kind is str or kind in _SCALARS:
+        return value
+    if kind is dict:
+        return {
+            key if key.__class__ is str else _plain(key): item if item.__class__ is str else _plain(item)
+            for key, item in value.items()
+        }
+    if kind is list:
+        return [item if item.__class__ is str else _plain(item) for item in value]
+    return chat_template_utils._plain_template_data(value)
