@@ -1,4 +1,4 @@
-"""What an administrator may ask of a running engine, and what it answers. Plain data, sent like requests are.
+"""Commands that an administrator sends to a running engine, and its answers. Plain data, sent like requests.
 
 A `Command` goes to the engine in a `Control`, which carries a number; its `ControlAnswer` carries the same one.
 """
@@ -9,15 +9,15 @@ import msgspec
 
 
 class GetPolicy(msgspec.Struct, frozen=True, tag="get_policy"):
-    """Which scheduling policy orders requests? Answered by a `PolicyInfo`."""
+    """Ask which scheduling policy orders requests. The answer is a `PolicyInfo`."""
 
 
 class SetPolicy(msgspec.Struct, frozen=True, tag="set_policy"):
-    """Order requests by another policy from the next step on. No request is lost. Answered by a `PolicyInfo`.
+    """Order requests by another policy from the next step on. No request is lost. The answer is a `PolicyInfo`.
 
     Attributes:
-        name: of a registered policy.
-        options: its own, by key without the part's name.
+        name: name of a registered policy.
+        options: the policy's options, by key without the part's name.
     """
 
     name: str
@@ -28,10 +28,10 @@ class PolicyInfo(msgspec.Struct, frozen=True, tag="policy"):
     """The policy in force.
 
     Attributes:
-        name: as it was asked for.
-        options: as they were given.
-        failure: why first come, first served is in force in its stead; None: it is not.
-        known: names of all policies that may be asked for.
+        name: requested name.
+        options: requested options.
+        failure: why first come, first served replaces the policy; None: the policy itself is in force.
+        known: names of all registered policies.
     """
 
     name: str
@@ -41,10 +41,10 @@ class PolicyInfo(msgspec.Struct, frozen=True, tag="policy"):
 
 
 class ViewCache(msgspec.Struct, frozen=True, tag="view_cache"):
-    """What does the prefix cache hold? Answered by a `CacheView`.
+    """Ask what the prefix cache holds. The answer is a `CacheView`.
 
     Attributes:
-        most: prefixes to tell of, the largest shared ones.
+        most: maximum number of prefixes, from the one that saves most tokens by being shared on.
     """
 
     most: int = 50
@@ -54,15 +54,15 @@ class PrefixInfo(msgspec.Struct, frozen=True):
     """One prefix in the cache.
 
     Attributes:
-        num_tokens: from the first token on.
-        own_tokens: of these, those of its last edge: what is not shared with its parent.
-        num_below: tokens of all prefixes that go on from it.
-        hits: how often a request used it.
+        num_tokens: length of the prefix, from the first token on.
+        own_tokens: tokens of its last edge, which its parent does not share.
+        num_below: tokens of all prefixes that continue it.
+        hits: number of requests that used it.
         age_s: seconds since it was last used.
-        users: running requests that hold it, or one below it.
+        users: number of running requests that hold it, or a prefix below it.
         pinned: whether a pin keeps it.
-        salt: whose it is (`cache_salt`); "" where it is for all.
-        first_ids, last_ids: up to 64 of its first and of its last token ids, to be told as text.
+        salt: `cache_salt` of the requests that may use it; "" if all may.
+        first_ids, last_ids: up to 64 of its first and of its last token ids, to be shown as text.
     """
 
     num_tokens: int
@@ -81,9 +81,9 @@ class PinInfo(msgspec.Struct, frozen=True, tag="pin"):
     """One pinned prefix.
 
     Attributes:
-        id: by which it is unpinned.
-        num_tokens: that it is to keep.
-        num_cached: of these, how many are in the cache, and kept. The others are kept as soon as they are computed.
+        id: id that unpins it.
+        num_tokens: number of tokens to keep.
+        num_cached: number of these tokens that are in the cache, and kept. The others are kept once they are computed.
         expires_in_s: seconds until it is unpinned.
     """
 
@@ -97,15 +97,15 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
     """The prefix cache at one moment. Counts are of tokens.
 
     Attributes:
-        num_tokens: in the cache.
-        num_locked: of these, held by running requests or pins.
-        num_pinned: of these, held by pins.
-        num_nodes: edges of the tree.
-        num_evicted: so far.
-        num_hit, num_asked: prompt tokens found, and looked for, so far.
-        eviction: name of the rule by which prefixes go.
-        prefixes: those that most tokens share, first.
-        pins: all.
+        num_tokens: tokens in the cache.
+        num_locked: tokens in the cache that running requests or pins hold.
+        num_pinned: tokens in the cache that pins hold.
+        num_nodes: number of the tree's edges.
+        num_evicted: tokens evicted since start.
+        num_hit, num_asked: prompt tokens found, and looked up, since start.
+        eviction: name of the rule by which prefixes are evicted.
+        prefixes: the prefixes that save most tokens by being shared, most first.
+        pins: all pins.
     """
 
     num_tokens: int
@@ -159,12 +159,12 @@ class TraceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         kind: "arrived", "waits", "admitted", "computed", "retracted", "ended".
-        at_s: seconds since the request came.
-        until_s: of a run of equal ones, when the last of them was made.
+        at_s: seconds from the request's arrival to the decision.
+        until_s: seconds from the request's arrival to the last decision of a run of equal ones.
         first_step, last_step: numbers of the engine's steps.
-        reason: why it waits, was retracted, or ended.
-        num_tokens: admitted: found in the cache; computed: in these steps.
-        num_ahead: of those that wait, how many the policy placed before it, at last.
+        reason: why the request waits, was retracted, or ended.
+        num_tokens: "admitted": tokens found in the cache; "computed": tokens computed in these steps.
+        num_ahead: number of waiting requests that the policy last placed before it.
     """
 
     kind: str

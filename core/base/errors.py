@@ -1,4 +1,4 @@
-"""Every exception that llmfw raises for a reason a user can act on.
+"""Exceptions that llmfw raises for a reason a user can act on.
 
     LLMFWError
     ├── ConfigError            a flag, a file or a combination of them that cannot work
@@ -12,16 +12,16 @@
     │   ├── ModelNotFoundError a model name that this server does not serve
     │   ├── NotFoundError      an id of something that is not, or no longer, stored here
     │   ├── GrammarCostError   a grammar that takes too much time, memory or depth
-    │   ├── TooLargeError      more bytes than are taken
-    │   └── ConflictError      what is asked for is in the way of something that is going on
-    ├── StorageError           a store cannot do now what was asked of it; later it may
-    │   └── StorageFullError   there is no room left
-    ├── OverloadedError        so much waits already that a request is not accepted now; later it may be
-    │   └── TenantLimitError   one key or user has so many requests already
+    │   ├── TooLargeError      more bytes than the limit
+    │   └── ConflictError      an operation in progress rules the request out
+    ├── StorageError           a store cannot do this now; a retry may succeed
+    │   └── StorageFullError   a store has no space left
+    ├── OverloadedError        the queue is full; a retry may succeed
+    │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
-    ├── PartFailedError        a part raised what it should not while it served a request
+    ├── PartFailedError        a part raised an unexpected exception while it served a request
     └── EngineError            the engine could not finish what it had accepted
-        ├── CrashingRequestError  a request during which the engine ended again and again
+        ├── CrashingRequestError  a request that repeatedly ended the engine
         └── EngineDeadError    the engine process has ended
             ├── EngineRestartingError  it is being started again
             └── EngineLostError  it is not started again: the server ends
@@ -101,17 +101,17 @@ class NotFoundError(RequestError):
 
 
 class TooLargeError(RequestError):
-    """The request brings more bytes than are taken; the message says how many are."""
+    """The request has more bytes than the limit; the message states the limit."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, code="request_too_large")
 
 
 class ConflictError(RequestError):
-    """What is asked for cannot be done beside something that is going on; the message names it.
+    """The request conflicts with an operation in progress; the message names the operation.
 
     Args:
-        passing: it will soon be over, so that the same request, sent again, may succeed.
+        passing: whether the operation ends soon, so that the same request, sent again, may succeed.
     """
 
     def __init__(
@@ -122,18 +122,18 @@ class ConflictError(RequestError):
 
 
 class StorageError(LLMFWError):
-    """A store cannot do now what was asked of it, and nothing has changed; the message says what stands in its way."""
+    """A store could not do the operation, and changed nothing; the message gives the reason."""
 
 
 class StorageFullError(StorageError):
-    """A store has no room for what it was given."""
+    """A store has no space for the data."""
 
 
 class OverloadedError(LLMFWError):
-    """The queue is full; nothing of the request was begun.
+    """The queue is full; the engine has not started the request.
 
     Args:
-        retry_after_s: after so many seconds there may be room.
+        retry_after_s: estimated seconds until the queue has room.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
@@ -142,11 +142,11 @@ class OverloadedError(LLMFWError):
 
 
 class TenantLimitError(OverloadedError):
-    """One tenant has as many requests as one may have."""
+    """A tenant has reached its limit of requests."""
 
 
 class DeadlineError(LLMFWError):
-    """The timeout that a request gave itself has passed; the message says how far it had come."""
+    """The request's own timeout has passed; the message states the progress of the request."""
 
 
 class PartFailedError(LLMFWError):
@@ -158,11 +158,11 @@ class EngineError(LLMFWError):
 
 
 class CrashingRequestError(EngineError):
-    """The engine process ended each time that it ran this request, which is not tried again."""
+    """The engine process ended each time it ran this request. llmfw does not try the request again."""
 
 
 class EngineDeadError(EngineError):
-    """The engine process has ended. What it had not answered is lost, unless a new engine process runs it again."""
+    """The engine process has ended. Unanswered requests are lost, unless a new engine process runs them again."""
 
 
 class EngineRestartingError(EngineDeadError):

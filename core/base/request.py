@@ -1,9 +1,8 @@
-"""What crosses the wire between the API and the engine, and nothing else.
+"""Messages between the API and the engine.
 
-`Request` goes one way, `EventBatch` (all `TokenEvent`s of one step) the other. Everything here is plain data
-that msgspec can encode; new fields get defaults and go last, so that an older process understands a newer one.
-This module knows nothing of text: prompts and outputs are token ids. Stop *strings* travel in `SamplingParams`
-for the benefit of whoever turns tokens into text; the engine does not look at them.
+The API sends `Request`s; the engine sends `EventBatch`es, which hold all `TokenEvent`s of one step. Messages are plain
+data that msgspec can encode. New fields get defaults and go last, so that older processes understand newer ones. Prompts
+and outputs are token ids. Stop *strings* are for the code that turns tokens into text; the engine ignores them.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ class FinishReason(enum.StrEnum):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How tokens are chosen. Names and meanings as in the OpenAI API and its common extensions.
+    """How to choose tokens. Names and meanings as in the OpenAI API and its common extensions.
 
     Attributes:
-        max_tokens: at most so many new tokens; None: until the context is full.
-        min_tokens: end-of-sequence and stop tokens cannot be sampled before so many new tokens.
-        temperature: logits are divided by it; 0 takes the most likely token.
-        top_k: sample among the k most likely tokens; 0 or -1: among all.
-        top_p: sample among the most likely tokens whose probabilities add up to p (after top_k).
-        min_p: drop tokens less likely than min_p times the most likely one (after top_p).
-        presence_penalty: subtracted once from the logit of each token that was already generated.
-        frequency_penalty: subtracted from a token's logit once for each time it was generated.
-        repetition_penalty: positive logits of tokens seen in prompt or output are divided by it, negative ones
-            multiplied (Keskar et al., 2019, as in transformers).
-        logit_bias: added to the logits of these token ids.
-        stop: text ends before the first of these strings.
-        stop_token_ids: generation ends after one of these tokens.
-        ignore_eos: the model's own end-of-sequence tokens do not end generation.
-        seed: with the same seed, model and prompt the text is the same, whatever else runs; None: drawn.
+        max_tokens: maximum number of new tokens; None: the rest of the context window.
+        min_tokens: number of new tokens before which end-of-sequence and stop tokens cannot be sampled.
+        temperature: divisor of the logits; 0 takes the most likely token.
+        top_k: number of most likely tokens to sample from; 0 or -1: all.
+        top_p: total probability of the most likely tokens to sample from (after top_k).
+        min_p: least probability of a token, as a fraction of the most likely token's (after top_p).
+        presence_penalty: amount subtracted once from the logit of each token that was already generated.
+        frequency_penalty: amount subtracted from a token's logit for each time it was generated.
+        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens seen in prompt or output
+            (Keskar et al., 2019, as in transformers).
+        logit_bias: amounts added to the logits of these token ids.
+        stop: strings before which the text ends.
+        stop_token_ids: tokens after which generation ends.
+        ignore_eos: whether to continue past the model's own end-of-sequence tokens.
+        seed: seed of random draws; the same seed, model and prompt give the same text, whatever else runs; None: drawn.
     """
 
     max_tokens: int | None = None
@@ -123,14 +122,14 @@ class GrammarSpec(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a model's thinking is marked in its output. A grammar holds for what comes after it.
+    """Marks of a model's thinking in its output. A grammar applies to the text after the thinking.
 
     Attributes:
-        begin: tokens that open the thinking, where they are the output's first ones.
-        end: tokens that close it, in this order and side by side.
-        is_open: the prompt has opened it already.
-        budget: after so many tokens of thinking the engine closes it; None: never.
-        space: one of these tokens may stand between the end and what the grammar holds for.
+        begin: tokens that open the thinking if the output starts with them.
+        end: tokens that close the thinking, adjacent and in this order.
+        is_open: whether the prompt has already opened the thinking.
+        budget: number of thinking tokens after which the engine closes the thinking; None: no limit.
+        space: tokens of which one may stand between the end and the text that the grammar applies to.
     """
 
     begin: tuple[int, ...] = ()
@@ -144,25 +143,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     """One prompt to be continued, as the engine sees it.
 
     Attributes:
-        id: unique among the requests in the engine.
+        id: id, unique among the requests in the engine.
         prompt: token ids, at least one.
-        sampling: where `max_tokens` or `seed` is None, the engine decides.
-        eos_token_ids: the model's end-of-sequence tokens, empty with `ignore_eos` (but not with a grammar, which
-            says itself when the text may end).
-        priority: larger runs earlier, for policies that look at it.
-        logprobs: report the log probability of each new token, and of so many of the most likely ones; None: none.
-        prompt_logprobs: the same for the prompt's tokens, on the first event. Such a prompt is computed whole: it
-            takes nothing from the prefix cache.
-        grammar: what the output has to be; None: anything.
-        thinking: how thinking is marked, where a grammar has to wait for its end or it has a budget.
-        deferrable: it runs in what requests that are not leave, and gives its place to them at any time.
-        stream_interval: tokens in one event, but for its first and its last; None: the engine's own.
-        tenant: the API key or user that it belongs to, for policies and limits that count by it.
-        tenant_is_key: the tenant is an API key, not what the client says of its user. Keys share the engine evenly.
-        cache_salt: it shares cached prefixes with requests of the same salt only.
-        timeout_s: seconds after which it ends, wherever it is, by a DeadlineError; None: never.
-        tell_wait: events tell while it waits how many are before it.
-        may_restart: its reader accepts that the output starts anew (`TokenEvent.restarted`). The engine ignores it.
+        sampling: how to choose tokens; the engine sets `max_tokens` and `seed` if they are None.
+        eos_token_ids: the model's end-of-sequence tokens; empty with `ignore_eos`, unless a grammar decides on the end.
+        priority: rank for policies that use it; larger runs earlier.
+        logprobs: number of most likely tokens to report with the log probability of each new token; None: report none.
+        prompt_logprobs: the same for the prompt's tokens, on the first event; the prompt bypasses the prefix cache.
+        grammar: grammar that the output must match; None: no constraint.
+        thinking: marks of the thinking, if a grammar must wait for its end or if it has a budget.
+        deferrable: whether it runs only in the capacity that other requests leave, and yields to them at any time.
+        stream_interval: tokens per event, except for its first and its last event; None: the engine's own.
+        tenant: API key or user that it belongs to, for policies and limits that count by tenant.
+        tenant_is_key: whether the tenant is an API key, not a user that the client names. Keys share the engine evenly.
+        cache_salt: salt of its cached prefixes; only requests of the same salt share them.
+        timeout_s: seconds after which it ends with a DeadlineError, whatever its state; None: never.
+        tell_wait: whether events report, while it waits, the number of requests before it.
+        may_restart: whether its reader accepts that the output restarts (`TokenEvent.restarted`). The engine ignores it.
     """
 
     id: str
@@ -185,14 +182,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
-    """Prompts of which an encoder is to make one vector each. Answered with one event, once all are made.
+    """Prompts that an encoder turns into one vector each. One event answers it, once all vectors are computed.
 
     Attributes:
-        id: unique among the requests in the engine.
-        prompts: token ids of each, at least one.
-        dimensions: of the vectors, cut to so many; None: all.
-        deferrable: it runs in what requests that are not leave.
-        tenant, tenant_is_key, timeout_s: as of `Request`.
+        id: id, unique among the requests in the engine.
+        prompts: token ids of each prompt, at least one.
+        dimensions: number of dimensions that the vectors are cut to; None: all.
+        deferrable: whether it runs only in the capacity that other requests leave.
+        tenant, tenant_is_key, timeout_s: as in `Request`.
     """
 
     id: str
@@ -205,7 +202,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """The requests of these ids are to end now; their pages are free after the step in flight."""
+    """Ends the requests of these ids now; their pages are free after the step in flight."""
 
     ids: list[str]
 
@@ -215,10 +212,10 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
 
 
 class Control(msgspec.Struct, frozen=True, tag="control"):
-    """Asks for what an administrator may ask for.
+    """Carries an administrator's command.
 
     Attributes:
-        number: chosen by the client; its answer carries the same one.
+        number: number that the client chooses; the answer carries the same one.
     """
 
     number: int
@@ -229,13 +226,13 @@ ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):
-    """How likely a token was among all of the vocabulary, by the model's own logits: the natural logarithm of their
-    softmax, before temperature, penalties, bias and grammar.
+    """Log probability of a token: the natural logarithm of the softmax of the model's own logits over the vocabulary,
+    before temperature, penalties, bias and grammar.
 
     Attributes:
-        logprob: of the token.
-        top_ids: the most likely tokens at its place, the most likely first.
-        top_logprobs: theirs.
+        logprob: log probability of the token.
+        top_ids: the most likely tokens at its position, most likely first.
+        top_logprobs: log probabilities of `top_ids`.
     """
 
     logprob: float
@@ -247,9 +244,8 @@ class Wait(msgspec.Struct, array_like=True):
     """How long a request may have to wait.
 
     Attributes:
-        num_ahead: requests that are to be admitted before it.
-        seconds: until it is admitted, as far as can be told; None: it cannot. With 0 and 0.0 it is admitted, and its
-            prompt is being computed.
+        num_ahead: number of requests to be admitted before it.
+        seconds: estimated seconds until it is admitted; None: unknown. With 0 ahead, 0.0: its prompt is being computed.
     """
 
     num_ahead: int
@@ -260,21 +256,20 @@ class TokenEvent(msgspec.Struct, array_like=True):
     """New tokens of one request, and how it ended if it did.
 
     Attributes:
-        id: of the request.
-        token_ids: new tokens, in order; the end-of-sequence or stop token is among them.
-        finish_reason: None while the request runs.
-        cached_tokens: how many prompt tokens came from the prefix cache (on a request's first event, else 0).
+        id: the request's id.
+        token_ids: new tokens, in order, including the end-of-sequence or stop token.
+        finish_reason: why the request ended; None while it runs.
+        cached_tokens: number of prompt tokens from the prefix cache (on a request's first event, else 0).
         error: the reason, with finish_reason "error".
-        error_kind: the name of the exception's class, with finish_reason "error": one of `llmfw.core`, if it is
-            the client's mistake.
+        error_kind: name of the exception's class, with finish_reason "error"; of `llmfw.core` if the client is at fault.
         logprobs: one for each of `token_ids`, if the request asks for them.
-        prompt_logprobs: one for each prompt token but the first, on the first event, if the request asks for them.
+        prompt_logprobs: one for each prompt token except the first, on the first event, if the request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
-        vectors: of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
-        wait: the request waits; such an event has no tokens and ends nothing.
-        retry_after_s: with an error that passes: after so many seconds the same request may succeed.
-        restarted: the request runs again from its start, as the engine died: all events before this one are void.
-            Sent by the client, to requests with `may_restart`.
+        vectors: vectors of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
+        wait: how long the request may wait; such an event has no tokens and ends nothing.
+        retry_after_s: with a temporary error, seconds after which the same request may succeed.
+        restarted: whether the request runs again from its start because the engine died; all earlier events are then
+            void. The client sends this to requests with `may_restart`.
     """
 
     id: str
@@ -309,13 +304,13 @@ class EventBatch(msgspec.Struct, tag="step"):
 
 
 class PartUse(msgspec.Struct, array_like=True, frozen=True):
-    """What the calls of one part of a plugin came to, in one process, since it started.
+    """Totals of the calls of one part of a plugin, in one process, since it started.
 
     Attributes:
-        kind, name, plugin: of the part.
-        seconds: that its calls took.
-        calls: how many there were.
-        failures: how many of them raised what they should not.
+        kind, name, plugin: kind and name of the part, and its plugin.
+        seconds: total time of its calls.
+        calls: number of calls.
+        failures: number of calls that raised an unexpected exception.
     """
 
     kind: str
@@ -330,10 +325,10 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     """The engine at one moment. Token counts are of KV storage.
 
     Attributes:
-        num_running, num_waiting: requests of which the engine computes tokens, or is going to.
-        num_deferrable_running, num_deferrable_waiting: how many of these are deferrable; some that run may be paused.
-        num_drafted_tokens, num_accepted_tokens: guessed by a drafter, and how many of these were right.
-        part_uses: of the parts that the engine calls.
+        num_running, num_waiting: number of requests that run, and that wait to run.
+        num_deferrable_running, num_deferrable_waiting: number of these that are deferrable; some that run may be paused.
+        num_drafted_tokens, num_accepted_tokens: tokens that a drafter guessed, and the correct ones among them.
+        part_uses: uses of the parts that the engine calls.
     """
 
     num_running: int
@@ -351,14 +346,14 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
 
 
 class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
-    """What the engine is, told once when it is ready to serve.
+    """Description of the engine, sent once when it is ready to serve.
 
     Attributes:
         task: "generate": it takes `Request`s; "embed": it takes `EmbedRequest`s.
-        embedding_size: of the vectors, where it embeds.
+        embedding_size: size of the vectors, if it embeds.
         module_passes: names of the module passes that changed the model, in their order.
         quantization: scheme of the weights, if they were quantised when they were loaded.
-        kv_cache_dtype: of stored keys and values; "": where none are stored.
+        kv_cache_dtype: dtype of stored keys and values; "" if none are stored.
     """
 
     model: str
@@ -383,9 +378,9 @@ class EngineFailed(msgspec.Struct, tag="failed"):
     """An exception: why the engine could not start, why it stopped, or why a command has no answer.
 
     Attributes:
-        kind: the name of its class.
-        message: for the user.
-        param, code: of a RequestError.
+        kind: name of the exception's class.
+        message: message for the user.
+        param, code: parameter and code of a RequestError.
     """
 
     kind: str
@@ -395,7 +390,7 @@ class EngineFailed(msgspec.Struct, tag="failed"):
 
 
 class ControlAnswer(msgspec.Struct, tag="answer"):
-    """What a `Control` gave: an answer, or why there is none."""
+    """Answer to a `Control`, or the reason why there is none."""
 
     number: int
     answer: Answer | None = None

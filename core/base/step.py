@@ -33,14 +33,14 @@ NO_PAGES: Pages = np.empty(0, dtype=np.int32)
 
 
 class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sequence that gets a row of the page table. What is said of it holds until the row starts again.
+    """A sequence that gets a row of the page table. Its attributes hold until the row starts again.
 
     Attributes:
-        row: of the page table.
-        prompt_len: tokens of its prompt.
-        sampling: how its tokens are chosen; `seed` is set.
-        stop_token_ids: the tokens that end it, ascending.
-        logprobs: report the log probability of each sampled token and of this many most likely ones; None: report none.
+        row: row of the page table.
+        prompt_len: number of prompt tokens.
+        sampling: how to choose its tokens; `seed` is set.
+        stop_token_ids: tokens that end it, ascending.
+        logprobs: number of most likely tokens to report with the log probability of each sampled token; None: report none.
         prompt_logprobs: the same for the tokens of its prompt.
     """
 
@@ -53,12 +53,12 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowCounts(msgspec.Struct, frozen=True):
-    """The tokens of a sequence with penalties, counted anew: it got its row, or tokens that were not sampled.
+    """New token counts of a sequence with penalties that got its row, or tokens that were not sampled.
 
     Attributes:
-        row: of the page table.
+        row: row of the page table.
         token_ids: tokens to penalise, each once: [N].
-        counts: how often each was generated: [N].
+        counts: number of times that each was generated: [N].
     """
 
     row: int
@@ -67,12 +67,12 @@ class RowCounts(msgspec.Struct, frozen=True):
 
 
 class ScoredPrompt(msgspec.Struct, frozen=True):
-    """Prompt tokens whose log probabilities are wanted.
+    """Prompt tokens whose log probabilities a request asks for.
 
     Attributes:
-        row: of the page table.
-        first: the place, among the T tokens, of the token before the first of them.
-        token_ids: these tokens, adjacent: [P].
+        row: row of the page table.
+        first: index, among the T tokens, of the token before the first of these.
+        token_ids: the prompt tokens, adjacent: [P].
     """
 
     row: int
@@ -86,17 +86,17 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         tokens: token ids; 0 where one is in flight: [T].
         sources: NOT_IN_FLIGHT, or the row whose last sampled token this is: [T].
-        rows: of the page table: [B].
+        rows: each sequence's row of the page table: [B].
         starts: position of each sequence's first token in this step: [B].
-        counts: tokens of each sequence in this step: [B].
-        num_sampled: how many tokens to sample of each sequence: 0, or one after each of its last tokens: [B].
-        num_single: sequences, from the first on, that have one token.
-        num_sampling: sequences that sample.
-        page_places: where the page table changes before this step, as row * width + column: [N].
-        pages: the pages there, int32: [N].
+        counts: number of tokens of each sequence in this step: [B].
+        num_sampled: number of tokens to sample of each sequence: 0, or one after each of its last tokens: [B].
+        num_single: number of sequences, from the first on, that have one token.
+        num_sampling: number of sequences that sample.
+        page_places: entries of the page table that change before this step, as row * width + column: [N].
+        pages: new pages of these entries, int32: [N].
         row_starts: sequences that start in this step.
         row_counts: tokens of sequences with penalties that the executor cannot count by itself.
-        scored: prompts whose log probabilities are wanted.
+        scored: prompt tokens to score.
     """
 
     tokens: Ints
@@ -169,10 +169,10 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokenMasks(msgspec.Struct, frozen=True):
-    """Which tokens may be sampled, for the rows where not all may. They account for `min_tokens`, too.
+    """Masks of allowed tokens, for rows with forbidden ones. They account for `min_tokens`, too.
 
     Attributes:
-        places: which of the S sampled tokens they are for: R of them.
+        places: indices, among the S sampled tokens, that the masks are for: R of them.
         words: bit t % 32 of word t // 32 is 1 if token t is allowed, int32: [R, ceil(vocab / 32)].
     """
 
@@ -181,12 +181,12 @@ class TokenMasks(msgspec.Struct, frozen=True):
 
 
 class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a step gave.
+    """Results of a step.
 
     Attributes:
         token_ids: sampled tokens, in the order of `StepInput.sampled_rows`: [S].
-        logprobs: of these, by row, for rows that ask.
-        prompt_logprobs: of `StepInput.scored`, by row.
+        logprobs: log probabilities of the sampled tokens, by row, for rows that ask for them.
+        prompt_logprobs: log probabilities of `StepInput.scored`, by row.
     """
 
     token_ids: list[int]

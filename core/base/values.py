@@ -1,4 +1,4 @@
-"""Which values a field of a struct of settings may have: its annotation says so, here it is read.
+"""Reads the allowed values of a settings struct's fields from their annotations.
 
 The command line makes its options of it (`api/settings/option.py`), the struct checks itself with it.
 """
@@ -20,14 +20,14 @@ from .setting import declared
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one field.
+    """Allowed values of one field.
 
     Attributes:
-        type: a number's; None: the field's are no numbers.
-        least: of a number.
-        most: of a number; None: there is no bound.
-        is_open: whether the least value itself is none of them.
-        choices: those that there are; none: there are others.
+        type: type of a number; None: the field is not a number.
+        least: lower bound of a number.
+        most: upper bound of a number; None: no bound.
+        is_open: whether the lower bound itself is excluded.
+        choices: the only allowed values; empty: the field is not a choice.
     """
 
     type: type[int] | type[float] | None = None
@@ -50,7 +50,7 @@ class Values:
         return is_enough and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        """What comes after "it must be"."""
+        """Return the words that complete "it must be"."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         number = "a whole number" if self.type is int else "a finite number"
@@ -60,12 +60,12 @@ class Values:
 
 @cache
 def values_of(struct: type[msgspec.Struct]) -> dict[str, Values]:
-    """Return the values of each field, beside None, where the annotation allows it."""
+    """Return the allowed values of each field, not counting None, which an annotation may also allow."""
     return {field.name: _values(field.type) for field in msgspec.structs.fields(struct)}
 
 
 def check_fields(struct: type[msgspec.Struct], settings: Mapping[str, object]) -> None:
-    """Raise ConfigError if one of a struct's fields is to have a value that it cannot have."""
+    """Raise ConfigError if a setting has a value that its field does not allow."""
     known = values_of(struct)
     for name, value in settings.items():
         if value is not None and name in known and value not in known[name]:
