@@ -39,7 +39,7 @@ class ControlAnswers:
             self._open.pop(number, None)
 
     def take(self, found: ControlAnswer) -> None:
-        """Hand an answer to who asked; nobody may wait for it any more."""
+        """Hand an answer to its caller, which may no longer wait for it."""
         answer = self._open.get(found.number)
         if answer is None or answer.done():
             return

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Signal(enum.Enum):
-    """What is put into the inbox beside messages."""
+    """Inbox entries that are not messages."""
 
     WAKE = 1
     END = 2

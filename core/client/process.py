@@ -1,7 +1,6 @@
-"""The engine in a process of its own: started, spoken to over a socket, watched, and ended. One process, one life.
+"""Runs the engine in its own process: starts it, talks to it over a socket, watches it, and ends it.
 
-This module knows how the process lives and dies; it does not know what the engine does, and starts no second one:
-`supervisor` does.
+A client serves one process, from its start to its end. `supervisor` starts the next process.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
 logger = logging.getLogger(__name__)
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process.process")
-LAST_WORDS_S = 1.0  # for what was said just before the process ended; somebody else may hold its socket open
+LAST_WORDS_S = 1.0  # to read its last messages after its end; another process may hold its socket open
 STOP_TIMEOUT_S = 5.0
 STACKS_S = 1.0  # for a hung process to write its stacks
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # 0: SIGTERM, which the engine handles
@@ -154,7 +153,7 @@ class ProcessEngineClient(EngineClient):
                 lambda: _Channel(self._handle, self._has_ended), sock=self._socket
             )
             self._info = await self._ready
-        except asyncio.CancelledError:  # by whoever will not close what has not started
+        except asyncio.CancelledError:  # the caller does not close a client that has not started
             self._hang_up()
             raise
 
@@ -248,7 +247,7 @@ class ProcessEngineClient(EngineClient):
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         returncode = process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the exit
             self._loop.call_soon_threadsafe(self._begin_exit, returncode)
 
     def _begin_exit(self, returncode: int) -> None:
@@ -285,7 +284,7 @@ class ProcessEngineClient(EngineClient):
             self._socket.close()
 
     def _send(self, message: ToEngine) -> None:
-        # Where it is closed the engine has ended, as whoever asks it something will be told.
+        # If the transport is closed, the engine has ended, and callers get that error.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(framed(encode(message)))
 
@@ -321,7 +320,7 @@ class ProcessEngineClient(EngineClient):
         self._dead.set()
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # `start` may have been cancelled: then nobody else asks
+            self._ready.exception()  # if `start` was cancelled, nothing else retrieves the exception
 
 
 def _how_it_ended(returncode: int) -> str:

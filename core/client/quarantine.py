@@ -1,20 +1,20 @@
-"""Finds the request that crashes the engine among those that were in flight at the crash.
+"""Finds the request that crashes the engine among the requests in flight at the crash.
 
 After a crash, requests that run again are suspects. While there are suspects, requests are sent one at a time, live ones
-first: the next one is sent once the previous one has its first token. Requests that had no token at the crash go before
-those that had one.
+first: the next one is sent once the previous one has its first token. Requests without a token at the crash go before
+requests with one.
 
 - A request that crashes the engine before its first token is convicted at the second crash: the requests in flight with
   it have their first token, so they did not cause that crash.
 - A request that crashes the engine later leaves several suspects again. From the second crash on, each of them runs alone
   to its end, or for `ALONE_S`. A request that crashes the engine while it runs alone is convicted.
-- A request that holds the turn at its fourth crash is convicted, whatever else was in flight.
+- A request whose turn it is at its fourth crash is convicted, whatever else was in flight.
 
 Deferrable requests, such as the lines of a batch, run alone from their first crash on, and are convicted at their second.
 New live requests do not wait for them: "alone" means without other suspects and other deferrable requests.
 
-A death by SIGKILL, SIGTERM or SIGSTOP is rarely caused by a request. It counts half: after one such death the requests run
-again together, and a conviction takes four.
+Requests rarely cause a death by SIGKILL, SIGTERM or SIGSTOP. Such a death counts half: after one, the requests run again
+together, and a conviction takes four.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import itertools
 from collections.abc import Collection
 
 CRASH, KILL = 2, 1
-"""What a death of the engine by itself, and one from outside, add to a suspicion."""
+"""Suspicion that a request gains from a crash of the engine, and from a death caused from outside."""
 SUSPECT, STRICT, HOPELESS = 2, 4, 8
-"""Suspicions from which on a request waits for its turn, from which on it runs alone and may be convicted, and from which
-on it is convicted if it was its turn."""
+"""Least suspicion at which a request waits for its turn; at which it runs alone and may be convicted; and at which it is
+convicted if it was its turn."""
 ALONE_S = 10.0
 
 
@@ -36,14 +36,14 @@ class Attempt:
     """One request, as long as it is open.
 
     Args:
-        deferrable: others go first.
+        deferrable: whether other requests go first.
 
     Attributes:
         suspicion: sum over the deaths of the engine during which it was in flight.
-        has_token: since it was sent last.
-        had_token: as the engine died.
-        was_sent: to an engine, at any time.
-        is_convicted: it ended the engine.
+        has_token: whether it has got a token since it was last sent.
+        had_token: whether it had a token when the engine died.
+        was_sent: whether it was ever sent to an engine.
+        is_convicted: whether it ended the engine.
     """
 
     __slots__ = ("deferrable", "had_token", "has_token", "is_convicted", "suspicion", "turn", "was_sent")
@@ -107,7 +107,7 @@ class Quarantine:
             self._release()
 
     def _guilty(self, in_flight: Collection[Attempt], weight: int) -> Attempt | None:
-        """Return the request that has ended the engine, if it can be told."""
+        """Return the request that has ended the engine, or None if that is uncertain."""
         suspect = next(iter(in_flight)) if len(in_flight) == 1 else self._current
         if suspect is None or suspect not in in_flight or suspect.suspicion + weight < STRICT:
             return None

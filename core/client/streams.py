@@ -76,7 +76,7 @@ class EventStreams:
         return self._failure
 
     def deliver(self, events: Iterable[TokenEvent]) -> None:
-        """Hand each event to its request; those of requests that nobody reads any more are dropped."""
+        """Hand each event to its request. Drops events of requests without a reader."""
         for event in events:
             stream = self._streams.get(event.id)
             if stream is not None:

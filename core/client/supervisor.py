@@ -34,25 +34,25 @@ from .restarts import RestartPolicy, Restarts
 logger = logging.getLogger(__name__)
 
 WAIT_S = 60.0
-"""How long a new request waits for an engine that is being restarted. Deferrable ones, and those that an engine has had
-already, wait for as long as restarts are tried."""
+"""How long a new request waits for an engine that is being restarted. Deferrable requests, and requests that an engine has
+already had, wait for as long as restarts are tried."""
 MAX_WAITING = 1000
 """New requests that may wait for an engine that is being restarted, deferrable ones not counted."""
 MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
-"""What a restarted engine may decide otherwise."""
+"""Fields of EngineInfo that a restart may change."""
 
 
 class SupervisedEngineClient(EngineClient):
     """Starts an engine process, and another one when it ends.
 
-    Requests that had not begun to answer run again by themselves. The others end with an EngineDeadError, unless their
-    reader accepts a new start (`Request.may_restart`). A request that ends the engine again and again ends with a
-    CrashingRequestError (`Quarantine`).
+    Requests without output run again automatically. The others end with an EngineDeadError, unless their reader accepts
+    a new start (`Request.may_restart`). A request that repeatedly ends the engine ends with a CrashingRequestError
+    (`Quarantine`).
 
     Args:
-        new_life: makes the client of one engine process.
-        policy: whether and how often the engine is restarted.
-        wait_s: as WAIT_S.
+        new_life: factory of the client of one engine process.
+        policy: whether and how often to restart the engine.
+        wait_s: seconds as in WAIT_S.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SupervisedEngineClient(EngineClient):
 
     @property
     def pid(self) -> int | None:
-        """Of the engine process that runs now."""
+        """Process id of the current engine process."""
         return self._life.pid
 
     @contextlib.contextmanager
@@ -113,12 +113,12 @@ class SupervisedEngineClient(EngineClient):
         self._keeping = asyncio.create_task(self._keep_running())
 
     async def wait_lost(self) -> EngineLostError:
-        """Return why the engine is given up, once it is. Never returns with `--restart never`."""
+        """Wait until no restart is tried any more; return the reason. Never returns with `--restart never`."""
         await self._lost.wait()
         return EngineLostError(self._failure)
 
     def stop_restarting(self) -> None:
-        """Leave an engine dead that ends from now on: systemd, for one, ends both processes of a server at once."""
+        """Do not restart an engine that ends from now on: systemd, for one, ends both processes of a server at once."""
         self._restarts.stop()
 
     def show_stacks(self) -> None:
@@ -314,5 +314,5 @@ def _in_time(request: Request | EmbedRequest, begun_at: float) -> Request | Embe
         return request
     left = request.timeout_s - (time.monotonic() - begun_at)
     if left <= 0:
-        raise deadline_error(request.timeout_s, "before the engine could begin with it")
+        raise deadline_error(request.timeout_s, "before the engine could start the request")
     return msgspec.structs.replace(request, timeout_s=left)

@@ -1,4 +1,4 @@
-"""Which requests have run out of the time that they gave themselves. Knows times and ids."""
+"""Tracks the requests' own timeouts. Knows times and ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llmfw.core.base.errors import DeadlineError
 
 
 class Deadlines:
-    """The requests that end at a certain time. A step without one that is due costs nothing, however many there are."""
+    """Requests with a timeout. A step at which none is due costs the same, however many requests there are."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
@@ -20,13 +20,13 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def add(self, request_id: str, timeout_s: float, now: float) -> None:
-        """Let a request end so many seconds from now."""
+        """Let a request end `timeout_s` seconds after `now`."""
         when = now + timeout_s
         self._open[request_id] = when, timeout_s
         heapq.heappush(self._heap, (when, request_id))
 
     def forget(self, request_id: str) -> None:
-        """Forget a request, which has ended. Its place in the heap goes when most of the heap is such places."""
+        """Forget a request, which has ended. The heap drops such entries once they are more than half of it."""
         if self._open.pop(request_id, None) and len(self._heap) > 2 * len(self._open) + 64:
             self._heap = [(when, each) for each, (when, _) in self._open.items()]
             heapq.heapify(self._heap)
@@ -45,6 +45,6 @@ def deadline_error(timeout_s: float, how_far: str) -> DeadlineError:
     """Return the error that ends a late request.
 
     Args:
-        how_far: it had come, in words.
+        how_far: its progress, which ends the message.
     """
     return DeadlineError(f"the request's timeout of {timeout_s:.3g} s has passed {how_far}")

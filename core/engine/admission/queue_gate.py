@@ -1,8 +1,8 @@
-"""Which requests may come in while others wait, and how fast those that wait are let in. No tensors, no clock.
+"""Limits the requests that wait, and measures how fast waiting requests are admitted. No tensors, no clock.
 
-A request that is refused is one that nobody has begun: its client, or a router before it, can go elsewhere at once. Only
-requests that somebody waits for count, and are refused; those whose grammar is still being compiled wait, too. What was
-retracted does not: it was let in.
+The gate refuses a request before any work on it, so that its client, or a router in front of the server, can go elsewhere
+at once. Deferrable requests are neither counted nor refused. A request whose grammar is being compiled counts as waiting.
+A retracted request does not: it was admitted before.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 logger = logging.getLogger(__name__)
 
-WINDOW_S = 60.0  # admissions longer ago tell nothing of the rate
+WINDOW_S = 60.0  # older admissions do not count towards the rate
 MOST_RETRY_S = 60.0
-LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # requests that may wait unless the user says otherwise
-LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same of tokens, by those that the KV storage holds
+LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # default limit: its minimum, and requests per running request
+LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same for tokens, per token of KV storage
 MOST_OVER = 2  # keys below their share may make the queue this many times as long
 
 
 class AdmissionRate:
-    """How many requests a second are let in while others wait: what an idle engine could take at once says nothing."""
+    """Admitted requests per second while others wait. Admissions to an idle engine say nothing about its rate."""
 
     def __init__(self) -> None:
-        self._since: float | None = None  # when somebody began to wait
+        self._since: float | None = None  # since when requests wait
         self._admitted: deque[tuple[float, int]] = deque()
         self._num_admitted = 0
         self._last: float | None = None
 
     def note(self, num_admitted: int, num_waiting: int, now: float) -> None:
-        """Take note of a step: so many were let in, and so many wait on."""
+        """Record a step: the number of admitted requests, and of those still waiting."""
         if self._since is not None and num_admitted:
             self._admitted.append((now, num_admitted))
             self._num_admitted += num_admitted
@@ -45,7 +45,7 @@ class AdmissionRate:
             self._since = now
 
     def per_second(self, now: float) -> float | None:
-        """Return the rate up to the last admission, less once the next one is overdue; None: it is not known."""
+        """Return the rate up to the last admission; it falls once the next one is overdue. None: unknown."""
         while self._admitted and self._admitted[0][0] < now - WINDOW_S:
             self._num_admitted -= self._admitted.popleft()[1]
         if self._since is None or not self._num_admitted:
@@ -55,21 +55,23 @@ class AdmissionRate:
         return count / seconds if seconds > 0 else self._last
 
     def seconds_for(self, num_requests: float, now: float) -> float | None:
-        """Return in how many seconds so many are let in; None: it is not known."""
+        """Return the seconds until `num_requests` are admitted; None: unknown."""
         rate = self.per_second(now)
         return num_requests / rate if rate else None
 
 
 class QueueGate:
-    """The requests that wait for the first time, and those of each tenant.
+    """Requests that wait for their first admission, and the requests of each tenant.
 
     Args:
-        max_requests, max_tokens: that may wait; None: any number. An empty queue takes any prompt. In a full queue an
-            API key still has its share: the bound divided by the keys that wait. So the queue may get twice as long.
-        max_tenant_requests: of one tenant, waiting and running; those that name no tenant are one.
+        max_requests, max_tokens: maximum number of waiting requests, and of their prompts' tokens; None: no limit. An
+            empty queue takes any prompt. In a full queue, an API key may still use its share: the limit divided by the
+            number of waiting keys. So the queue may get twice as long.
+        max_tenant_requests: maximum number of requests of one tenant, waiting and running. Requests without a tenant
+            count as one tenant's.
 
     Attributes:
-        rate: at which requests are let in.
+        rate: rate at which requests are admitted.
     """
 
     def __init__(
@@ -85,18 +87,18 @@ class QueueGate:
         self._waiting: dict[str, int] = {}  # request → tokens of its prompt
         self._num_tokens = 0
         self._keys: dict[str, str] = {}  # request that waits → API key
-        self._num_by_key: Counter[str] = Counter()  # of those that wait
+        self._num_by_key: Counter[str] = Counter()  # waiting requests
         self._tokens_by_key: Counter[str] = Counter()
         self._tenants: dict[str, str] = {}  # request → tenant, of all that have not ended
         self._num_of: Counter[str] = Counter()
 
     @classmethod
     def of(cls, config: EngineConfig, places: int, pool_tokens: int = 0) -> QueueGate:
-        """Return the gate that settings stand for, and log its bounds.
+        """Return the gate for these settings, and log its limits.
 
         Args:
-            places: most requests that run.
-            pool_tokens: that the KV storage holds.
+            places: maximum number of running requests.
+            pool_tokens: size of the KV storage in tokens.
         """
         requests, tokens = config.max_queued_requests, config.max_queued_tokens
         if requests is None:
@@ -108,7 +110,7 @@ class QueueGate:
 
     @property
     def num_waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     def awaits(self, request_id: str) -> bool:
@@ -116,13 +118,14 @@ class QueueGate:
         return request_id in self._waiting
 
     def check(self, num_tokens: int, tenant: str, now: float, *, is_key: bool = False) -> None:
-        """Raise the error with which a request of so many tokens is refused, if it is.
+        """Check whether the queue accepts a request.
 
         Args:
-            is_key: the tenant is an API key.
+            num_tokens: number of tokens of its prompt.
+            is_key: whether the tenant is an API key.
 
         Raises:
-            TenantLimitError: its tenant has as many requests as one may have.
+            TenantLimitError: its tenant has reached its limit of requests.
             OverloadedError: the queue is full.
         """
         most, count = self._max_tenant_requests, self._num_of.get(tenant, 0)
@@ -143,13 +146,13 @@ class QueueGate:
         if self._max_tokens is not None and waiting and self._num_tokens + num_tokens > self._max_tokens:
             excess = self._num_tokens + num_tokens - self._max_tokens
             raise OverloadedError(
-                f"the queue is full: prompts of {self._num_tokens} tokens wait, and with this one's {num_tokens} it "
-                f"were {excess} more than the {self._max_tokens} that may",
+                f"the queue is full: prompts of {self._num_tokens} tokens wait, and this one's {num_tokens} tokens "
+                f"would exceed the limit of {self._max_tokens} by {excess}",
                 retry_after_s=self._retry_after(excess * waiting / max(1, self._num_tokens), now),
             )
 
     def enter(self, request_id: str, num_tokens: int, tenant: str, *, is_key: bool = False) -> None:
-        """Let a request wait, which `check` has let pass."""
+        """Add a waiting request, which `check` has accepted."""
         if is_key:
             self._keys[request_id] = tenant
             self._num_by_key[tenant] += 1
@@ -160,7 +163,7 @@ class QueueGate:
         self._num_of[tenant] += 1
 
     def admit(self, request_id: str) -> bool:
-        """Note that a request runs; return whether it has waited until now."""
+        """Record that a request runs; return whether it has waited until now."""
         num_tokens = self._waiting.pop(request_id, None)
         if num_tokens is None:
             return False
@@ -183,7 +186,7 @@ class QueueGate:
                 del self._num_of[tenant]
 
     def _is_within_share(self, num_tokens: int, key: str) -> bool:
-        """Return whether a key has less than its share of the queue, which then takes its request though it is full."""
+        """Return whether a key has less than its share of the queue. A full queue then still accepts its request."""
         own = self._num_by_key[key]
         num_keys = len(self._num_by_key.keys() | {key})
         requests, tokens = self._max_requests, self._max_tokens
@@ -197,6 +200,6 @@ class QueueGate:
         return has_room and self._tokens_by_key[key] + num_tokens <= tokens // num_keys
 
     def _retry_after(self, num_requests: float, now: float) -> float:
-        """Return after how many seconds so many will have been let in, as far as can be told: at least one."""
+        """Return the estimated seconds until `num_requests` are admitted: at least 1, at most MOST_RETRY_S."""
         seconds = self.rate.seconds_for(max(1, math.ceil(num_requests)), now)
         return 1.0 if seconds is None else min(MOST_RETRY_S, max(1.0, seconds))

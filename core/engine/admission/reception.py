@@ -1,8 +1,8 @@
-"""The one door of this room: an engine tells of its requests here, and asks what follows.
+"""Tracks an engine's open requests: limits of the queue, timeouts, and reports to waiting clients.
 
     Engine ──► Reception ──► QueueGate, Deadlines, Waits
 
-The engine tells of each request that comes, is admitted or ends; what follows from the time is asked for once a step.
+The engine reports each request that arrives, is admitted or ends, and asks once per step for requests that are due.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Reception:
-    """The open requests of an engine that generates.
+    """Open requests of an engine that generates.
 
     Args:
-        gate: refuses requests.
-        clock: seconds that never go back.
+        gate: limits of the queue.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(self, gate: QueueGate, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,17 +37,17 @@ class Reception:
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until something is to be done, if nothing else happens; None: nothing is."""
+        """Seconds until the next timeout or report is due; None: none is pending."""
         times = [when for when in (self._deadlines.next, self._waits.next) if when is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 
     def check(self, request: Request) -> None:
-        """Raise OverloadedError or TenantLimitError if a request is refused."""
+        """Raise OverloadedError or TenantLimitError if the gate refuses a request."""
         if not request.deferrable:
             self._gate.check(len(request.prompt), request.tenant, self._clock(), is_key=request.tenant_is_key)
 
     def enter(self, request: Request) -> None:
-        """Take note of a request that was accepted."""
+        """Record an accepted request."""
         now = self._clock()
         if not request.deferrable:
             self._gate.enter(request.id, len(request.prompt), request.tenant, is_key=request.tenant_is_key)
@@ -63,7 +63,7 @@ class Reception:
         self._waits.forget((request_id,))
 
     def note_admitted(self, scheduler: Scheduler) -> None:
-        """Take note of the requests that a step was planned for: those that waited and run now have been admitted."""
+        """Record which requests a planned step admits: waiting requests that now run."""
         if not self._gate.num_waiting:
             return
         now = self._clock()
@@ -73,7 +73,7 @@ class Reception:
             self._waits.put_off(request_id, now)
 
     def note_events(self, events: Iterable[TokenEvent]) -> None:
-        """Take note of what became known by a step."""
+        """Record a step's events."""
         if self._waits:
             self._waits.forget(event.id for event in events)
         for event in events:
@@ -81,7 +81,7 @@ class Reception:
                 self.leave(event.id)
 
     def take_late(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the ends of the requests whose time has passed; the engine has yet to end them."""
+        """Return the final events of requests whose timeout has passed; the engine must still end these requests."""
         if self._deadlines.next is None or not (late := self._deadlines.take_due(self._clock())):
             return []
         how_far = _how_far(scheduler)
@@ -91,7 +91,7 @@ class Reception:
         ]
 
     def tell_waits(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the events that tell those who wait how many are before them."""
+        """Return the due events that report to waiting clients how many requests are before theirs."""
         if not self._waits or not (due := self._waits.take_due(now := self._clock())):
             return []
         places = {seq.id: place for place, seq in enumerate(scheduler.order(scheduler.live))}
@@ -99,7 +99,7 @@ class Reception:
         for request_id in due:
             if (place := places.get(request_id)) is not None:
                 wait = Wait(place, self._gate.rate.seconds_for(place + 1, now))
-            elif self._gate.awaits(request_id):  # for its grammar: those whose own is ready go first
+            elif self._gate.awaits(request_id):  # waits for its grammar: requests with a ready one go first
                 wait = Wait(len(places))
             else:
                 wait = Wait(0, 0.0)
@@ -108,12 +108,12 @@ class Reception:
 
 
 def _how_far(scheduler: Scheduler) -> dict[str, str]:
-    """Return how far each request has come, in words, by its id."""
+    """Return the progress of each request, as the end of an error message, by its id."""
     words: dict[str, str] = {}
     for lane in (scheduler.live, scheduler.deferrable):
         words |= {
             seq.id: "while others were before it" for seq in lane.waiting
-        }  # the policy may not be shown all
+        }  # `order` may not include all of them
         for place, seq in enumerate(scheduler.order(lane)):
             before = "1 request was" if place == 1 else f"{place} requests were"
             words[seq.id] = f"while {before} before it"

@@ -1,17 +1,17 @@
-"""When waiting clients are told of their waiting. Knows times and ids; what they are told is for others to say."""
+"""Schedules reports to waiting clients. Knows times and ids, not the reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-FIRST_S = 0.1  # nobody is told in less, unless nobody was for so long
+FIRST_S = 0.1  # least time between two rounds of reports, and from a request's admission to its next report
 EACH_S = 1.0
 
 
 class Waits:
-    """The requests that are to be told until their first token has come.
+    """Requests that get reports until their first token.
 
-    All that are due are told at once: their places in the queue come of one look at it.
+    All due reports are sent at once: one pass over the queue gives all places.
     """
 
     def __init__(self) -> None:
@@ -19,30 +19,30 @@ class Waits:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether anybody is to be told."""
+        """Return whether any request gets reports."""
         return bool(self._when)
 
     @property
     def next(self) -> float | None:
-        """When somebody is to be told; None: nobody is."""
+        """Time of the next report; None: none is pending."""
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Have a request told, unless its first token comes in its first step."""
+        """Start reports to a request, the first one after its first step if that brings no token."""
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
-        """Tell a request later: it was admitted, and its token may come at any moment."""
+        """Delay a request's next report: it was admitted, and its token may come at any moment."""
         if request_id in self._when:
             self._when[request_id] = max(self._when[request_id], now + FIRST_S)
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Tell requests no more."""
+        """Stop reports to requests."""
         for request_id in request_ids:
             self._when.pop(request_id, None)
 
     def take_due(self, now: float) -> list[str]:
-        """Return the requests that are to be told now, to be told again in a second."""
+        """Return the requests whose report is due now, and schedule their next one in EACH_S."""
         if not self._when or now < self._not_before:
             return []
         due = [request_id for request_id, when in self._when.items() if when <= now]

@@ -32,7 +32,7 @@ def test_a_queue_of_so_many_tokens_says_by_how_much_a_prompt_is_too_long() -> No
     gate = filled(QueueGate(max_tokens=100), 60)
     gate.check(40, "", 0.0)
     with pytest.raises(
-        OverloadedError, match="60 tokens wait, and with this one's 45 it were 5 more than the 100"
+        OverloadedError, match="60 tokens wait, and this one's 45 tokens would exceed the limit of 100 by 5"
     ):
         gate.check(45, "", 0.0)
 

@@ -261,7 +261,7 @@ def test_a_full_queue_of_prompts_refuses_more_until_some_are_embedded(tmp_path):
     )
     engine.add(EmbedRequest(id="a", prompts=[[5] * 20, [6] * 10]))
     with pytest.raises(
-        OverloadedError, match="30 tokens wait, and with this one's 11 it were 1 more than the 40"
+        OverloadedError, match="30 tokens wait, and this one's 11 tokens would exceed the limit of 40 by 1"
     ):
         engine.add(EmbedRequest(id="b", prompts=[[5] * 11]))
     engine.add(EmbedRequest(id="b", prompts=[[5] * 10]))
