@@ -1,7 +1,7 @@
 """Prompts that wait to be embedded: tenants take turns, and so do the requests of a tenant.
 
-A request may bring thousands of prompts. In the order of arrival alone, the one prompt of the next client would wait
-for all of them. Knows no limits and no batches.
+A request may bring thousands of prompts. In order of arrival, the single prompt of the next client would wait for all of
+them. Knows no limits and no batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Waiting:
     """One prompt of a request.
 
     Attributes:
-        index: among the request's prompts.
+        index: place among the request's prompts.
     """
 
     request: EmbedRequest
@@ -44,7 +44,7 @@ class EmbedLane:
         return self._num
 
     def add(self, request: EmbedRequest) -> None:
-        """Let all prompts of a request wait, after those that its tenant has there."""
+        """Add all prompts of a request, after its tenant's other requests."""
         prompts = {index: Waiting(request, index) for index in range(len(request.prompts))}
         self._tenants.setdefault(request.tenant, {})[request.id] = prompts
         self._num += len(prompts)

@@ -1,8 +1,9 @@
-"""Which prompts are embedded next: bookkeeping without tensors.
+"""Chooses which prompts to embed next. Bookkeeping without tensors.
 
-Requests take turns. A batch holds the first prompt of the request whose turn it is, and of the prompts that follow in
-turn those nearest to it in length: little padding is computed, and a request waits for no more batches than there are
-other requests. Deferrable prompts wait apart: they are computed when no other waits, and together with others only as a share.
+Requests take turns. A batch holds the first prompt of the request whose turn it is, and those of the following prompts
+that are nearest to it in length. So batches have little padding, and a request waits for no more batches than there are
+other requests. Deferrable prompts wait in a separate queue. They run when no other prompt waits; in a batch with other
+prompts they get only a share.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from llmfw.core.schedule.deferral import Limits
 
 from .embed_lane import EmbedLane, Waiting
 
-SLACK = 8  # tokens by which lengths may differ in any case: small batches cost more than so little padding
-MAX_PADDING = 1.25  # longest by shortest of a batch, beyond the slack
+SLACK = 8  # tokens by which lengths may always differ: more batches would cost more than this padding
+MAX_PADDING = 1.25  # ratio of a batch's longest prompt to its shortest, beyond the slack
 
 
 class EmbedQueue:
-    """The prompts that wait.
+    """Waiting prompts.
 
     Args:
-        batch_tokens: most tokens of a batch, padding included. A longer prompt is a batch of its own.
-        batch_size: most prompts of a batch.
-        window_tokens: tokens of the next prompts in turn that a batch is chosen from.
-        share: of a batch's prompts and tokens, what deferrable requests may take beside others; 0: nothing.
+        batch_tokens: maximum number of tokens in a batch, including padding. A longer prompt is a batch of its own.
+        batch_size: maximum number of prompts in a batch.
+        window_tokens: number of tokens of the next prompts in turn that a batch is chosen from.
+        share: share of a batch's prompts and tokens that deferrable requests may take in a batch with others; 0: none.
     """
 
     def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int, share: float = 0.0) -> None:
@@ -38,22 +39,22 @@ class EmbedQueue:
 
     @property
     def num_deferrable(self) -> int:
-        """How many of the prompts are deferrable."""
+        """Number of deferrable prompts."""
         return len(self._deferrable)
 
     def add(self, request: EmbedRequest) -> None:
-        """Let all prompts of a request wait."""
+        """Add all prompts of a request."""
         self._lane(request).add(request)
 
     def remove(self, request: EmbedRequest) -> None:
-        """Forget what waits of a request."""
+        """Forget the waiting prompts of a request."""
         self._lane(request).remove(request)
 
     def take(self, alone: Limits | None = None) -> list[Waiting]:
         """Remove and return the next batch, the prompt whose turn it is first; empty if nothing waits.
 
         Args:
-            alone: of a batch of deferrable ones; None: as of others.
+            alone: limits of a batch of deferrable prompts only; None: the same as for other batches.
         """
         if not self._live:
             return self._take(self._deferrable, [], alone or self._whole)
@@ -61,7 +62,7 @@ class EmbedQueue:
         return batch + self._take(self._deferrable, batch, self._share)
 
     def _take(self, waiting: EmbedLane, beside: list[Waiting], limits: Limits) -> list[Waiting]:
-        """Remove and return those that are computed beside others, within limits of their own."""
+        """Remove and return the prompts to add to a batch; `limits` bound the added ones."""
         window = waiting.window(self._window_tokens) if limits.places else []
         if not window:
             return []

@@ -64,15 +64,15 @@ class _Open:
 
 
 class EmbeddingEngine:
-    """Makes vectors for requests. Not thread-safe: one thread calls it.
+    """Computes vectors for requests. Not thread-safe: one thread calls it.
 
     Args:
-        info: what the engine is.
+        info: description of the engine.
         encoder: computes batches.
-        queue: decides which.
-        guard: bounds batches of deferrable prompts.
-        gate: refuses requests; those that it lets in wait until their end.
-        clock: seconds that never go back.
+        queue: chooses the prompts of a batch.
+        guard: limits batches of deferrable prompts.
+        gate: refuses requests if the queue is full; accepted requests count as waiting until their end.
+        clock: monotonic clock in seconds.
     """
 
     has_own_threads = False
@@ -218,7 +218,7 @@ class EmbeddingEngine:
         )
 
     def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:
-        """Return the end of a request, if a batch of so many seconds has brought it."""
+        """Add a batch's seconds to a request; return its final event if the batch completes it."""
         made = self._open[request_id]
         made.seconds += seconds
         count = len(made.request.prompts)

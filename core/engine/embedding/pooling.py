@@ -1,7 +1,7 @@
-"""How a model's outputs become one vector: what sentence-transformers' files beside the weights say, and doing it.
+"""Turns a model's outputs into one vector, as sentence-transformers' files next to the weights specify.
 
-modules.json lists the steps. Served are those of nearly all published models: Transformer, Pooling, Normalize.
-Anything else is refused with its name: left out, it would give other vectors without a word.
+modules.json lists the steps. llmfw serves those of nearly all published models: Transformer, Pooling, Normalize. It
+refuses any other step by name, because leaving the step out would silently change the vectors.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def load_pooling(model: str) -> Pooling:
         )
     if modules[0].get("path"):
         raise ModelError(
-            f"model {model!r}: its weights are in {modules[0]['path']!r}, not beside modules.json"
+            f"model {model!r}: its weights are in {modules[0]['path']!r}; they must be in the folder of modules.json"
         )
     settings = _object(model, "sentence_bert_config.json")
     if settings.get("do_lower_case"):

@@ -22,13 +22,13 @@ from .policy_choice import PolicyChoice
 
 
 class Administration:
-    """The commands of an engine that generates. Called between two steps.
+    """Carries out commands of administrators for an engine that generates. Called between two steps.
 
     Args:
-        scheduler: is told of another policy.
+        scheduler: receives the new policy.
         policies: the policy in force.
-        keeper: of the prefix cache.
-        decisions: None: nothing is traced.
+        keeper: keeper of the prefix cache.
+        decisions: traced scheduling decisions; None: none are traced.
     """
 
     def __init__(

@@ -57,10 +57,10 @@ class Capacity:
 def decide_capacity(
     config: EngineConfig, model: LoadedModel, device: torch.device, *, captures: bool = False
 ) -> Capacity:
-    """Return what fits on the device beside the loaded model.
+    """Return what fits on the device in addition to the loaded model.
 
     Args:
-        captures: steps can be captured, whatever the device.
+        captures: whether steps can be captured, whatever the device.
 
     Raises:
         ConfigError: a setting is out of range, or nothing fits.
@@ -148,8 +148,8 @@ def _tokens_on_gpu(
     )
     if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
         raise ConfigError(
-            f"--max-total-tokens is {asked}; beside the weights, and what steps need, there is room for "
-            f"{plan.num_tokens} on {device}"
+            f"--max-total-tokens is {asked}; after the weights and the memory that steps need, {plan.num_tokens} tokens "
+            f"fit on {device}; lower it"
         )
     for what, size in plan.items:
         logger.info("Memory: %s: %s", what, gigabytes(size))
@@ -172,8 +172,8 @@ def _check_room(config: EngineConfig, model: LoadedModel, device: torch.device, 
     needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
     if needed > free:
         raise ConfigError(
-            f"--max-total-tokens is {num_tokens}, whose keys and values take {gigabytes(needed)}; {gigabytes(free)} of "
-            "memory are free beside the weights"
+            f"--max-total-tokens is {num_tokens}, whose keys and values take {gigabytes(needed)}; with the weights loaded, "
+            f"{gigabytes(free)} of memory are free; lower it"
         )
 
 

@@ -108,23 +108,23 @@ class Engine:
         return self._first_touch.is_due
 
     def do_chore(self) -> None:
-        """Do a little of what is better done while nobody waits: a few milliseconds."""
+        """Do a few milliseconds of background work; called while no request waits."""
         self._first_touch.bring()
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Have a function called, in any thread, when a grammar's end has made `has_work` true."""
+        """Register a function to call, in any thread, when a compiled or failed grammar makes `has_work` true."""
         self._grammars.call_when_ready(wake)
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Have a function called with the number of tokens of each step, before the step is computed."""
+        """Register a function to call with each step's number of tokens, before the step is computed."""
         self._report_step = report
 
     def add(self, request: Request) -> None:
-        """Accept a request. What it leaves open (max_tokens, seed) is decided here, once.
+        """Accept a request, and set its max_tokens and seed if they are None.
 
         Raises:
             RequestError: the request cannot be served.
-            OverloadedError: not now: too many wait.
+            OverloadedError: the queue is full.
         """
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already", param="id")
@@ -162,7 +162,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
-        """Run one step; return what became known by it."""
+        """Run one step; return its events."""
         events = self._end_late() + self._take_compiled()
         begun = self._guard.begin()
         plan = self._schedule()
@@ -176,14 +176,14 @@ class Engine:
         return events + self._reception.tell_waits(self._scheduler)
 
     def _end_late(self) -> list[TokenEvent]:
-        """End the requests whose own timeout has passed, wherever they are; return their ends."""
+        """End the requests whose own timeout has passed, whatever their state; return their final events."""
         events = self._reception.take_late(self._scheduler)
         for event in events:
             self.abort(event.id)
         return events
 
     def _schedule(self) -> BatchPlan:
-        """Plan a step. Where nothing can run for want of the pages that pins keep, the pins go."""
+        """Plan a step. If nothing can run because pins hold the pages, remove the pins."""
         self._keeper.tick()
         piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
         limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
@@ -194,7 +194,7 @@ class Engine:
             assert self._keeper.give_up(), "nothing runs, and nothing can"
 
     def _take_compiled(self) -> list[TokenEvent]:
-        """Let the requests run whose grammars are ready; return the ends of those that have none."""
+        """Start requests whose grammars are ready; return the final events of requests whose grammars failed."""
         events = []
         for request, grammar in self._grammars.take_ready():
             error = self._start_or_error(request, grammar)

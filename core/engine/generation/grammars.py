@@ -1,7 +1,7 @@
-"""Compiles the grammars of requests beside the loop, and holds those requests back until theirs is ready.
+"""Compiles the grammars of requests in other threads than the loop's, and holds each request until its grammar is ready.
 
-The backend is made at the first request with a grammar: it reads the tokenizer, which other requests do not need.
-This module knows neither the scheduler nor what a grammar is made of.
+The first request with a grammar creates the backend, which reads the tokenizer; other requests do not need it. This
+module knows neither the scheduler nor the contents of a grammar.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ logger = logging.getLogger(__name__)
 
 MAX_COMPILED = 256
 MAX_BYTES = 2**29
-"""Of the compiled grammars that are kept."""
+"""Limit for the compiled grammars that are kept."""
 MAX_THREADS = 4
 STACK_BYTES = 4 * PROVED_STACK
-"""Of the threads that compile: far more than a grammar had where it was proved, so that none overflows here."""
+"""Stack of the threads that compile: far more than a grammar had in the process that tried it, so that none overflows."""
 COMPILING_NICENESS = 15
 
 MakeBackend = Callable[[], GrammarBackend]
 
 
 class Grammars:
-    """Grammars by their specs. All methods are called by the engine's thread.
+    """Grammars by their specs. The engine's thread calls all methods.
 
     Args:
-        make_backend: called once, in another thread; None: requests with a grammar are refused.
-        reason: why they are, in words for the client.
-        calls: of the backend; None: nobody watches them.
-        max_compiled: most compiled grammars to keep; those used longest ago go first.
-        max_bytes: most memory that these may have taken when they were proved.
+        make_backend: factory of the backend, called once, in another thread; None: requests with a grammar are refused.
+        reason: message for the client, if they are refused.
+        calls: record of the backend's calls; None: none is kept.
+        max_compiled: maximum number of compiled grammars to keep; the least recently used go first.
+        max_bytes: maximum total of the memory that kept grammars took when they were tried.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class Grammars:
 
     @property
     def num_waiting(self) -> int:
-        """How many requests wait for their grammar."""
+        """Number of requests that wait for their grammar."""
         return len(self._waiting)
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take_ready` may have something to give."""
+        """Whether `take_ready` may have something to return."""
         return bool(self._done)
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Have a function called, in any thread, whenever `has_ready` has become true."""
+        """Register a function to call, in any thread, whenever `has_ready` becomes true."""
         self._wake = wake
 
     def check(self) -> None:
@@ -105,7 +105,7 @@ class Grammars:
             raise RequestError(self._reason, param="grammar")
 
     def get(self, request: Request) -> Grammar | None:
-        """Return the grammar of a request if it is known; else compile it, and let the request wait for it.
+        """Return the grammar of a request if it is compiled; else compile it, and hold the request until it is ready.
 
         Raises:
             GrammarCostError: an earlier output with this grammar took too much of the steps' time.

@@ -1,7 +1,7 @@
-"""Keeps steps of deferrable sequences short while live requests may come: one that comes has to wait for their end.
+"""Keeps steps of deferrable sequences short while live requests may come, since a new live request waits for their end.
 
-How short follows from this machine's own times: a fraction of what live requests take to their first token, and how
-much fits into it by what steps have taken so far. Without live requests for a while, steps may be as large as any.
+The limit follows from measured times: a step may take a fraction of the time that live requests take to their first
+token, and earlier steps show how much fits into it. After a while without live requests, steps may have any size.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterable
 from llmfw.core.schedule.deferral import Limits
 from llmfw.core.schedule.plan import BatchPlan
 
-LIVE_FOR_S = 10.0  # so long after a live request others are expected
+LIVE_FOR_S = 10.0  # time after a live request in which more are expected
 FRACTION = 0.5  # of the time to the first token: a live request waits for half of a step on average
-LEAST_STRETCH = 1.25  # a step may take so many times what the smallest one takes, in any case
+LEAST_STRETCH = 1.25  # a step may always take this multiple of the smallest step's time
 NUM_REMEMBERED = 33  # times to first token, whose median counts
-RATE = 0.1  # at which the times of steps are averaged
-MOST_SURPRISE = (
-    2.0  # a step that takes longer than so many times what was expected was disturbed from outside
-)
+RATE = 0.1  # weight of a new step in the average times
+MOST_SURPRISE = 2.0  # multiple of the expected time that a step counts as at most: the rest is from outside
 
 
 class StepTimes:
-    """How long steps take, by their size: an average for each power of two, and straight lines between these."""
+    """Times of steps by their size: an average for each power of two, with linear interpolation between them."""
 
     def __init__(self) -> None:
         self._averages: dict[int, tuple[float, float]] = {}  # size and seconds, by the size's number of bits
 
     def learn(self, size: int, seconds: float) -> None:
-        """Take note of what a step took."""
+        """Record a step's time."""
         before = self._averages.get(size.bit_length())
         if before is None:
             self._averages[size.bit_length()] = (float(size), seconds)
@@ -45,9 +43,9 @@ class StepTimes:
         )
 
     def largest_within(self, seconds: float) -> int:
-        """Return the size of a step that takes no longer, or little longer than the smallest one.
+        """Return the largest size of a step that takes at most `seconds`, or LEAST_STRETCH times the smallest step's time.
 
-        Where no step took longer, it is twice the largest so far: so larger ones are tried.
+        If no step took longer, return twice the largest size so far, so that larger steps are tried.
         """
         known = [self._averages[bits] for bits in sorted(self._averages)]
         if not known:
@@ -60,12 +58,12 @@ class StepTimes:
 
 
 class LatencyGuard:
-    """Says what deferrable sequences may take of a step of their own.
+    """Limits the steps that hold only deferrable sequences.
 
     Args:
-        whole: the largest step.
-        num_ahead: a live request that comes may have to wait for so many steps.
-        clock: seconds, from any start.
+        whole: limits of the largest step.
+        num_ahead: number of steps that a new live request may have to wait for.
+        clock: clock in seconds, from any start.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class LatencyGuard:
         self._prompts: dict[str, float] = {}  # seconds so far, of live prompts that are computed in pieces
 
     def begin(self) -> float:
-        """Return the time at which a step begins, for `end`."""
+        """Return the start time of a step, for `end`."""
         return self._clock()
 
     def limits(self) -> Limits:
@@ -93,15 +91,15 @@ class LatencyGuard:
         return Limits(min(size, self._whole.places), min(size, self._whole.tokens + 1), tokens_per_place=1)
 
     def end(self, begun: float, num_sequences: int, num_tokens: int) -> float:
-        """Take note of a step's end.
+        """Record a step's end.
 
         Args:
-            begun: as `begin` told it.
-            num_sequences: in the step, each of which counts as a token, too.
-            num_tokens: of prompts, and drafts.
+            begun: start time from `begin`.
+            num_sequences: number of the step's sequences, each of which counts as one more token.
+            num_tokens: number of prompt tokens and drafted tokens.
 
         Returns:
-            Its seconds, without those in which it waited for the step before it.
+            The step's seconds, not counting its wait for the step before it.
         """
         now = self._clock()
         seconds, self._last_end = now - max(begun, self._last_end), now
@@ -109,12 +107,12 @@ class LatencyGuard:
         return seconds
 
     def note_live(self, first_tokens: Iterable[float] = ()) -> None:
-        """Take note that live requests ran, and after how many seconds of computing some had their first tokens."""
+        """Record that live requests ran, and the seconds of computing that some took to their first tokens."""
         self._last_live = self._clock()
         self._first_tokens.extend(first_tokens)
 
     def end_plan(self, plan: BatchPlan, begun: float) -> float:
-        """Take note of the end of a step of an engine that generates; return its seconds, as `end` does."""
+        """Record the end of a step of an engine that generates; return its seconds, as `end` does."""
         prefills = plan.prefills
         seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills) + plan.num_drafted)
         prompts: dict[str, float] = {}

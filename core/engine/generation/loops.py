@@ -1,11 +1,11 @@
-"""The two loops: in which order the halves of consecutive steps run.
+"""Two loops, which run the parts of consecutive steps in different orders.
 
     plain        schedule n,    forward n,    sample n,    wait for n,  commit n
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
-Overlapped, the host's work for one step runs while the device works on another. Where the mask of a token depends on
-the token before it, n is committed before n+1 is sampled, while n+1's forward pass runs. What a request generates does
-not depend on the loop. Nothing here decides what is in a step.
+In the overlapped loop, the host works on one step while the device works on another. If the mask of a token depends on
+the token before it, the loop commits n before it samples n+1, while n+1's forward pass runs. A request's output does not
+depend on the loop. The loops do not decide what is in a step.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """What both loops work with.
+    """Parts that both loops use.
 
     Attributes:
-        scheduler: whose plans run.
-        executor: computes them.
-        masks: of the tokens that may be sampled.
+        scheduler: plans the steps.
+        executor: computes the steps.
+        masks: fills the masks of allowed tokens.
         step_log: logs each launched step.
-        guard, piece_guard: learn what steps take.
-        faults: says whose fault it is that a step failed.
+        guard, piece_guard: learn the times of steps.
+        faults: finds the cause of a failed step.
     """
 
     scheduler: Scheduler
@@ -51,7 +51,7 @@ class StepParts:
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A step that is not committed; `begun` as the guard told it."""
+    """A step that is not committed; `begun` is its start time from the guard."""
 
     plan: BatchPlan
     output: PendingOutput | RecordedOutput

@@ -1,12 +1,12 @@
-"""What of a device's memory goes where, in bytes, before any of it is allocated.
+"""Plans the use of a device's memory, in bytes, before any of it is allocated.
 
     |<------------------------------- the device ------------------------------->|
     | weights | keys and values | graphs | activations | context |     free      |
-    |<- mem fraction static --->|<----------- beside it ---------->|
+    |<- mem fraction static --->|<--------- outside it ----------->|
 
-The fraction holds weights and KV storage, as with SGLang. What steps need beside them has to fit into the rest; where it
-does not, the KV storage gives way. Nothing here knows a tensor or a device: `llmfw plan` asks the same question
-without either. The formulas count what transformers' modules, run eagerly, hold at once at their peak.
+The fraction holds weights and KV storage, as with SGLang. The memory that steps need must fit into the rest; if it does
+not, the KV storage shrinks. The plan needs no tensor and no device: `llmfw plan` computes it without either. The formulas
+count the peak of what transformers' modules hold at once when they run eagerly.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from dataclasses import dataclass
 from llmfw.core.base.errors import ConfigError
 
 LOGITS_BYTES = 26
-"""Of each element of the logits while tokens are sampled: float32, those of one kind of rows, as probabilities, as their
-masses, the bins of these, the masses within one bin, and which these are."""
+"""Bytes per element of the logits during sampling: as float32, the logits of one kind of rows, probabilities, their masses,
+the bins of these, the masses within one bin, and the indices of these."""
 
 BINS_BYTES = 3 * 4 << 15
-"""Of each sequence while tokens are sampled: sums of masses by bin."""
+"""Bytes per sequence during sampling: sums of masses by bin."""
 
 BYTES_PER_GRAPH = 8 << 20
-"""Of the device for a captured graph's nodes. An estimate; the first run on a GPU has to say."""
+"""Device memory for a captured graph's nodes. An estimate, not yet measured on a GPU."""
 
 CONTEXT_BYTES = 700 << 20
-"""Of the device for the CUDA context and the libraries' own buffers. An estimate; the first run on a GPU has to say."""
+"""Device memory for the CUDA context and the libraries' own buffers. An estimate, not yet measured on a GPU."""
 
 GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 16), *range(288, 513, 32))
-"""So many sequences a captured step may have. At most 8 of them are padding up to 128, then at most an eighth."""
+"""Numbers of sequences of captured steps. Up to 128, at most 8 of them are padding; above, at most an eighth."""
 
 Items = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The numbers of a model that its memory follows from.
+    """Sizes of a model that determine its memory.
 
     Attributes:
-        num_weight_bytes: of all weights.
-        num_kv_elements: numbers that one token's keys and values have, in all layers.
+        num_weight_bytes: bytes of all weights.
+        num_kv_elements: number of elements in one token's keys and values, in all layers.
         hidden_size: width of the residual stream.
-        query_width: `num_heads * head_dim`, the widest layer's.
-        qkv_width: queries, keys and values of one token, the widest layer's.
-        intermediate_size: width within the MLP; of a mixture, of all experts that one token is sent to.
+        query_width: `num_heads * head_dim` of the widest layer.
+        qkv_width: width of one token's queries, keys and values together, in the widest layer.
+        intermediate_size: width within the MLP; in a mixture of experts, of all experts that one token is routed to.
         vocab_size: width of the logits.
     """
 
@@ -71,7 +71,7 @@ class ModelShape:
         vocab_size: int,
         v_head_dim: int | None = None,
     ) -> ModelShape:
-        """Return the shape of a model whose layers are all alike, by the names of its config.json."""
+        """Return the shape of a model whose layers are all alike; the arguments are named as in config.json."""
         kv_width = num_kv_heads * (head_dim + (v_head_dim or head_dim))
         return cls(
             num_weight_bytes=num_weight_bytes,
@@ -86,13 +86,13 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where the memory goes.
+    """Use of a device's memory.
 
     Attributes:
-        num_tokens: whose keys and values fit, in whole pages.
-        bytes_per_token: of keys and values.
-        items: what takes memory, and how many bytes, KV storage among it, in the order of allocation.
-        device_bytes: what the device has.
+        num_tokens: number of tokens whose keys and values fit, in whole pages.
+        bytes_per_token: bytes of one token's keys and values.
+        items: names and bytes of the uses, KV storage included, in the order of allocation.
+        device_bytes: total memory of the device.
     """
 
     num_tokens: int
@@ -102,11 +102,11 @@ class MemoryPlan:
 
     @property
     def num_free_bytes(self) -> int:
-        """What nothing has a use for."""
+        """Unused bytes."""
         return self.device_bytes - sum(size for _, size in self.items)
 
     def num_requests(self, num_tokens: int) -> int:
-        """Return how many requests of so many tokens, prompt and output, fit at once."""
+        """Return how many requests of `num_tokens` tokens, prompt and output, fit at once."""
         return self.num_tokens // num_tokens
 
 
@@ -124,20 +124,20 @@ def plan_memory(
     most_tokens: int | None = None,
     free_bytes: int | None = None,
 ) -> MemoryPlan:
-    """Return where the memory goes.
+    """Return a plan of the device's memory.
 
     Args:
-        shape: the model's.
-        device_bytes: what the device has.
-        fraction: of that, for weights and KV storage.
-        chunk: most prompt tokens in a step.
-        max_running: most sequences in a step.
-        max_graph_size: most sequences in a captured step; 0: none is captured.
+        shape: the model's sizes.
+        device_bytes: total memory of the device.
+        fraction: share of `device_bytes` for weights and KV storage.
+        chunk: maximum number of prompt tokens in a step.
+        max_running: maximum number of sequences in a step.
+        max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
         page_size: tokens in a page.
-        dtype_bytes: of a number of weights and activations.
-        kv_dtype_bytes: of a number of keys and values; None: the same.
-        most_tokens: no more are wanted; None: as many as fit.
-        free_bytes: what is free, measured with the weights on the device; None: all but the weights and the context.
+        dtype_bytes: bytes per element of weights and activations.
+        kv_dtype_bytes: bytes per element of keys and values; None: `dtype_bytes`.
+        most_tokens: maximum number of tokens; None: as many as fit.
+        free_bytes: free memory, measured with the weights on the device; None: all but the weights and the context.
 
     Raises:
         ConfigError: not even one page fits; the message has the numbers and the flags that help.
@@ -153,7 +153,7 @@ def plan_memory(
     room = min(share - shape.num_weight_bytes, free_bytes - beside)
     per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
     num_pages = room // (per_token * page_size)
-    # One page more than the pool has is there for what is padding.
+    # With graphs, the storage has one more page than the pool, for padding.
     num_tokens = (num_pages - 1) * page_size if max_graph_size else num_pages * page_size
     if num_tokens < page_size:
         raise ConfigError(_does_not_fit(shape, reserve, device_bytes, fraction, free_bytes))
@@ -171,7 +171,7 @@ def plan_memory(
 def reserved_items(
     shape: ModelShape, *, chunk: int, max_running: int, max_graph_size: int, dtype_bytes: int
 ) -> Items:
-    """Return what steps need beside weights, keys and values: what, and how many bytes."""
+    """Return the names and bytes of the memory that steps need in addition to weights, keys and values."""
     num_tokens = chunk + max_running
     items = [
         (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),
@@ -189,11 +189,11 @@ def reserved_items(
 
 
 def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> int:
-    """Return what a step of so many tokens holds at most at once, but for logits.
+    """Return the peak bytes of a step of `num_tokens` tokens, not counting logits.
 
-    Beside the residual stream, its norm, and the norm's two float32 copies, either attention's part (the merged
-    product, queries and keys while they are rotated, the output) or the MLP's (the merged product, the activation,
-    what they multiply to) is there.
+    A step holds the residual stream, its norm, and the norm's two float32 copies. In addition it holds either attention's
+    tensors (the merged product, queries and keys while they are rotated, the output) or the MLP's (the merged product,
+    the activation, and their product).
     """
     attention = 2 * shape.qkv_width + 3 * shape.query_width
     mlp = 4 * shape.intermediate_size
@@ -202,9 +202,9 @@ def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> in
 
 
 def graph_sizes(most: int) -> Sequence[int]:
-    """Return the sizes that steps of up to so many sequences are captured in, ascending; `most` is the last.
+    """Return the sizes to capture for steps of up to `most` sequences, ascending; `most` is the last.
 
-    Past 512 they go on in steps of 64.
+    Above 512, sizes increase by 64.
     """
     sizes = [*GRAPH_SIZES, *range(576, most, 64)]
     return [*(size for size in sizes if size < most), most] if most > 0 else []
@@ -226,7 +226,7 @@ def _does_not_fit(
             f"{gibibytes(device_bytes)}; raise --mem-fraction-static"
         )
     return (
-        f"no room is left for keys and values: of {gibibytes(device_bytes)}, {gibibytes(free_bytes)} are free beside the "
+        f"no room is left for keys and values: of {gibibytes(device_bytes)}, {gibibytes(free_bytes)} are free after the "
         f"weights, and steps need {listed}; lower --chunked-prefill-size, --max-running-requests or "
         "--cuda-graph-max-bs"
     )

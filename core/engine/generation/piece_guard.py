@@ -1,8 +1,8 @@
-"""Keeps a long prompt from holding up the sequences that decode beside it: how much of it may be in one step.
+"""Limits the piece of a long prompt in one step, so that it does not hold up the sequences that decode in the same step.
 
-A prompt that does not fit into a step is computed in pieces, and each sequence that decodes waits for its next token
-until the step with the piece has ended. How large a piece may be follows from this machine's own times: from what steps
-without prompt tokens take, and from what pieces have added to them, by how much of the prompt was there already.
+A prompt that does not fit into a step is computed in pieces, and each decoding sequence waits for its next token until
+the step with the piece has ended. The size of a piece follows from measured times: the time of steps without prompt
+tokens, and the time that earlier pieces added to them, by the length of the prompt already computed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from statistics import median_low
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.schedule.plan import BatchPlan
 
-LEAST_PIECE = 8  # so many tokens: a long prompt goes on, however slow the machine is
-MOST_GROWTH = 2  # a piece is at most so many times as large as those that were measured
-ORDINARY_EVERY = 16  # after so many pieces one step goes without, to see what it takes now
+LEAST_PIECE = 8  # tokens of the smallest piece: a long prompt progresses on the slowest machine, too
+MOST_GROWTH = 2  # a piece is at most this many times as large as the largest measured one
+ORDINARY_EVERY = 16  # number of pieces after which one step has none, to measure its time again
 NUM_REMEMBERED = 5  # measured steps of a kind, whose median counts
-WORTH = 3  # a token of a piece takes at most so many times what one takes in a whole step of them
-WHOLE = 64  # tokens in a step, from which on it counts as one
-CONTEXT_UNIT = 1024  # contexts are told apart from so many tokens on, by powers of two
+WORTH = 3  # most time per token of a piece, as a multiple of that in a step of prompt tokens only
+WHOLE = 64  # least prompt tokens in a step that is measured as such
+CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this many tokens
 
 
 class PieceGuard:
-    """Says how many tokens of long prompts a step may hold in which other sequences decode.
+    """Limits the tokens of long prompts in a step in which other sequences decode.
 
     Args:
-        budget: most prompt tokens in one step, of which long prompts have half.
-        stretch: a step with a piece may take so many times what one without prompt tokens takes; 0: any time.
-        least: a piece has so many tokens even if it takes longer.
+        budget: maximum number of prompt tokens in one step; long prompts may have half of them.
+        stretch: time limit of a step with a piece, as a multiple of the time of a step without prompt tokens; 0: none.
+        least: number of tokens that a piece has even if it takes longer.
 
     Raises:
         ConfigError: the stretch is below 1.
@@ -38,7 +38,7 @@ class PieceGuard:
     def __init__(self, budget: int, *, stretch: float, least: int = LEAST_PIECE) -> None:
         if stretch and not stretch >= 1:
             raise ConfigError(f"--prefill-stretch is {stretch}; it must be at least 1, or 0 for no bound")
-        self._most = max(1, budget // 2)  # the other half is for other prompts: they go past a long one
+        self._most = max(1, budget // 2)  # the other half is for other prompts, which overtake a long one
         self._stretch = stretch
         self._least = min(least, self._most)
         self._ordinary: dict[int, deque[float]] = {}  # seconds, by the bits of the number of sequences
@@ -50,11 +50,11 @@ class PieceGuard:
         self._num_cut = 0
 
     def largest(self, num_waiting: int = 0) -> int | None:
-        """Return how many tokens of long prompts the next step may hold; None: any number. Asked once for each step.
+        """Return how many tokens of long prompts the next step may hold; None: no limit. Call it once per step.
 
         Args:
-            num_waiting: requests that wait. For each prompt that waits or is computed a step may take so much longer:
-                where many do, it is throughput that they need, and that those who stream gave up by coming together.
+            num_waiting: number of waiting requests. The extra time of a step is multiplied by the number of prompts that
+                wait or are cut: with many prompts, throughput matters more than the pace of the streams.
         """
         if not self._stretch:
             return None
@@ -73,7 +73,7 @@ class PieceGuard:
         return max(self._least, int(min(size, grown, self._most)))
 
     def learn(self, plan: BatchPlan, seconds: float) -> None:
-        """Take note of what a step took, without waiting for the one before it."""
+        """Record a step's time, not counting its wait for the step before it."""
         prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, plan.num_sampling)
@@ -90,7 +90,7 @@ class PieceGuard:
             ordinary.append(seconds)
         elif not ordinary:
             return
-        elif seconds < (usual := median_low(ordinary)):  # what is known is old: prompts make no step faster
+        elif seconds < (usual := median_low(ordinary)):  # outdated: prompts make no step faster
             ordinary.clear()
             self._num_since_ordinary = ORDINARY_EVERY
         elif len(prompts) == len(cut) == 1:
@@ -99,9 +99,9 @@ class PieceGuard:
             pieces.append((cut[0].count, each))
 
     def _worth(self, level: int, known: Sequence[tuple[int, float]]) -> float:
-        """Return from which size on a piece is worth its step: what it costs to have one at all is shared by its tokens.
+        """Return the least size of a piece whose tokens share its fixed cost well enough (see WORTH).
 
-        That is the least that was measured: what disturbs a piece from outside must not make the next one larger.
+        Uses the lowest measured cost, so that a disturbance from outside does not make the next piece larger.
         """
         whole = self._whole.get(level) or self._whole.get(level - 1)
         if whole is None:
@@ -110,7 +110,7 @@ class PieceGuard:
 
 
 def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:
-    """Return what a token of a piece takes. Once it is disturbed from outside, twice it has become so much."""
+    """Return the time per token of a piece. One slow piece counts as a disturbance; two in a row raise the time."""
     each = [seconds for _, seconds in pieces]
     return max(median_low(each), min(each[-2:]))
 

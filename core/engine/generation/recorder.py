@@ -1,8 +1,8 @@
-"""Records requests as a trace that `llmfw simulate` reads: when they came and how long they were, not what they said.
+"""Records requests as a trace that `llmfw simulate` reads: their arrival times and lengths, not their contents.
 
-One JSON line for each request that ended, in Mooncake's format with more fields. Blocks of 16 tokens are known by their
-hashes, each chained to the one before it. Their key is drawn at each start and kept nowhere, so nobody can find a text
-by trying; only that two requests began alike is told.
+Writes one JSON line per finished request, in Mooncake's format with more fields. Hashes identify blocks of 16 tokens,
+each chained to the block before it. The key of the hashes is drawn at each start and not stored, so the trace does not
+let a reader find a text by trying candidates. It only reveals which requests share a prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK_BYTES = 4 * BLOCK
 
 
 class Recorder(QuietTrace):
-    """Writes to a file that must not be there yet: the hashes of two recordings have nothing to do with each other.
+    """Writes to a new file. The file must not exist, because hashes of two recordings cannot be compared.
 
     Raises:
         ConfigError: the file cannot be made.

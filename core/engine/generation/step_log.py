@@ -88,7 +88,7 @@ class StepLog:
         )
 
     def _drafts(self) -> str:
-        """Return what became of the drafts since the last line, of all but the step that was just launched."""
+        """Return the acceptance of drafts since the last line, not counting the step that was just launched."""
         speculation = self._speculation
         if speculation is None:
             return ""

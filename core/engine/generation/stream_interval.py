@@ -1,6 +1,6 @@
-"""Joins the events of several steps, so that what a token costs on its way to the client is paid for several at once.
+"""Joins the events of several steps, so that several tokens share the cost of sending an event to the client.
 
-A request's first event and its last one are never held back, nor what tells it to wait.
+A request's first event, its last event and reports of its wait are never held back.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ class StreamInterval:
     """Holds the events of running requests until they have enough tokens.
 
     Args:
-        num_tokens: an event is passed on once it has so many, unless its request says otherwise; 1 holds nothing back.
+        num_tokens: number of tokens at which an event is sent, unless its request sets its own; 1 holds nothing back.
     """
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
-        self._asked: dict[str, int] = {}  # of requests that say themselves how many tokens they want
-        self._held: dict[str, TokenEvent | None] = {}  # of each request that has had its first event
+        self._asked: dict[str, int] = {}  # intervals that requests set themselves
+        self._held: dict[str, TokenEvent | None] = {}  # for each request that has had its first event
 
     def begin(self, request: Request | EmbedRequest) -> None:
-        """Take note of what a request asks for."""
+        """Record a request's own interval, if it sets one."""
         if isinstance(request, Request) and request.stream_interval is not None:
             self._asked[request.id] = request.stream_interval
 
     def pass_on(self, events: list[TokenEvent]) -> list[TokenEvent]:
-        """Take a step's events; return those that are to be sent now."""
+        """Take a step's events; return the events to send now."""
         if self._num_tokens == 1 and not self._asked:
             return events
         return [ready for event in events if (ready := self._take(event)) is not None]
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Drop what is held of requests that were aborted."""
+        """Drop held events of aborted requests."""
         for request_id in request_ids:
             self._held.pop(request_id, None)
             self._asked.pop(request_id, None)

@@ -31,7 +31,7 @@ class AnyEngine(Protocol):
         """Whether `do_chore` has anything to do."""
 
     def do_chore(self) -> None:
-        """Do a little of what is better done while nobody waits: a few milliseconds."""
+        """Do a few milliseconds of background work; called while no request waits."""
 
     def add(self, request: Any) -> None:
         """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.

@@ -16,15 +16,15 @@ from .alarm import Alarm
 
 CHUNK = 2**18
 PATIENCE_S = 0.001
-"""For the rest of what a client has begun to say, counted from its last piece: a long prompt, or thousands of requests
-at once, are more than a socket holds, and would else come in pieces, one a step."""
+"""How long to wait for the rest of a client's message, counted from its last piece. A long prompt, or thousands of requests
+at once, exceed a socket's buffer, and would otherwise arrive in pieces, one per step."""
 
 
 class Client:
     """One client.
 
     Args:
-        sock: connected, and not blocking.
+        sock: connected, non-blocking socket.
 
     Attributes:
         is_gone: whether it has closed its end.
@@ -40,16 +40,16 @@ class Client:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether a part of a payload has come."""
+        """Whether a part of a payload has arrived."""
         return self._frames.has_begun and not self.is_gone
 
     @property
     def lags(self) -> bool:
-        """Whether something is still to be sent to it."""
+        """Whether unsent bytes remain."""
         return bool(self._unsent)
 
     def receive(self) -> list[bytes]:
-        """Return the payloads that are there."""
+        """Return the payloads that have arrived."""
         payloads: list[bytes] = []
         try:
             while data := self.sock.recv(CHUNK):
@@ -94,14 +94,14 @@ class Client:
 
 
 class Connections:
-    """All clients of an engine, and what else may wake it.
+    """All clients of an engine, and the alarm that may wake it.
 
     Args:
-        descriptors: of the sockets, which this object owns from now on.
-        alarm: wakes whoever polls.
+        descriptors: descriptors of the sockets, which this object owns from now on.
+        alarm: wakes the thread that polls.
 
     Attributes:
-        clients: that are there.
+        clients: connected clients.
     """
 
     def __init__(self, descriptors: Iterable[int], alarm: Alarm) -> None:
@@ -113,10 +113,10 @@ class Connections:
             self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def poll(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
-        """Return what clients have said; one that `is_gone` has said its last.
+        """Return the clients' payloads; a client with `is_gone` sends no more.
 
         Args:
-            timeout_s: for the first of it, or until the alarm rings; None: any time.
+            timeout_s: maximum wait for the first payload or the alarm; None: no limit.
         """
         found = self._take(timeout_s)
         while any(client.is_speaking for client in self.clients) and (more := self._take(PATIENCE_S)):
@@ -154,7 +154,7 @@ class Connections:
 
 
 def _take_over(descriptor: int) -> socket.socket:
-    """Return an inherited socket, which nobody else is to inherit."""
+    """Return an inherited socket, non-blocking and closed to child processes."""
     sock = socket.socket(fileno=descriptor)
     sock.set_inheritable(False)
     sock.setblocking(False)

@@ -116,7 +116,7 @@ class EngineServer:
             self._send(client, answer)
 
     def _forget(self, client: Client) -> None:
-        """End the requests of a client that is gone: nobody waits for them."""
+        """End the requests of a client that is gone."""
         ids = [request_id for request_id, owner in self._owners.items() if owner is client]
         self._interval.forget(ids)
         for request_id in ids:
@@ -148,10 +148,11 @@ def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = F
 
 
 class _End:
-    """Ends the process when it is told to by SIGTERM.
+    """Ends the process on SIGTERM.
 
-    The signal raises SystemExit wherever the process is. What imports a module may swallow that (torch tries to import
-    numpy from C++, and goes on without), and fail later for want of what was not imported. So it is remembered.
+    The signal raises SystemExit wherever the process is. Code that imports a module may swallow the exception (torch tries
+    to import numpy from C++, and continues without it), and fail later because the import is missing. So this object
+    remembers the signal.
     """
 
     def __init__(self) -> None:

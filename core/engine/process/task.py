@@ -1,4 +1,4 @@
-"""What a model is there for, by its files: to generate text, or to make vectors of it."""
+"""Detects a model's task from its files: to generate text, or to compute vectors."""
 
 from __future__ import annotations
 

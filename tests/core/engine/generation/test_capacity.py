@@ -68,7 +68,10 @@ def test_on_a_cpu_they_are_refused_before_they_are_allocated(
 ) -> None:
     monkeypatch.setattr(capacity, "available_memory", lambda _: 16 * GIB)
     config = EngineConfig(model="m", max_total_tokens=131073)  # 128 KiB each
-    with pytest.raises(ConfigError, match=r"--max-total-tokens is 131073, .* take 16\.00 GB; 16\.00 GB"):
+    with pytest.raises(
+        ConfigError,
+        match=r"--max-total-tokens is 131073, .* take 16\.00 GB; with the weights loaded, 16\.00 GB",
+    ):
         decide_capacity(config, llama, torch.device("cpu"))
     fitting = EngineConfig(model="m", max_total_tokens=131072)
     assert decide_capacity(fitting, llama, torch.device("cpu")).num_pages == 131072
@@ -82,9 +85,7 @@ def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: Loa
 def test_more_tokens_than_there_is_room_for_are_refused_with_how_many_there_is(
     gpu: None, llama: LoadedModel
 ) -> None:
-    with pytest.raises(
-        ConfigError, match=r"--max-total-tokens is 900000; .* there is room for \d{6} on cuda"
-    ):
+    with pytest.raises(ConfigError, match=r"--max-total-tokens is 900000; .* \d{6} tokens fit on cuda"):
         decide(llama, max_total_tokens=900_000)
     assert decide(llama, max_total_tokens=400_000).num_pages == 400_000
 
