@@ -1,8 +1,8 @@
-"""Rules by which prefixes leave the cache: plain functions from a leaf to a number, the smallest of which goes first.
+"""Eviction rules: plain functions from a leaf to a number. The cache evicts the leaf with the smallest number first.
 
-The number of a leaf must not sink while the leaf stays, whatever happens to it: the cache asks for it when the leaf
-is listed, and again when its turn comes. What is known of a leaf is in the attributes of `CacheNode`. An inner node
-is never asked about; it is a leaf when its last child has gone.
+The number of a leaf must never decrease while the leaf is in the cache: the cache computes it when it lists the leaf, and
+again when the leaf's turn comes. A rule reads the attributes of `CacheNode`. The cache never asks about an inner node;
+the node becomes a leaf when its last child is evicted.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ EVICTIONS: dict[str, Eviction] = {"lru": lru, "lfu": lfu, "size": size}
 
 
 def find_eviction(name: str) -> Eviction:
-    """Return the rule of a name.
+    """Return the eviction rule with this name.
 
     Raises:
-        ConfigError: there is none; the message lists those that there are.
+        ConfigError: no rule has this name; the message lists the known rules.
     """
     try:
         return EVICTIONS[name]

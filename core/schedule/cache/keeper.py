@@ -1,7 +1,7 @@
-"""What an administrator does with the prefix cache: pins, a view, a flush. No requests, no text.
+"""Administrators' operations on the prefix cache: pin, view and flush. No requests, no text.
 
-A pin locks a prefix as far as it is cached, and the rest as soon as somebody has computed it; the cache does that
-(`RadixCache.keep`). Here are the limits, the times, and the way out when nothing can run because of pins.
+A pin locks the cached part of a prefix, and the rest once a request has computed it; the cache does that
+(`RadixCache.keep`). This module holds the limits and expiry times, and drops pins when nothing can run because of them.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ class _Pin:
 
     @property
     def node(self) -> CacheNode:
-        """Where it ends, as far as it is cached."""
+        """Node at which its cached part ends."""
         assert self.watch.group is not None
         return self.watch.group.node
 
     def info(self, now: float) -> PinInfo:
-        """Return what is told of it."""
+        """Return its description."""
         left = max(0.0, self.expires_at - now)
         return PinInfo(self.id, len(self.watch.token_ids), self.watch.num_tokens, left)
 
 
 class CacheKeeper:
-    """Pins prefixes, and tells what a cache holds.
+    """Pins prefixes, and describes the contents of a cache.
 
     Args:
-        cache: of the engine. Of one that keeps nothing, nothing can be asked.
-        pool: the cache's.
-        max_pinned_tokens: most tokens of all pins together. What two pins share counts twice.
-        clock: seconds, never going back.
-        eviction: name of the cache's rule, to be told.
+        cache: the engine's prefix cache. With one that keeps nothing, all commands are refused.
+        pool: pool of the cache's pages.
+        max_pinned_tokens: maximum number of tokens of all pins together. Tokens that two pins share count twice.
+        clock: monotonic clock in seconds.
+        eviction: name of the cache's eviction rule, for `view`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CacheKeeper:
         """Keep a prefix from eviction.
 
         Raises:
-            RequestError: it is too short, too long or not made of tokens, its time is none, or there is no cache.
+            RequestError: it is too short, too long or holds invalid tokens, its ttl is out of range, or there is no cache.
         """
         cache, now = self._radix_cache(), self._clock()
         if not 0 < command.ttl_s <= MAX_TTL_S:  # also not a number
@@ -101,10 +101,10 @@ class CacheKeeper:
         return pin.info(now)
 
     def unpin(self, pin_id: str) -> PinInfo:
-        """Let a pinned prefix go.
+        """Remove a pin.
 
         Raises:
-            NotFoundError: no such pin, or not any more.
+            NotFoundError: no such pin exists, or it has expired.
             RequestError: there is no cache.
         """
         self._radix_cache()
@@ -117,7 +117,7 @@ class CacheKeeper:
         return info
 
     def view(self, most: int = SHOWN_PREFIXES) -> CacheView:
-        """Return what the cache holds; see `largest_prefixes` for which are told of.
+        """Return the contents of the cache; see `largest_prefixes` for the choice of prefixes.
 
         Raises:
             RequestError: `most` is negative, or there is no cache.
@@ -151,7 +151,7 @@ class CacheKeeper:
         return self.view()
 
     def tick(self) -> None:
-        """Tell the cache the time, and drop the pins whose time is over. Costs nothing where none is."""
+        """Set the cache's time, and drop expired pins. Takes constant time if no pin has expired."""
         if self._cache is None:
             return
         now = self._cache.now = self._clock()
@@ -161,12 +161,12 @@ class CacheKeeper:
             self._drop(pin)
 
     def give_up(self) -> bool:
-        """Drop a pin so that something can run: of those that hold pages, the one that would end first.
+        """Drop a pin so that something can run: the first to expire among the pins that hold pages.
 
-        To be called only where nothing runs and nothing can, again and again, until something can.
+        Call this only if nothing runs and nothing can, and repeat it until something can.
 
         Returns:
-            Whether there was such a pin.
+            Whether a pin was dropped.
         """
         holding = [pin for pin in self._pins.values() if pin.watch.num_tokens]
         if not holding:

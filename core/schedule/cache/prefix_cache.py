@@ -1,7 +1,7 @@
-"""What the engine needs of a prefix cache, and the cache that keeps nothing (`--disable-radix-cache`).
+"""Interface of a prefix cache, and the cache that keeps nothing (`--disable-radix-cache`).
 
-A cache owns pages that were given to it by `insert`, until it evicts them to the pool. Whoever uses pages of the
-cache locks the node they end at; a locked node and all nodes above it are not evicted.
+A cache owns the pages that it got by `insert`, until it evicts them to the pool. Users of the cache's pages lock the node
+at which the pages end; the cache does not evict a locked node or any node above it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class CacheNode:
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
-        pages: one for each page of tokens.
-        locks: how many users hold this node or one below it.
-        hits: how many requests found what is here (`count`).
-        last_use: clock of the last match or insert that did, a count of them.
-        used_at: when that was, in seconds.
-        floor: of the cache, at that time: the largest number by which a leaf was evicted.
-        is_listed: the cache's eviction list has an entry for it.
-        groups: of watches whose match ends here, by their next page; None: no watch's does.
+        pages: pages of the tokens, in order.
+        locks: number of users that hold this node or one below it.
+        hits: number of requests that found this node (`count`).
+        last_use: the cache's count of matches and inserts, at the last one that used this node.
+        used_at: time of the last use, in seconds.
+        floor: the cache's floor at the last use: the largest number with which a leaf was evicted.
+        is_listed: whether the cache's eviction list has an entry for it.
+        groups: groups of watches whose match ends here, by their next page; None: there are none.
     """
 
     __slots__ = (
@@ -72,16 +72,16 @@ class Match(NamedTuple):
 
 
 class Watch:
-    """A prompt of which the cache tells, as it changes, how much it holds.
+    """A prompt whose cached length the cache tracks.
 
     Attributes:
-        token_ids: of the prompt, so far as they may come from the cache: [n].
-        salt: it shares prefixes with prompts of the same salt only.
-        index: whatever the one who watches knows it by.
-        num_tokens: how many leading tokens are cached.
-        leads: above 0: its next tokens are being computed; the larger, the surer that they will be soon.
-        keeps: the cache locks it as far as it is cached.
-        group: the cache's own; None: it does not group, or the watch was forgotten.
+        token_ids: the prompt's token ids that may come from the cache: [n].
+        salt: salt of the prompt; it shares prefixes only with prompts of the same salt.
+        index: the watcher's own index of it.
+        num_tokens: number of leading tokens that are cached.
+        leads: above 0 if its next tokens are being computed; larger if they are more certain to be computed soon.
+        keeps: whether the cache locks its cached part.
+        group: the cache's group of it; None: the cache has no groups, or the watch was forgotten.
     """
 
     __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
@@ -97,24 +97,24 @@ class Watch:
 
 
 class PrefixCache(ABC):
-    """Which token prefixes are in which pages.
+    """Maps token prefixes to pages.
 
     Prefixes of different salts are different prefixes.
 
-    What watching means is written here in its plainest form, which asks the cache about every watch; a cache that is
-    asked about thousands finds out by itself which of them a change concerns.
+    This class implements watches in the simplest way: it matches every watch again. A cache for thousands of watches
+    overrides this, and tracks which watches a change affects.
     """
 
     def __init__(self) -> None:
         self._watches: dict[int, Watch] = {}
 
     def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
-        """Begin to tell how much of a prompt is cached. `num_tokens` is right at once.
+        """Start to track how much of a prompt is cached. `num_tokens` is correct at once.
 
         Args:
-            token_ids: kept, not copied; they do not change while they are watched.
-            salt: of the prompt.
-            index: different for all that are watched.
+            token_ids: the prompt's token ids; kept, not copied, so they must not change while they are watched.
+            salt: salt of the prompt.
+            index: index of the watch, unique among all watches.
         """
         watch = self._watches[index] = Watch(token_ids, salt, index)
         watch.num_tokens = self.match_length(token_ids, salt)
@@ -125,15 +125,15 @@ class PrefixCache(ABC):
         del self._watches[watch.index]
 
     def lead(self, watch: Watch, rank: int) -> None:
-        """Take note that the tokens of a watched prompt are being computed, until it is forgotten.
+        """Record that the tokens of a watched prompt are being computed, until it is forgotten.
 
         Args:
-            rank: above 0; the larger, the surer that they will be soon.
+            rank: above 0; larger if the tokens are more certain to be computed soon.
         """
         watch.leads = rank
 
     def take_moved(self) -> list[Watch]:
-        """Bring `num_tokens` of all watches up to date; return those that changed since the last call."""
+        """Update `num_tokens` of all watches; return the watches that changed since the last call."""
         moved = []
         for watch in self._watches.values():
             before, watch.num_tokens = watch.num_tokens, self.match_length(watch.token_ids, watch.salt)
@@ -142,9 +142,9 @@ class PrefixCache(ABC):
         return moved
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with one that leads with at least this rank.
+        """Return how many tokens beyond its cached ones a watch shares with a leader of at least this rank.
 
-        Those are being computed and will be in the cache. `take_moved` was called since the last change.
+        These tokens are being computed and will be in the cache. Call `take_moved` first after any change.
         """
         leaders = [each for each in self._watches.values() if each.leads >= rank and each.salt == watch.salt]
         return max((self._num_shared(watch, each) for each in leaders if each is not watch), default=0)
@@ -169,13 +169,13 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
-        """Take note of what a request that begins has found. `match` does not: it may be tried again and again.
+        """Count the tokens that an admitted request has found. `match` does not count, as it may be repeated.
 
         Args:
-            node: at which its match ends.
-            num_found: tokens of it.
-            num_asked: tokens that were looked for.
-            above: what is above this node, and the node, was counted before.
+            node: node at which the match ends.
+            num_found: number of tokens found.
+            num_asked: number of tokens looked up.
+            above: this node and the nodes above it were counted before.
         """
 
     @abstractmethod
@@ -184,12 +184,12 @@ class PrefixCache(ABC):
 
         Args:
             token_ids: whole pages of tokens, from the first on.
-            pages: where their keys and values are.
-            salt: whose prefix it is.
+            pages: pages of their keys and values.
+            salt: salt of the prefix.
 
         Returns:
-            What the cache owns now. Where it had a page for the same tokens already, that one is in the result
-            and the given one stays the caller's.
+            The prefix as the cache owns it now. If the cache already had a page for the same tokens, the result holds
+            that page, and the caller keeps the given one.
         """
 
     @abstractmethod
@@ -202,7 +202,7 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def evict(self, count: int) -> int:
-        """Free at least `count` pages to the pool if so many are not locked; return how many were freed."""
+        """Free at least `count` pages to the pool, or all unlocked pages if there are fewer; return the number freed."""
 
     @property
     @abstractmethod
@@ -217,7 +217,7 @@ class PrefixCache(ABC):
     @property
     @abstractmethod
     def num_kept_pages(self) -> int:
-        """Pages owned that are locked whether or not anything runs."""
+        """Pages owned that stay locked while nothing runs."""
 
 
 class NoPrefixCache(PrefixCache):

@@ -1,16 +1,16 @@
-"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a rule of eviction as a plain function.
+"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a plain function as eviction rule.
 
-Edges are runs of whole pages. Tokens are compared as bytes: a run that matches whole, the common case, costs one
-memcmp. The tree does not know who uses it: only how many locks a node has.
+Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case, costs one
+memcmp. The tree does not know its users, only the number of locks on each node.
 
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
                           └─ "Tell me …"   leaf, not locked: evicted when its turn comes, from its end
 
-Prefixes of different salts have different roots and share nothing. A root of a salt goes with its last child.
+Prefixes of different salts have different roots and share nothing. The root of a salt is dropped with its last child.
 
-Leaves stand in a heap by the rule's number (`eviction`). Every use of a node is one of all nodes above it, so no inner
-node has to go before its children, and eviction only ever looks at leaves. Numbers do not sink: an entry is corrected
-when it comes to the top and not before, so using a node costs nothing there.
+A heap orders the leaves by the rule's number (`eviction`). Each use of a node also uses all nodes above it, so inner
+nodes never go before their children, and eviction considers only leaves. Numbers never decrease, so the heap corrects an
+entry only when it reaches the top, and using a node does not touch the heap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Pages. Cutting a page from a leaf copies what is left of it, so a longer leaf is first split, this far from its end."""
+"""Pages. Cutting a page from a leaf copies the rest of the leaf, so a longer leaf is first split, this far from its end."""
 
 
 class Root(CacheNode):
@@ -48,15 +48,15 @@ class RadixCache(PrefixCache):
     """A tree of cached prefixes.
 
     Args:
-        pool: to which evicted pages go back. Its page size is the tree's.
-        eviction: by which leaves go, smallest first.
+        pool: pool that gets evicted pages back. Its page size is the tree's.
+        eviction: rule that gives a leaf's number; the smallest goes first.
 
     Attributes:
-        roots: by salt.
-        now: seconds, as told by whoever has a clock; uses are dated with it.
-        num_evicted: tokens, so far.
-        num_asked: tokens that requests looked for, so far.
-        num_hit: of these, those that they found.
+        roots: roots by salt.
+        now: time in seconds, set by the caller; uses are dated with it.
+        num_evicted: tokens evicted since start.
+        num_asked: tokens that requests looked up since start.
+        num_hit: tokens that requests found since start.
     """
 
     def __init__(self, pool: KVPool, eviction: Eviction = lru) -> None:
@@ -88,7 +88,7 @@ class RadixCache(PrefixCache):
 
     @property
     def num_kept_pages(self) -> int:
-        """Pages that prefixes to be kept hold, each counted once."""
+        """Pages that kept prefixes hold, each counted once."""
         seen: set[CacheNode] = set()
         for watch in self._kept:
             assert watch.group is not None
@@ -121,7 +121,7 @@ class RadixCache(PrefixCache):
         return position // TOKEN_BYTES
 
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
-        """Take note of what a request that begins has found; see `PrefixCache.count`."""
+        """Count the tokens that an admitted request has found; see `PrefixCache.count`."""
         self.num_asked += num_asked
         self.num_hit += num_found
         while (parent := node.parent) is not None and node is not above:
@@ -159,7 +159,7 @@ class RadixCache(PrefixCache):
             node = parent
 
     def evict(self, count: int) -> int:
-        """Free pages of the leaves that the rule lets go first, from their ends, until `count` are free."""
+        """Free pages, in the rule's order of leaves and from the leaves' ends, until `count` are free."""
         freed: list[Pages] = []
         missing = count
         while missing > 0 and (leaf := self._next_leaf()) is not None:
@@ -179,7 +179,7 @@ class RadixCache(PrefixCache):
         return found[len(self.roots) :]
 
     def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
-        """Begin to tell how much of a prompt is cached. `num_tokens` is right at once."""
+        """Start to track how much of a prompt is cached. `num_tokens` is correct at once."""
         watch = Watch(token_ids, salt, index)
         root = self.roots.get(salt)
         if root is None:
@@ -196,9 +196,9 @@ class RadixCache(PrefixCache):
         self._forget_if_empty(node)
 
     def keep(self, token_ids: TokenIds, salt: str) -> Watch:
-        """Lock a prefix as far as it is cached, and the rest as soon as it is, until `unwatch`.
+        """Lock the cached part of a prefix, and the rest once it is cached, until `unwatch`.
 
-        `num_tokens` is right at any time. `take_moved` does not tell of it.
+        `num_tokens` is always correct. `take_moved` does not return this watch.
         """
         watch = self.watch(token_ids, salt, -1)
         watch.keeps = True
@@ -208,17 +208,17 @@ class RadixCache(PrefixCache):
         return watch
 
     def lead(self, watch: Watch, rank: int) -> None:
-        """Take note that the tokens of a watched prompt are being computed, until it is forgotten."""
+        """Record that the tokens of a watched prompt are being computed, until it is forgotten."""
         watch.leads = rank
-        assert watch.group is not None, "a forgotten watch leads nobody"
+        assert watch.group is not None, "a forgotten watch cannot lead"
         watch.group.leaders[watch] = None
 
     def take_moved(self) -> list[Watch]:
-        """Return the watches whose `num_tokens` changed since the last call. Costs what changed."""
+        """Return the watches whose `num_tokens` changed since the last call. The cost depends on the changes only."""
         return self._parked.take_moved()
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens a watch shares, beyond its cached ones, with one that leads: those of whole pages."""
+        """Return how many tokens, in whole pages, a watch shares with a leader beyond its cached ones."""
         return self._parked.num_awaited(watch, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
@@ -227,7 +227,7 @@ class RadixCache(PrefixCache):
         return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
-        """Go down as far as `data` agrees, as a use; return the last node, the pages, and how many bytes agreed."""
+        """Descend as far as `data` matches, as a use; return the last node, the pages, and the number of matching bytes."""
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
         node: CacheNode = self.roots.get(salt) or Root(salt)
@@ -248,7 +248,7 @@ class RadixCache(PrefixCache):
         return node, path, position
 
     def _common_bytes(self, key: bytes, data: bytes, position: int) -> int:
-        """Return how many bytes of `key` agree with `data` from `position` on, in whole pages."""
+        """Return how many bytes of `key` match `data` from `position` on, in whole pages."""
         size = min(len(key), len(data) - position)
         theirs = np.frombuffer(data, np.int32, size // TOKEN_BYTES, position)
         differ = np.frombuffer(key, np.int32, size // TOKEN_BYTES) != theirs
@@ -257,7 +257,7 @@ class RadixCache(PrefixCache):
         return first - first % self._page_bytes
 
     def _add_leaf(self, node: CacheNode, key: bytes, pages: Pages, salt: str) -> CacheNode:
-        """Add a child that shares no page with another; the watches that it concerns walk on."""
+        """Add a child that shares no page with another; the affected watches descend further."""
         leaf = CacheNode(key, pages, node, self._clock)
         leaf.used_at, leaf.floor = self.now, self._floor
         if isinstance(node, Root):
@@ -274,7 +274,7 @@ class RadixCache(PrefixCache):
         return leaf
 
     def _walk_on(self, watch: Watch, node: CacheNode, num_tokens: int) -> None:
-        """Park a watch anew that was parked at `node`."""
+        """Park a watch again, starting from `node`, at which it was parked."""
         group = self._park(watch, node, num_tokens)
         if watch.keeps:
             self.lock(group.node)
@@ -284,7 +284,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(watch)
 
     def _park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
-        """Go down from `node` as far as a watch agrees, which is no use, and park it there."""
+        """Descend from `node` as far as a watch matches, and park it there. This does not count as a use."""
         token_ids, page_size = watch.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -295,7 +295,7 @@ class RadixCache(PrefixCache):
         return self._parked.park(watch, node, num_tokens)
 
     def _split(self, node: CacheNode, at: int) -> CacheNode:
-        """Cut a node's edge after `at` bytes; return the new upper part. Locks of the node hold both parts."""
+        """Split a node's edge after `at` bytes; return the new upper part. Both parts keep the node's locks."""
         parent = node.parent
         assert parent is not None
         num_upper = at // self._page_bytes
@@ -307,7 +307,7 @@ class RadixCache(PrefixCache):
         return upper
 
     def _next_leaf(self) -> CacheNode | None:
-        """Return the leaf that goes first, which is at the top of the heap then."""
+        """Return the leaf to evict next, and put it at the top of the heap."""
         leaves, number_of = self._leaves, self._eviction
         num_stale = 0
         while leaves:
@@ -320,13 +320,13 @@ class RadixCache(PrefixCache):
             elif num_stale * 8 < len(leaves):
                 heapq.heapreplace(leaves, (now, tie, leaf))
                 num_stale += 1
-            else:  # so many are that all of them are corrected in less time
+            else:  # many entries are stale: correcting all at once takes less time
                 leaves[:] = [(number_of(leaf), tie, leaf) for _, tie, leaf in leaves]
                 heapq.heapify(leaves)
         return None
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
-        """Cut fewer pages than all from a leaf's end; return them."""
+        """Cut pages, but not all, from a leaf's end; return them."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count
@@ -338,9 +338,9 @@ class RadixCache(PrefixCache):
         return lost
 
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
-        """Take the leaf at the top of the heap, and what is above it as long as that is a leaf then and not worth more.
+        """Evict the leaf at the top of the heap, then its parents while they are leaves with no larger number.
 
-        `freed` gets the pages, until none is missing. Returns how many still are.
+        Adds the pages to `freed` until none is missing. Returns the number of pages still missing.
         """
         leaves, leaf = self._leaves, first
         number = leaves[0][0]
@@ -373,7 +373,7 @@ class RadixCache(PrefixCache):
         return parent
 
     def _forget_if_empty(self, node: CacheNode) -> None:
-        """Drop the root of a salt of which nothing is cached or watched."""
+        """Drop the root of a salt if nothing of it is cached or watched."""
         if isinstance(node, Root) and node.salt and not node.children and node.groups is None:
             self.roots.pop(node.salt, None)
 
@@ -383,11 +383,11 @@ class RadixCache(PrefixCache):
 
     @staticmethod
     def _is_evictable(node: CacheNode) -> bool:
-        """Return whether a node is a leaf that nobody holds, and not listed."""
+        """Return whether a node is an unlocked leaf that is not listed."""
         return not (node.children or node.locks or node.is_listed or node.parent is None)
 
     def _listed(self, node: CacheNode) -> tuple[float, int, CacheNode]:
-        """Return the entry of a node, which belongs to the heap from now on."""
+        """Mark a node as listed; return its entry for the heap."""
         node.is_listed = True
         self._num_listed += 1
         return self._eviction(node), self._num_listed, node

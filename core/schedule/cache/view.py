@@ -1,4 +1,4 @@
-"""What a radix tree holds, told of its prefixes that most tokens share."""
+"""Describes a radix tree by its prefixes that most tokens share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .prefix_cache import CacheNode
 from .radix_cache import TOKEN_BYTES, RadixCache, Root
 
 SHOWN_IDS = 64
-"""Token ids told of either end of a prefix."""
+"""Number of token ids to show from either end of a prefix."""
 
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A node, and what is known of the tree around it. Tokens are counted in bytes of keys."""
+    """A node, and figures of the tree around it. Tokens are counted in bytes of keys."""
 
     node: CacheNode
     parent: _Branch | None
@@ -35,7 +35,7 @@ class _Branch:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether the node has one child, used as often: one prefix that happens to be in two parts."""
+        """Whether the node has one child, with as many hits: both are parts of one prefix."""
         children = self.node.children
         return len(children) == 1 and next(iter(children.values())).hits == self.node.hits
 
@@ -43,13 +43,13 @@ class _Branch:
 def largest_prefixes(cache: RadixCache, pinned: Collection[CacheNode], most: int) -> list[PrefixInfo]:
     """Return the prefixes that most cached tokens share, most first.
 
-    Of a prefix, that is its length times the number of leaves that it leads to: the tokens that these would take for it
-    if they did not share it. What goes on alone and is used no more often than its end is told of as its end.
+    The rank of a prefix is its length times the number of leaves below it: the tokens that the leaves would take for it
+    without sharing. A prefix with a single continuation that is used as often is left out in favour of the continuation.
 
     Args:
-        cache: of which is told.
-        pinned: the nodes at which pins end; several pins, several times.
-        most: prefixes to return.
+        cache: cache to describe.
+        pinned: nodes at which pins end, once per pin.
+        most: maximum number of prefixes to return.
     """
     branches = _branches(cache)
     by_node = {branch.node: branch for branch in branches}

@@ -1,16 +1,16 @@
-"""Which watched prompts a change of a radix tree concerns, so that a change costs what it moves.
+"""Finds the watched prompts that a change of a radix tree affects, so that the cost of a change depends on them only.
 
-A watch is parked at the node where its match ends, in the group of those that go on with the same page:
+A watch is parked at the node where its match ends, in the group of watches with the same next page:
 
     root ─ "You are a …" ─┬─ "What is …"    groups: {"the weather": [w1, w2], nothing: [w3]}
                           └─ "Tell me …"    groups: {}
 
-Here w1 and w2 have the same next page, which is not cached, and w3 is cached whole. A new child below a node concerns
-one group, that of its first page, whose members walk on. A leaf that is cut concerns all groups at it; what was cut is
-what they go on with, so they become one group, and cutting it again costs the same for one member and for thousands.
-Only `take_moved` tells the members.
+Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node affects one
+group, that of the child's first page, whose members descend further. Cutting a leaf affects all groups at it: the cut
+page becomes the next page of all, so they become one group, and cutting again costs the same for one member and for
+thousands. Only `take_moved` updates the members.
 
-Knows nodes, but changes nothing of a tree: walking, and the splits that come with it, are the cache's.
+This module reads nodes but does not change the tree: the cache descends it and splits its nodes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Watches whose match ends at one node and that go on with the same page.
+    """Watches whose match ends at one node and that have the same next page.
 
     Attributes:
-        node: where their match ends.
-        key: the next page of all of them as bytes; empty: none has a whole one.
-        num_tokens: that are cached of each.
-        members: in the order in which they came; so are the leaders.
-        leaders: of the members, those whose next tokens are being computed.
+        node: node at which their match ends.
+        key: the next page of all members as bytes; empty: no member has another whole page.
+        num_tokens: number of cached tokens of each member.
+        members: the watches, in order of arrival.
+        leaders: members whose next tokens are being computed, in order of arrival.
     """
 
     __slots__ = ("key", "leaders", "members", "node", "num_tokens")
@@ -52,7 +52,7 @@ class Group:
 
 
 class Watches:
-    """All groups of a tree, and which members have moved.
+    """All groups of a tree, and the members that have moved.
 
     Args:
         page_size: tokens in a page.
@@ -64,7 +64,7 @@ class Watches:
         self._stirred: dict[Group, None] = {}  # every member of each may have moved
 
     def park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
-        """Put a watch where its match ends; return the group that it is in now."""
+        """Park a watch at the node where its match ends; return its new group."""
         page = watch.token_ids[num_tokens : num_tokens + self._page_size]
         key = page.tobytes() if len(page) == self._page_size else b""
         if node.groups is None:
@@ -79,7 +79,7 @@ class Watches:
         return group
 
     def remove(self, watch: Watch) -> CacheNode:
-        """Forget a watch; return the node that it was parked at."""
+        """Forget a watch; return the node at which it was parked."""
         group = watch.group
         assert group is not None, "a watch was forgotten twice"
         watch.group = None
@@ -92,7 +92,7 @@ class Watches:
         return group.node
 
     def take_waiting(self, node: CacheNode, key: bytes) -> Group | None:
-        """Return the group that a new child with this first page concerns: its members have to walk on from `node`."""
+        """Remove and return the group that a new child with this first page affects; its members must descend further."""
         group = None if node.groups is None else node.groups.get(key)
         if group is not None:
             self._stirred.pop(group, None)
@@ -100,17 +100,17 @@ class Watches:
         return group
 
     def walked(self, watch: Watch) -> None:
-        """Take note that a watch was parked anew."""
+        """Record that a watch was parked again."""
         self._walked[watch] = None
 
     def cut(self, leaf: CacheNode, node: CacheNode, num_pages: int, key: bytes) -> None:
-        """Take note that a leaf has lost its last pages.
+        """Record that a leaf has lost its last pages.
 
         Args:
-            leaf: it had been longer.
-            node: where its tokens end now: itself, or its parent if nothing is left.
-            num_pages: how many it has lost.
-            key: the first page that was lost.
+            leaf: the shortened leaf.
+            node: node at which its tokens end now: the leaf, or its parent if nothing is left.
+            num_pages: number of lost pages.
+            key: the first lost page.
         """
         if not leaf.groups:
             return
@@ -129,7 +129,7 @@ class Watches:
         self._stirred[group] = None
 
     def take_moved(self) -> list[Watch]:
-        """Bring `num_tokens` of all members up to date; return those that changed since the last call."""
+        """Update `num_tokens` of all members; return the watches that changed since the last call."""
         moved = []
         for group in self._stirred:
             for watch in group.members:
@@ -146,9 +146,9 @@ class Watches:
         return moved
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens, in whole pages, a watch shares beyond the cached ones with a leader of this rank.
+        """Return how many tokens, in whole pages, a watch shares beyond the cached ones with a leader of at least this rank.
 
-        One in another group shares not even the next page.
+        A leader in another group does not even share the next page.
         """
         group = watch.group
         assert group is not None
