@@ -1,4 +1,4 @@
-"""Lets waiting sequences run, in the policy's order, as long as the memory that they are expected to need is there."""
+"""Starts waiting sequences, in the policy's order, while the memory that they are expected to need is available."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Admission:
         self._trace = trace
 
     def admit(self, lane: Lane, room: StepRoom, builder: PlanBuilder) -> None:
-        """Let waiting sequences run, in the policy's order, until one does not fit."""
+        """Start waiting sequences, in the policy's order, until one does not fit."""
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, room):
@@ -91,7 +91,7 @@ class Admission:
         return self._live.num_running + self._deferrable.num_running
 
     def _why_closed(self, lane: Lane, room: StepRoom) -> str:
-        """Return why no sequence of a lane can be admitted, whichever it is; "" if one can."""
+        """Return why no sequence of a lane can be admitted; "" if one may be."""
         if room.is_spent:
             return "the step's budget of prompt tokens is spent"
         taken = lane.num_running if lane is self._live else self._num_running
@@ -100,13 +100,13 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Trace why these wait, the first of them first."""
+        """Trace why these sequences wait, in their order."""
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
 
     def _reserved_tokens(self, lane: Lane) -> float:
-        """Return for how many tokens those that run are expected to need pages: live ones only, for a live one."""
+        """Return the tokens for which running sequences are expected to need pages; for the live lane, live ones only."""
         lanes = (self._live,) if lane is self._live else (self._live, self._deferrable)
         size = self._pages.page_size
         return sum(each.ratio.expected_tokens(self._table, each.running_indices, size) for each in lanes)
@@ -115,7 +115,7 @@ class Admission:
         """Give a waiting sequence its first pages.
 
         Returns:
-            How many tokens it computes, 0 if it follows another one; None if it has to wait.
+            The number of tokens that it computes, 0 if it follows another sequence; None if it must wait.
         """
         if self._num_running == self._whole.places:
             self._retraction.give_way(lane)
@@ -135,7 +135,7 @@ class Admission:
         return None
 
     def _fits(self, seq: SequenceState, reserved: float) -> bool:
-        """Return whether there is room for a sequence that has a row. For a live one, deferrable ones do not count."""
+        """Return whether a sequence that has a row fits. For a live one, deferrable sequences do not count."""
         is_live = not seq.request.deferrable
         if not (self._live.num_running if is_live else self._num_running):
             return True

@@ -1,12 +1,12 @@
-"""What one output may be: the state of its grammar and of its thinking, on the host.
+"""Constrains one output: the state of its grammar and of its thinking, on the host.
 
     before ──begin──► inside ──end──► space ──► after
       └────────────any other token───────────────┘
 
-A grammar holds from "after" on; in "space", where there is one, a token of white space may come first. Where only one
-way leads on (the end of a thinking whose budget is spent, the rest of a mark that has begun, what the grammar leaves no
-choice about), the tokens of that way are queued and taken in order, so that the output does not depend on whether they
-are sampled one by one or jumped over. This module knows token ids and bits; it does not know logits, steps and sequences.
+The grammar applies from "after" on; in "space", if the model has that phase, one token of white space may come first. If
+only one continuation is possible (the end of a thinking whose budget is spent, the rest of an opening mark, or tokens that
+the grammar forces), its tokens are queued and taken in order, so that the output does not depend on whether they are
+sampled one by one or appended together. This module knows token ids and bits, not logits, steps or sequences.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_FOR_ANSWER = 1024
-"""Tokens that thinking leaves to an answer that has a grammar, at most a quarter of `max_tokens`."""
+"""Tokens reserved for an answer with a grammar, which its thinking cannot use; at most a quarter of `max_tokens`."""
 
 
 class Phase(enum.Enum):
-    """Where an output is, seen from its thinking. One that does not think is AFTER from the start."""
+    """Phase of an output relative to its thinking. An output without thinking is AFTER from the start."""
 
     BEFORE = 1
     INSIDE = 2
@@ -47,22 +47,22 @@ class Phase(enum.Enum):
 
 
 class _StuckError(ValueError):
-    """A grammar that leaves no token; its backend did not raise."""
+    """A grammar allows no token, and its backend did not raise."""
 
 
 class Constraint:
     """The grammar and the thinking of one output.
 
     Args:
-        request: whose output it is. With a grammar it has an end-of-sequence token.
-        grammar: at its beginning, and nobody else's; None: only the thinking is limited.
-        calls: of the backend that the grammar is of; None: nobody is to blame.
-        on_cost: called when the grammar has taken too much CPU time or has turned out too complex.
+        request: the output's request. With a grammar, it has an end-of-sequence token.
+        grammar: grammar in its initial state, not shared; None: only the thinking is limited.
+        calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
+        on_cost: function called when the grammar has taken too much CPU time or is too complex.
 
     Attributes:
-        forced: tokens that come next, in this order, whatever the model says.
-        has_ended: the output has ended with its grammar; the end holds even before `min_tokens`.
-        is_hastened: tokens were taken from its masks, so that it ends before `max_tokens` do.
+        forced: tokens that come next, in this order, whatever the logits are.
+        has_ended: whether the output has ended with its grammar; the end holds even before `min_tokens`.
+        is_hastened: whether tokens were removed from its masks, so that it ends before `max_tokens`.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Constraint:
 
     @property
     def has_mask(self) -> bool:
-        """Whether not every token may come next."""
+        """Whether some tokens may not come next."""
         return bool(self.forced) or (self._grammar is not None and not self.has_ended)
 
     @property
@@ -125,7 +125,7 @@ class Constraint:
 
     @property
     def is_held(self) -> bool:
-        """Whether the next token is the grammar's to allow, and not forced."""
+        """Whether the grammar decides on the next token, and does not force it."""
         return self._phase is Phase.AFTER and not self.has_ended and self.grammar_to_ask is not None
 
     @property
@@ -149,7 +149,7 @@ class Constraint:
             words[:] = 0
             allow(words, self.forced[0])
         elif self._phase is Phase.INSIDE:
-            # Where a grammar waits for the end of the thinking, the output cannot end within it.
+            # If a grammar waits for the end of the thinking, the output cannot end inside the thinking.
             words[:] = -1
             forbid(words, self._eos)
         elif self._phase is Phase.BEFORE:
@@ -164,15 +164,15 @@ class Constraint:
         self._cost.charge(seconds)
 
     def fail(self, reason: str | Exception) -> None:
-        """Take note that no mask can be had: the next token, which is free, is not accepted.
+        """Record that there is no mask: the next token is sampled without one, and `accept` then raises.
 
         Args:
-            reason: in words, or what the grammar's backend raised.
+            reason: reason as text, or the exception that the grammar's backend raised.
         """
         self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
 
     def blame(self, error: Exception, where: str) -> Exception:
-        """Log what `accept` raised, and where, if a plugin is at fault; return the error that ends the request."""
+        """Log an exception from `accept`, and where it was raised, if a plugin is at fault; return the request's error."""
         if isinstance(error, RequestError):
             if isinstance(error, GrammarCostError):
                 self._on_cost()
@@ -183,10 +183,10 @@ class Constraint:
         return self._calls.failed(error, where)
 
     def accept(self, token_id: int) -> None:
-        """Go on to the state after this token.
+        """Advance to the state after this token.
 
         Raises:
-            ValueError: the grammar does not allow it. What else the grammar, or `fail`, raises comes through.
+            ValueError: the grammar does not allow it. Other exceptions of the grammar or from `fail` pass through.
             RequestError: the grammar has taken too much CPU time.
         """
         if self._failure is not None:
@@ -232,22 +232,22 @@ class Constraint:
             return
         is_end = token_id in self._eos
         if not (is_end and self._grammar.is_finished()):
-            # A grammar that broke allows the end, so that there is a token; it does not take it in.
+            # A broken grammar allows the end, so that there is a token; its `accept` rejects it.
             begun = thread_time()
             self._grammar.accept(token_id)
             self._cost.charge(thread_time() - begun)
         self.has_ended = is_end
 
     def hasten(self) -> None:
-        """Note that tokens were taken from a mask, so that the end comes before `max_tokens` do."""
+        """Record that tokens were removed from a mask, so that the output ends before `max_tokens`."""
         self.is_hastened = True
 
     def _force(self) -> None:
-        """Queue what has to come next, if only one way leads on."""
+        """Queue the next tokens if only one continuation is possible."""
         thinking = self._thinking
         if self._phase is Phase.BEFORE:
             assert thinking is not None
-            # The grammar has not seen the mark's first tokens, so there is no way back to it.
+            # The grammar has not seen the mark's first tokens, so the output cannot switch to the grammar.
             if self._grammar is not None and self._num_begun:
                 self.forced.extend(thinking.begin[self._num_begun :])
         elif self._phase is Phase.INSIDE:
@@ -272,15 +272,15 @@ def constraint_of(
     """Return a request's constraint, or None if its output is free.
 
     Args:
-        calls: of the grammar's backend.
-        on_cost: as for `Constraint`.
+        calls: record of the calls of the grammar's backend.
+        on_cost: as in `Constraint`.
     """
     has_budget = request.thinking is not None and request.thinking.budget is not None
     return Constraint(request, grammar, calls, on_cost) if grammar is not None or has_budget else None
 
 
 def _budget_of(request: Request, grammar: Grammar | None) -> int | None:
-    """Return most tokens of thinking: where a grammar waits for its end, some of `max_tokens` are kept for the answer."""
+    """Return the limit of thinking tokens. If a grammar waits for the end, part of `max_tokens` is kept for the answer."""
     if request.thinking is None:
         return None
     budget, most = request.thinking.budget, request.sampling.max_tokens
@@ -303,6 +303,6 @@ def forbid(words: Words, token_ids: Sequence[int]) -> None:
 
 
 def _num_matched(tail: deque[int], mark: tuple[int, ...]) -> int:
-    """Return how many of the mark's first tokens are the last ones of the tail."""
+    """Return how many of the mark's first tokens end the tail."""
     seen = tuple(tail)
     return next(n for n in range(min(len(seen), len(mark)), -1, -1) if seen[len(seen) - n :] == mark[:n])

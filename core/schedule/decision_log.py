@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("llmfw.core.schedule.trace")
 
 MAX_ENTRIES = 200
-"""Of one request. Of more, those in the middle are left out."""
+"""Limit per request. Beyond it, entries in the middle are dropped."""
 
 
 class _Run:
-    """Equal decisions, one after the other. The fields are those of `TraceEntry`."""
+    """A run of equal consecutive decisions. Its fields are those of `TraceEntry`."""
 
     __slots__ = ("at", "first", "kind", "last", "num_ahead", "num_tokens", "reason", "until")
 
@@ -53,7 +53,7 @@ class _Run:
 
 
 class _Record:
-    """One request: when it came, in seconds since the epoch and by the clock, and what was decided."""
+    """One request: its arrival, in seconds since the epoch and on the clock, and the decisions about it."""
 
     __slots__ = ("arrived", "arrived_at", "num_left_out", "prompt_tokens", "runs")
 
@@ -65,7 +65,7 @@ class _Record:
         self.num_left_out = 0
 
     def run(self, kind: str, now: float, step: int, reason: str = "") -> _Run:
-        """Return the last run if it goes on by such a decision, else a new one."""
+        """Return the last run if this decision continues it, else a new one."""
         last = self.runs[-1] if self.runs else None
         if last is not None and last.kind == kind and _is_same(last.reason, reason):
             last.until, last.last, last.reason = now, step, reason
@@ -78,11 +78,11 @@ class _Record:
 
 
 class DecisionLog:
-    """A `DecisionTrace` that keeps what it is told.
+    """A `DecisionTrace` that keeps the decisions.
 
     Args:
-        most: of so many requests, those that came last.
-        clock: seconds, which never go back.
+        most: number of most recent requests to keep.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,10 +92,10 @@ class DecisionLog:
         self._step = 1  # the one that is planned now
 
     def find(self, request_id: str) -> RequestTrace:
-        """Return what was decided about a request.
+        """Return the decisions about a request.
 
         Raises:
-            NotFoundError: it is none of those that are kept.
+            NotFoundError: the request is not among the kept ones.
         """
         record = self._records.get(request_id)
         if record is None:

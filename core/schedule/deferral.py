@@ -1,10 +1,10 @@
-"""Two classes of sequences, live ones and deferrable ones, and what a class may take of a step. No tensors, no time.
+"""The two classes of sequences, live and deferrable, and the part of a step that each may take. No tensors, no time.
 
-    live         what somebody waits for. Scheduled as if there were no other class.
-    deferrable   what runs in the rest: it gets what a step of live ones leaves, at most the share; where none is live,
-                 all of it. It gives slots and pages back as soon as a live one wants them.
+    live         sequences that clients wait for. Scheduled as if there were no other class.
+    deferrable   sequences that run in the rest: what live ones leave of a step, up to the share; the whole step if no
+                 sequence is live. They give slots and pages back as soon as a live sequence needs them.
 
-A deferrable sequence is paused while it runs and is in no step: it keeps its slot and its pages.
+A running deferrable sequence that is not in the step is paused: it keeps its slot and its pages.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .waiting_queue import WaitingQueue
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a class may take of one step.
+    """Limits of a class in one step.
 
     Attributes:
-        places: most sequences.
-        tokens: most prompt tokens.
-        tokens_per_place: of these, so many are taken by each sequence besides its own, where it is a step's time that
-            is bounded, and sequences cost time, too.
+        places: maximum number of sequences.
+        tokens: maximum number of prompt tokens.
+        tokens_per_place: tokens that each sequence counts in addition to its own. Used if the limits bound a step's
+            time, since sequences cost time, too.
     """
 
     places: int
@@ -43,14 +43,14 @@ class Limits:
 
 
 class Lane:
-    """The sequences of one class.
+    """Sequences of one class.
 
     Args:
-        ratio: the estimate of tokens still to come, of this class.
-        table: of all sequences.
+        ratio: estimate of this class's tokens still to come.
+        table: table of all sequences.
 
     Attributes:
-        queue: those that wait.
+        queue: waiting sequences.
     """
 
     def __init__(self, ratio: NewTokenRatio, table: SequenceTable) -> None:
@@ -67,17 +67,17 @@ class Lane:
 
     @property
     def running(self) -> list[SequenceState]:
-        """Those that run, as they began."""
+        """Running sequences, in the order in which they started."""
         return list(self._running.values())
 
     @property
     def num_running(self) -> int:
-        """How many run."""
+        """Number of running sequences."""
         return len(self._running)
 
     @property
     def running_indices(self) -> Indices:
-        """Of those that run, as they began: [R]."""
+        """Indices of running sequences, in the order in which they started: [R]."""
         if self._indices is None:
             self._indices = np.fromiter(
                 (seq.index for seq in self._running.values()), np.intp, len(self._running)
@@ -86,27 +86,27 @@ class Lane:
 
     @property
     def waiting(self) -> list[SequenceState]:
-        """Those that wait, as they came."""
+        """Waiting sequences, in order of arrival."""
         return sorted(self._table.sequences(self.queue.indices), key=lambda seq: seq.arrival)
 
     @property
     def num_waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting sequences."""
         return len(self.queue)
 
     def add(self, seq: SequenceState) -> None:
-        """Let a sequence wait."""
+        """Add a waiting sequence."""
         self.queue.add(seq)
 
     def start(self, seq: SequenceState) -> None:
-        """Let a waiting sequence run."""
+        """Move a waiting sequence to the running ones."""
         self.queue.remove(seq)
         self._running[seq.id] = seq
         self._indices = None
         seq.status = Status.RUNNING
 
     def stop(self, seq: SequenceState) -> None:
-        """Let a running sequence wait again."""
+        """Move a running sequence back to the waiting ones."""
         del self._running[seq.id]
         self._indices = None
         self.queue.add(seq)

@@ -1,6 +1,6 @@
-"""What a drafter does wrong costs no request: it is found here, told once, and the drafter is not asked again.
+"""Keeps a faulty drafter from failing requests: logs its first fault, and does not call the drafter again.
 
-A drafter comes from a plugin. Where it raises, or drafts what is no token, generation goes on without drafts.
+A drafter comes from a plugin. If it raises, or drafts an invalid token, generation goes on without drafts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from llmfw.core.plugin.registry import Entry, Registry
 
 
 class GuardedDrafter:
-    """A drafter whose drafts are tokens.
+    """A drafter whose drafts are valid tokens.
 
     Args:
-        drafter: is asked as long as it answers right.
-        vocab_size: tokens are 0 to `vocab_size` - 1.
-        who: is to blame, in words: name, plugin, package and version.
-        calls: of the part, where they are counted.
+        drafter: drafter, called until its first fault.
+        vocab_size: size of the vocabulary; valid tokens are 0 to `vocab_size` - 1.
+        who: description of the drafter for the log: name, plugin, package and version.
+        calls: record of the part's calls; None: none is kept.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class GuardedDrafter:
 
     @property
     def failure(self) -> str | None:
-        """What the drafter did, if it is not asked any more; None: it is."""
+        """The drafter's fault, if it has failed; None: it is in use."""
         return self._asked.failure
 
     def begin(self) -> SequenceDrafter | None:
-        """Return what drafts for one more sequence; None: the drafter has failed."""
+        """Return a drafter for one more sequence; None: the drafter has failed."""
 
         def ask() -> SequenceDrafter:
             found = self._drafter.begin()
@@ -50,12 +50,12 @@ class GuardedDrafter:
         return self._asked.answer(ask)
 
     def draft(self, sequence: SequenceDrafter, new: list[int], limit: int) -> list[int]:
-        """Return what a sequence's drafter drafts after it has taken in new tokens; nothing once a drafter has failed.
+        """Return a sequence's draft after its new tokens; an empty list once the drafter has failed.
 
         Args:
-            sequence: the drafter's.
+            sequence: drafter of the sequence, from `begin`.
             new: tokens that it has not seen yet.
-            limit: most drafted tokens.
+            limit: maximum number of drafted tokens.
         """
 
         def ask() -> list[int]:
@@ -68,26 +68,26 @@ class GuardedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrafter:
-    """A drafter that is built, and the part that it is. What a token is, is known when the model is."""
+    """A built drafter, and its registered part. The vocabulary is known later, with the model."""
 
     entry: Entry
     drafter: Drafter
 
     def guarded(self, vocab_size: int, registry: Registry) -> GuardedDrafter:
-        """Return what asks it, for a model with so many tokens."""
+        """Return the guarded drafter, for a model with `vocab_size` tokens."""
         return GuardedDrafter(self.drafter, vocab_size, str(self.entry), registry.ledger.of(self.entry))
 
 
 def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> ChosenDrafter:
-    """Build the drafter of a name.
+    """Build the drafter with this name.
 
     Args:
-        registry: where it is looked for.
+        registry: registry that holds it.
         name: "name" or "plugin/name".
-        options: by "drafter.key"; those of other kinds of parts are left alone.
+        options: options by "drafter.key"; options of other kinds of parts are ignored.
 
     Raises:
-        ConfigError: there is none of that name, or it does not have such an option or value.
+        ConfigError: no drafter has this name, or it does not have such an option or value.
         PartError: it cannot be imported or built.
     """
     entry = registry.find("drafter", name)

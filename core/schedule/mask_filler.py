@@ -17,23 +17,23 @@ from .plan import BatchPlan
 from .sequence import SequenceState
 
 MAX_CLOSING = 256
-"""So many tokens before `max_tokens`, or an eighth of these, a grammar's output begins to be brought to its end."""
+"""Tokens before `max_tokens` from which on a grammar's output is brought to its end; at most an eighth of `max_tokens`."""
 
 SUSPICIOUS_S = 0.025
-"""Where the masks of several grammars take longer together, they are then made one by one, and timed."""
+"""If the masks of several grammars take longer together, the next masks are computed one by one, and timed."""
 
 FillMasks = Callable[[Sequence[Grammar], Words], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Constrained:
-    """A token to sample that may not be any token.
+    """A token to sample with a constraint.
 
     Attributes:
-        place: among the tokens that the step samples.
-        seq: whose it is.
-        constraint: the sequence's.
-        num_before: output tokens before it.
+        place: index among the tokens that the step samples.
+        seq: sequence of the token.
+        constraint: constraint of the sequence.
+        num_before: number of output tokens before it.
     """
 
     place: int
@@ -43,11 +43,11 @@ class _Constrained:
 
 
 class MaskFiller:
-    """Makes the masks of a step, in a thread of its own if wished.
+    """Computes the masks of a step; with `start`, in a thread of its own.
 
     Args:
         vocab_size: width of the logits.
-        fill_masks, hasten: of the grammar backend.
+        fill_masks, hasten: functions of the grammar backend.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MaskFiller:
         self._is_suspicious = False  # the last masks of several grammars took long
 
     def start(self, plan: BatchPlan) -> Callable[[], TokenMasks | None]:
-        """Begin with the masks of a plan; return the function that waits for them."""
+        """Start on the masks of a plan; return a function that waits for them."""
         constrained = _constrained(plan)
         if not constrained:
             return lambda: None
@@ -74,7 +74,7 @@ class MaskFiller:
         return self._make(constrained) if constrained else None
 
     def _make(self, constrained: list[_Constrained]) -> TokenMasks | None:
-        """A sequence without any mask is left out; its constraint knows why, and will not accept its next token."""
+        """Leave out a sequence without a mask; its constraint has recorded why, and will reject its next token."""
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([each.constraint for each in constrained], words)
         for each, row in zip(constrained, words, strict=True):

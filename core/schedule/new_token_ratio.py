@@ -1,8 +1,8 @@
-"""How many tokens the running sequences will still need: an estimate that learns from being wrong.
+"""Estimates how many tokens the running sequences will still need, and corrects the estimate after a retraction.
 
-As in SGLang: of the tokens that running sequences may still generate, a ratio is expected. It starts at 0.7 (times
-the conservativeness), sinks linearly to a seventh of that over 600 steps, and after a retraction is set to what the
-running sequences have generated so far, plus twenty steps, relative to what they may generate.
+As in SGLang, the estimate is a ratio of the tokens that running sequences may still generate. It starts at 0.7 (times the
+conservativeness), and falls linearly to a seventh of that over 600 steps. A retraction sets it to the tokens that the
+running sequences have generated, plus twenty steps each, divided by the tokens that they may generate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .sequence import SequenceState
 from .sequence_table import Indices, SequenceTable
 
 MAX_NEW_TOKENS_COUNTED = 4096
-"""Of one sequence at most so many tokens to come are counted, so that a huge max_tokens does not block all others."""
+"""Limit of the tokens to come that one sequence counts, so that a huge max_tokens does not block all other sequences."""
 
 INITIAL_RATIO = 0.7
 MIN_RATIO_FACTOR = 0.14
@@ -27,7 +27,7 @@ class NewTokenRatio:
     """The expected share of tokens still to come.
 
     Args:
-        conservativeness: scales the initial ratio; larger means fewer retractions and smaller batches.
+        conservativeness: factor on the initial ratio; larger means fewer retractions and smaller batches.
     """
 
     def __init__(self, conservativeness: float = 1.0) -> None:
@@ -36,11 +36,11 @@ class NewTokenRatio:
         self.value = self._initial
 
     def decay(self) -> None:
-        """Expect a little less, after a step without a retraction."""
+        """Lower the ratio a little, after a step without a retraction."""
         self.value = max(self._minimum, self.value - (self._initial - self._minimum) / DECAY_STEPS)
 
     def correct(self, running: Iterable[SequenceState]) -> tuple[float, float]:
-        """Expect more, after a retraction left these running; return the ratio before and after."""
+        """Correct the ratio after a retraction that left these running; return the ratio before and after."""
         before = self.value
         generated = allowed = 0
         for seq in running:
@@ -50,7 +50,7 @@ class NewTokenRatio:
         return before, self.value
 
     def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
-        """Return for how many more tokens the running sequences, by their indices, are expected to need pages."""
+        """Return the number of further tokens for which the running sequences are expected to need pages."""
         length = table.length[running]
         to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
         held = table.num_pages[running] * page_size

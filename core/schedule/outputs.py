@@ -1,4 +1,4 @@
-"""What becomes of sampled tokens: they are appended, checked for an end, and told."""
+"""Appends sampled tokens, checks them for an end, and turns them into events."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tenants import OUTPUT_WEIGHT, Tenants
 
 
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
-    """Return what counts of the tokens of a plan with drafts, for each sequence that samples, in order.
+    """Return the tokens to keep of a plan with drafts, for each sequence that samples, in order.
 
-    That is the token after the last known one, and those after its drafts as long as these were sampled themselves.
+    These are the token after the last known one, and the tokens after its drafts as far as the drafts match the samples.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -42,10 +42,10 @@ def take_sampled(
     """Append the sampled tokens of a plan to their sequences.
 
     Args:
-        kept: of a plan with drafts, what counts.
+        kept: tokens to keep, of a plan with drafts.
 
     Returns:
-        An event for each sequence, but for those that ended meanwhile; and which end with theirs, and why.
+        An event for each sequence that has not ended meanwhile; and the sequences that end with their event, and why.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
@@ -88,7 +88,7 @@ def _by_request(plan: BatchPlan, output: StepOutput) -> dict[str, list[TokenLogp
 
 
 def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:
-    """Count drafts as known tokens as far as they were right; what was computed of the others is not computed."""
+    """Count correct drafts as known tokens, and wrong ones as not computed."""
     for place, drafts in plan.drafts.items():
         seq = plan.sequences[place]
         if seq.status is Status.RUNNING:
@@ -100,7 +100,7 @@ def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:
 def _take(
     seq: SequenceState, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None
 ) -> TokenEvent:
-    """Append sampled tokens, and what has to follow them; return the event that tells of all."""
+    """Append sampled tokens, and the tokens forced after them; return an event with all of them."""
     event = TokenEvent(seq.id, [], logprobs=None if logprobs is None else list(logprobs[: len(token_ids)]))
     if not seq.output:
         event.cached_tokens = seq.num_cached_first or 0
@@ -119,7 +119,7 @@ def _take(
 
 
 def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
-    """Add a token that was appended to its event, which says whether the sequence ends with it."""
+    """Add an appended token to its event, and set the event's finish reason if the sequence ends with it."""
     event.token_ids.append(token_id)
     try:
         if seq.constraint is not None:
@@ -132,5 +132,5 @@ def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
         return
     event.finish_reason = seq.finish_reason_now()
     if event.finish_reason is FinishReason.LENGTH and seq.constraint and seq.constraint.has_ended:
-        event.token_ids.pop()  # the end, which an output that was too long does not tell of
+        event.token_ids.pop()  # the end token, which an output that was too long does not report
         event.logprobs = event.logprobs and event.logprobs[: len(event.token_ids)]

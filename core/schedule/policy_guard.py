@@ -1,7 +1,7 @@
-"""What a scheduling policy does wrong costs no request: it is found here, told once, and the policy is not asked again.
+"""Keeps a faulty scheduling policy from failing requests: logs its first fault, and does not call the policy again.
 
-A policy comes from a plugin. Where it raises, changes what it is given, or answers with other than each place once,
-first come, first served goes on in its stead. How long a policy takes is not looked at.
+A policy comes from a plugin. If it raises, changes its input, or does not return each place once, first come, first served
+replaces it. The time that a policy takes is not checked.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
 class GuardedPolicy(SchedulePolicy):
-    """A policy that always answers right.
+    """A policy whose answers are always valid.
 
     Args:
-        policy: is asked as long as it answers right.
-        plugin: who is to blame, in words: the name of the plugin, its package and version.
-        name: by which the policy was chosen.
-        calls: of the part, where they are counted.
+        policy: policy, called until its first fault.
+        plugin: description of the plugin for the log: name, package and version.
+        name: name by which the policy was chosen.
+        calls: record of the part's calls; None: none is kept.
 
     Attributes:
-        name: as given.
+        name: name by which the policy was chosen.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class GuardedPolicy(SchedulePolicy):
 
     @property
     def failure(self) -> str | None:
-        """What the policy did, if it is not asked any more; None: it is."""
+        """The policy's fault, if it has failed; None: it is in use."""
         return self._asked.failure
 
     @property
     def preempts(self) -> bool:
-        """Whether the policy is to be asked who gives way."""
+        """Whether to call the policy's `give_way`."""
         return bool(self._asked.answer(lambda: self._policy.preempts))
 
     def order(self, waiting: Waiting, figures: Figures) -> Order:
-        """Return the policy's order, or that of arrival."""
+        """Return the policy's order, or the order of arrival."""
 
         def ask() -> Order:
             return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
@@ -66,7 +66,7 @@ class GuardedPolicy(SchedulePolicy):
         return self._asked.answer(ask) or Order.by(waiting.arrival)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
-        """Return the policy's order of retraction, or the ordinary one."""
+        """Return the policy's order of retraction, or the default one."""
 
         def ask() -> Places:
             found = self._policy.retraction_order(_read_only(running), figures)
@@ -76,7 +76,7 @@ class GuardedPolicy(SchedulePolicy):
         return super().retraction_order(running, figures) if places is None else places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
-        """Return which ones the policy would retract for a waiting one, or none."""
+        """Return the sequences that the policy would retract for a waiting one, or none."""
 
         def ask() -> Places:
             found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
@@ -87,15 +87,15 @@ class GuardedPolicy(SchedulePolicy):
 
 
 def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
-    """Build the policy of a name.
+    """Build the policy with this name.
 
     Args:
-        registry: where it is looked for.
+        registry: registry that holds it.
         name: "name" or "plugin/name".
-        options: by "policy.key"; those of other kinds of parts are left alone.
+        options: options by "policy.key"; options of other kinds of parts are ignored.
 
     Raises:
-        ConfigError: there is none of that name, or it does not have such an option or value.
+        ConfigError: no policy has this name, or it does not have such an option or value.
         PartError: it cannot be imported or built.
     """
     entry = registry.find("policy", name)
@@ -121,10 +121,10 @@ def check_places(method: str, found: object, num: int, *, all_of_them: bool = Tr
     """Return places as the scheduler needs them, or raise WrongAnswerError.
 
     Args:
-        method: which returned them.
+        method: name of the method that returned them.
         found: places, as an array or a list of integers.
-        num: of columns: they are 0 to num - 1.
-        all_of_them: each has to be there; else each at most once.
+        num: number of places: they are 0 to num - 1.
+        all_of_them: whether each place must be there; if not, each may be there at most once.
     """
     places = np.asarray(found)
     if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
@@ -149,7 +149,7 @@ def _kind(found: object) -> str:
 
 
 def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return columns that cannot be written to; what they are views of can, by its owner."""
+    """Return read-only views of columns; their owner can still write to the arrays."""
     views: dict[str, Any] = {}
     for each in fields(columns):
         column = getattr(columns, each.name)

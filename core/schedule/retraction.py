@@ -1,4 +1,4 @@
-"""Takes their pages from running sequences, where others need them more. Who has to go is the policy's business."""
+"""Takes the pages of running sequences if others need them more. The policy chooses the sequences."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .trace import DecisionTrace
 logger = logging.getLogger(__name__)
 
 RETRACT_DECODE_STEPS = 20
-"""A retraction makes room for so many further tokens of each sequence that stays, as SGLang does."""
+"""Number of further tokens of each remaining sequence that a retraction makes room for, as in SGLang."""
 
 
 class Retraction:
     """Retracts running sequences: they lose their pages, keep their tokens, and wait again.
 
     Args:
-        pages: of all sequences.
+        pages: pages of all sequences.
         live, deferrable: the sequences of each class.
         desk: asks the policy.
-        places: most sequences that run.
-        trace: is told of each; None: nobody is.
+        places: maximum number of running sequences.
+        trace: receives each retraction; None: none is traced.
 
     Attributes:
-        num_retractions: so far.
+        num_retractions: number of retractions since start.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Retraction:
     def make_room(
         self, lane: Lane, decoding: Indices, pieces: dict[SequenceState, int]
     ) -> tuple[Indices, bool]:
-        """Retract sequences, taking them from both, until the step fits.
+        """Retract sequences until the step fits, and leave them out of `decoding` and `pieces`.
 
-        Deferrable ones go before live ones. Of a lane, one stays, unless it waits for the pages of one whose last
-        token is in flight. Those that hold pages and get no part of this step may have to go, too.
+        Deferrable sequences go before live ones. One sequence of the lane stays, unless it waits for the pages of one
+        whose last token is in flight. Sequences that hold pages but are not in this step may be retracted, too.
 
         Returns:
-            Who still decodes, with pages for it; and whether any of the lane should have gone.
+            The sequences that still decode, with pages for it; and whether the lane's own sequences did not all fit.
         """
         wanted: dict[SequenceState, int] | None = None
         short = self._pages.short(decoding)
@@ -83,7 +83,7 @@ class Retraction:
         return np.array(still, dtype=np.intp), True
 
     def give_way(self, lane: Lane) -> bool:
-        """Retract a deferrable sequence for what a live one needs; return whether there was one."""
+        """Retract a deferrable sequence for a live one; return whether there was one."""
         deferrable = self._deferrable
         if lane is deferrable or not deferrable.num_running:
             return False
@@ -93,9 +93,9 @@ class Retraction:
         return True
 
     def preempt(self, lane: Lane) -> None:
-        """Retract running sequences for the first of those that wait, if it does not fit.
+        """Retract running sequences for the first waiting one, if it does not fit.
 
-        The policy says which ones, or the shares of several API keys do.
+        The policy, or the shares of several API keys, decide which ones.
         """
         policy = self._desk.policy
         if not (lane is self._live and lane.num_waiting and lane.num_running):
@@ -111,7 +111,7 @@ class Retraction:
             self._make_go(lane, first, self._desk.above_share(lane, first))
 
     def _make_go(self, lane: Lane, first: SequenceState, candidates: Iterable[SequenceState]) -> bool:
-        """Retract as many running sequences as it takes for one to fit; none, and return False, if all are too few."""
+        """Retract candidates until `first` fits; return False, and retract none, if even all do not make it fit."""
         victims: list[SequenceState] = []
         for victim in candidates:
             if not victim.awaits_end:
@@ -125,7 +125,7 @@ class Retraction:
         return True
 
     def _would_fit(self, lane: Lane, seq: SequenceState, without: list[SequenceState]) -> bool:
-        """Return whether a waiting sequence would have place and room if some running ones were not there."""
+        """Return whether a waiting sequence would fit if some running ones were retracted."""
         staying = [each for each in lane.running if each not in without]
         if len(staying) >= self._places:
             return False

@@ -1,23 +1,22 @@
 """Decides which sequences run in each step, and with how many tokens. No tensors, no text.
 
-A step holds one token of each running sequence (decode) and, within a budget of tokens, pieces of prompts
-(chunked prefill). Waiting sequences are admitted in the policy's order as long as the memory that the running ones
-are expected to need is there. That expectation is a ratio of what they may still generate, which starts low and
-sinks with every step (`NewTokenRatio`). Where it was too low and the pool runs full, sequences are retracted: they
-lose their pages, keep their tokens, and wait again.
+A step holds one token of each running sequence (decode) and, within a budget of tokens, pieces of prompts (chunked
+prefill). The scheduler admits waiting sequences in the policy's order while the memory that the running ones are expected
+to need is available. That expectation is a ratio of the tokens that they may still generate; it starts low and falls with
+every step (`NewTokenRatio`). If it was too low and the pool is full, the scheduler retracts sequences: they lose their
+pages, keep their tokens, and wait again.
 
-All this is done for each of two classes, one after the other (`deferral`). Live sequences are planned as if there were
-no deferrable ones: for what they want, those are retracted first. Deferrable ones get what is left of the step, within
-limits.
+It plans each of two classes in turn (`deferral`). Live sequences are planned as if there were no deferrable ones, which
+are retracted first if live ones need their place or pages. Deferrable sequences get the rest of the step, within limits.
 
-A sequence whose next tokens another one is computing follows that one: it runs, and computes nothing until they are in
-the cache. So requests that come together with one long prefix compute it once.
+A sequence whose next tokens another sequence is computing follows that one: it runs, but computes nothing until the
+tokens are in the cache. So simultaneous requests with one long prefix compute it once.
 
-The loop may be one step ahead: `schedule` may be called while one plan is launched and not yet committed. Sequences
-then have a token in flight, of which only the place is known.
+The loop may be one step ahead: it may call `schedule` while one plan is launched and not yet committed. Sequences then
+have a token in flight, of which only the position is known.
 
-Tokens that a sequence's constraint leaves no choice about are appended at once, where none is in flight; the next
-step computes them together, as if they were a piece of a prompt.
+Tokens that a sequence's constraint forces are appended at once if no token is in flight; the next step computes them
+together, like a piece of a prompt.
 """
 
 from __future__ import annotations
@@ -49,28 +48,28 @@ if TYPE_CHECKING:
     from .speculation import Speculation
 
 PUBLISHED_AT_ONCE = 512
-"""Of a prompt in pieces at least so many tokens go to the cache at once, but for the last ones: a node for each small
-piece would make a chain of thousands, which each further piece has to walk along."""
+"""Least number of tokens of a prompt in pieces that go to the cache at once, except the last ones. A node for each small
+piece would make a chain of thousands of nodes, which each further piece would have to traverse."""
 
 
 class Scheduler:
     """Waiting and running sequences.
 
     Args:
-        pages: where sequences get their pages.
+        pages: source of the sequences' pages.
         policy: orders the waiting sequences.
-        ratio: the estimate of tokens still to come.
-        max_running: most sequences that run.
-        prefill_budget: most prompt tokens in one step.
-        chunked: a prompt that does not fit into the budget is cut; else it runs alone and whole.
-        share: of a step's places and prompt tokens, what deferrable sequences may take beside live ones; 0: none.
-        clock: seconds, from any start.
-        trace: is told of each decision; None: nobody is.
-        speculation: adds drafts to steps, each of which is then committed before the next is planned; None: nobody does.
+        ratio: estimate of tokens still to come.
+        max_running: maximum number of running sequences.
+        prefill_budget: maximum number of prompt tokens in one step.
+        chunked: whether to cut a prompt that does not fit into the budget; if not, it runs alone and in full.
+        share: share of a step's places and prompt tokens that deferrable sequences may take next to live ones; 0: none.
+        clock: clock in seconds, from any start.
+        trace: receives each decision; None: none is traced.
+        speculation: adds drafts to steps, each of which must be committed before the next is planned; None: no drafts.
 
     Attributes:
         live, deferrable: the sequences of each class.
-        tenants: what each has had.
+        tenants: usage counters of the tenants.
     """
 
     def __init__(
@@ -123,22 +122,22 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """How many sequences have a slot and pages."""
+        """Number of sequences that have a slot and pages."""
         return self.live.num_running + self.deferrable.num_running
 
     @property
     def num_waiting(self) -> int:
-        """How many sequences have not."""
+        """Number of sequences without a slot."""
         return self.live.num_waiting + self.deferrable.num_waiting
 
     @property
     def num_retractions(self) -> int:
-        """So far, of both classes."""
+        """Number of retractions since start, of both classes."""
         return self._planner.num_retractions
 
     @property
     def policy(self) -> SchedulePolicy:
-        """What orders the waiting sequences. It may be another one from one step to the next."""
+        """Policy that orders the waiting sequences. It may change between two steps."""
         return self._desk.policy
 
     @policy.setter
@@ -146,7 +145,7 @@ class Scheduler:
         self._desk.policy = policy
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
-        """Let a request wait. It fits into the pool, which the caller has checked."""
+        """Add a waiting request. The caller has checked that it fits into the pool."""
         seq = SequenceState(request, self._num_arrived, constraint, self._table)
         self._num_arrived += 1
         self._sequences[request.id] = seq
@@ -162,7 +161,7 @@ class Scheduler:
             self._trace.arrived(seq)
 
     def abort(self, request_id: str) -> None:
-        """End a request without an event. One that is not there is none to end."""
+        """End a request without an event. Ignores unknown ids."""
         seq = self._sequences.get(request_id)
         if seq is not None:
             self._finish(seq, FinishReason.ABORT)
@@ -171,9 +170,9 @@ class Scheduler:
         """Plan a step. It is empty if nothing can run before the launched one is committed.
 
         Args:
-            alone: what deferrable sequences may take of a step of their own; None: all of it.
-            piece: most prompt tokens, in all, of prompts that do not fit into a step whole, while others decode; None:
-                any number.
+            alone: limits of deferrable sequences in a step without live ones; None: the whole step.
+            piece: maximum number of prompt tokens, in total, of prompts that do not fit into one step, while others
+                decode; None: no limit.
         """
         assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
@@ -188,7 +187,7 @@ class Scheduler:
         """Take the output of a launched plan.
 
         Returns:
-            One event for each sequence that sampled: those that ended meanwhile have none.
+            One event for each sequence that sampled and has not ended meanwhile.
         """
         self._num_launched -= 1
         for p in plan.prefills:
@@ -210,9 +209,9 @@ class Scheduler:
         return events
 
     def withdraw(self, plan: BatchPlan) -> None:
-        """Take a plan back that could not be launched: what it was to compute is not computed. `give_up` comes next.
+        """Take back a plan that could not be launched, so that its tokens count as not computed. Call `give_up` next.
 
-        What was launched before it may be committed in between.
+        Earlier launched plans may be committed in between.
         """
         self._num_launched -= 1
         table, indices = self._table, plan.indices
@@ -229,7 +228,7 @@ class Scheduler:
         return [seq.id for seq in left]
 
     def order(self, lane: Lane) -> list[SequenceState]:
-        """Return those of a lane that wait, in the policy's order."""
+        """Return a lane's waiting sequences, in the policy's order."""
         self._pages.take_moved()
         return self._table.sequences(lane.queue.indices[self._desk.order(lane).places])
 

@@ -45,17 +45,17 @@ class SequenceState:
     """Tokens, pages and status of one request.
 
     Args:
-        request: what the client asked for; `sampling.max_tokens` is set.
+        request: the client's request; `sampling.max_tokens` is set.
         arrival: position in the order of arrival.
-        constraint: what its output may be; None: anything.
-        table: for its numbers; None: one of its own.
+        constraint: constraint of its output; None: no constraint.
+        table: table for its numbers; None: a table of its own.
 
     Attributes:
-        output: the known output tokens.
-        num_cached_first: prompt tokens found in the cache at first admission.
-        is_long: its prompt did not fit into a step's budget whole.
-        is_plain: nothing but its output tokens is to be told of it, and nothing is to be asked about them.
-        watch: by which the prefix cache tells how much of it is cached, while it waits or computes its prompt.
+        output: known output tokens.
+        num_cached_first: number of prompt tokens found in the cache at first admission.
+        is_long: whether its prompt does not fit into one step's budget.
+        is_plain: whether its events hold nothing but tokens, and its tokens need no check by a constraint.
+        watch: the prefix cache's record of its cached length, while it waits or computes its prompt.
     """
 
     __slots__ = (
@@ -175,7 +175,7 @@ class SequenceState:
 
     @property
     def jump_token(self) -> int | None:
-        """The token that comes next whatever the model says, if there is one and nobody asks how likely it is."""
+        """The next token if the constraint forces it, none is in flight, and the request asks for no log probabilities."""
         if self.constraint is None or self.num_in_flight or self.request.logprobs is not None:
             return None
         return self.constraint.forced[0] if self.constraint.forced else None

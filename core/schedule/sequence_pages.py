@@ -1,17 +1,17 @@
 """Gives running sequences their pages: from the prefix cache, from the pool, and by eviction.
 
-Who owns what, for a running sequence of n computed tokens (one character a page):
+Owners of the pages of a running sequence of n computed tokens (one character per page):
 
     page table row   [ S S S S S S O O O O . . . . . ]
                        └ shared ─┘ └ own ─┘
     shared   the cache's pages; `cache_node` is locked, so they stay
     own      allocated from the pool for this sequence alone
 
-`publish` gives full own pages to the cache (S grows). Where the cache already had a page for the same tokens, that
-one takes the place of ours, which is freed. `release` publishes, frees what is left, and lets go of the lock.
+`publish` gives full own pages to the cache (S grows). If the cache already had a page for the same tokens, that page
+replaces the sequence's own, which is freed. `release` publishes, frees the rest, and unlocks `cache_node`.
 
-Pages may be freed and given to others while a launched step still reads them: steps run in the order they are
-launched in, so whoever gets the pages writes to them later.
+Pages may be freed and given to other sequences while a launched step still reads them: steps run in launch order, so the
+new owner writes to the pages later.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class SequencePages:
 
     Args:
         pool: free pages.
-        cache: shared pages, back to the same pool.
-        max_sequences: rows of the page table.
-        max_tokens: longest sequence.
+        cache: shared pages, which it evicts to the same pool.
+        max_sequences: number of rows of the page table.
+        max_tokens: length of the longest sequence.
 
     Attributes:
-        numbers: of all sequences.
+        numbers: numbers of all sequences.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:

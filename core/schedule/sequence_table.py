@@ -1,4 +1,4 @@
-"""The numbers of all sequences, a column each, so that a step changes those of hundreds at once.
+"""The numbers of all sequences, in one column per kind of number, so that a step updates hundreds of sequences at once.
 
 index        0   1   2   3   4   5
 length     [ 9  31   .  12   .  87 ]    one place for each sequence, for its whole life;
@@ -22,29 +22,29 @@ Indices = npt.NDArray[np.intp]
 
 
 class SequenceTable:
-    """One column for each number that every sequence has. Whoever owns a number writes its column (see `SequenceState`).
+    """One column for each number that every sequence has. The owner of a number writes its column (see `SequenceState`).
 
     Attributes:
         arrival: position in the order of arrival.
-        priority: as asked by the client.
+        priority: priority that the client asked for.
         tenant: number of the tenant.
-        came_at: seconds on the scheduler's clock.
-        deadline: seconds on the same clock; infinity without one.
-        prompt_len: tokens of the prompt.
-        max_len: most tokens, prompt and output.
-        length: tokens known or in flight.
-        num_in_flight: tokens launched and not read back.
-        num_computed: tokens that the steps launched so far have put, or will have put, into pages.
-        num_cached: while it waits, how many leading tokens are in the prefix cache.
-        overtaken: how many that came later were admitted before it.
-        row: of the page table; -1 without one.
-        is_new: 1 from when it gets its row to the first step that it is in.
-        num_pages: in its row.
-        num_shared_pages: of these, the prefix cache's.
-        last_token: the last known token of its output.
+        came_at: arrival, in seconds on the scheduler's clock.
+        deadline: deadline, in seconds on the same clock; infinity without one.
+        prompt_len: number of prompt tokens.
+        max_len: maximum number of tokens, prompt and output.
+        length: number of tokens, known or in flight.
+        num_in_flight: number of tokens launched and not read back.
+        num_computed: number of tokens that the steps launched so far have put, or will have put, into pages.
+        num_cached: number of leading tokens in the prefix cache, while it waits.
+        overtaken: number of later arrivals that were admitted before it.
+        row: row of the page table; -1 without one.
+        is_new: 1 from the time it gets its row until its first step.
+        num_pages: number of pages in its row.
+        num_shared_pages: number of these that the prefix cache owns.
+        last_token: last known token of its output.
         is_penalised: 1 if tokens are penalised by how often they were generated.
         num_counted: output tokens that the executor's penalties count, with one in flight; -1: none since it got its row.
-        place: in the queue of those that wait.
+        place: place in the waiting queue.
     """
 
     arrival: Ints

@@ -1,15 +1,15 @@
-"""Which sequences get drafts in a step, how many tokens of them, and what came of it. No tensors, no sampling.
+"""Chooses which sequences get drafts in a step, and of what length, and counts results. No tensors, no sampling.
 
     token_ids   [ prompt ......... | output ... t ]
     step                                      [ t  d1  d2  d3 ]     1 + 3 tokens are computed
     sampled                                     s1  s2  s3  s4      one after each of them
     kept                                        s1  s2  s3          where s1 = d1, s2 = d2, s3 ≠ d3
 
-The token after t does not depend on what was drafted, nor that after d1 if s1 = d1, and so on: what is kept is what
-would have been sampled step by step. The keys and values of drafts that were not kept are written over.
+The token after t does not depend on the drafts, nor does the token after d1 if s1 = d1, and so on: the kept tokens are
+the same as with sampling step by step. Later steps overwrite the keys and values of drafts that were not kept.
 
-Drafts never take what others need: there are none in a step that holds tokens of a prompt, none where many run, and none
-for which pages would become scarce. A sequence whose drafts are not kept gets shorter ones.
+Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens, if many sequences
+run, or if the drafts would make pages scarce. A sequence whose drafts are not kept gets shorter ones.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .sequence import SequenceState
 from .sequence_pages import SequencePages
 
 SPARE_TOKENS = 20
-"""Drafts take no page unless there are so many tokens' worth left for each running sequence, as after a retraction."""
+"""Number of tokens per running sequence for which pages must remain after a draft takes pages, as after a retraction."""
 
 
 DEFAULT_BATCH_TOKENS = {"cpu": 16, "cuda": 256}
-"""Up to about so many tokens a step takes little longer than with one: reading the weights takes longer than the products."""
+"""Approximate number of tokens up to which a step takes little longer than with one: reading the weights dominates."""
 
 
 class _Drafted:
-    """What is known of one sequence.
+    """State of one sequence.
 
     Attributes:
-        drafter: has taken in its first `num_seen` tokens; None: the sequence gets no drafts.
-        limit: most tokens of its next draft.
+        drafter: drafter that has seen its first `num_seen` tokens; None: the sequence gets no drafts.
+        limit: maximum number of tokens of its next draft.
     """
 
     __slots__ = ("drafter", "limit", "num_seen")
@@ -55,12 +55,12 @@ class Speculation:
     """Adds drafts to steps.
 
     Args:
-        drafter: is asked for them.
-        max_draft: most tokens of one draft.
-        max_tokens: most tokens of a step that holds drafts, with the token of each sequence.
+        drafter: source of the drafts.
+        max_draft: maximum number of tokens in one draft.
+        max_tokens: maximum number of tokens in a step that holds drafts, including one token per sequence.
 
     Attributes:
-        num_drafted, num_accepted: tokens so far.
+        num_drafted, num_accepted: drafted tokens, and accepted ones, since start.
     """
 
     def __init__(self, drafter: GuardedDrafter, *, max_draft: int, max_tokens: int) -> None:
@@ -74,13 +74,13 @@ class Speculation:
     def add_to(
         self, builder: PlanBuilder, pages: SequencePages, num_running: int, *, with_deferrable: bool
     ) -> None:
-        """Draft for the sequences of a step that decode. Nothing may be in flight.
+        """Add drafts for the decoding sequences of a step. No token may be in flight.
 
         Args:
-            builder: holds the step so far, to which nothing else is added.
-            pages: where drafts get theirs.
-            num_running: sequences that hold pages.
-            with_deferrable: deferrable sequences get drafts, too.
+            builder: the step, which is complete except for drafts.
+            pages: source of the drafts' pages.
+            num_running: number of sequences that hold pages.
+            with_deferrable: whether deferrable sequences get drafts, too.
         """
         if self._drafter.failure is not None or builder.holds_prompts:
             return
@@ -102,11 +102,11 @@ class Speculation:
                 left -= len(tokens)
 
     def learn(self, plan: BatchPlan, kept: Sequence[Sequence[int]]) -> None:
-        """Take note of which drafts were right.
+        """Record which drafts were correct.
 
         Args:
-            plan: with drafts.
-            kept: of it, see `kept_tokens`.
+            plan: plan with drafts.
+            kept: its kept tokens, see `kept_tokens`.
         """
         for p, tokens in zip((p for p in plan.parts if p.samples), kept, strict=True):
             if not p.drafts:
@@ -120,7 +120,7 @@ class Speculation:
                 known.limit = min(self._max_draft, 2 * known.limit) if whole else max(1, num_accepted)
 
     def forget(self, seq: SequenceState) -> None:
-        """Take note that a sequence has ended."""
+        """Forget a sequence that has ended."""
         self._sequences.pop(seq.id, None)
 
     def _known(self, seq: SequenceState) -> _Drafted:
@@ -140,10 +140,10 @@ class Speculation:
 
 
 def max_batch_tokens(config: EngineConfig, device: str) -> int:
-    """Return most tokens of a step that holds drafts; 0: none does.
+    """Return the maximum number of tokens in a step that holds drafts; 0: no step does.
 
     Args:
-        device: type of it, "cpu" or "cuda".
+        device: type of the device, "cpu" or "cuda".
     """
     if config.drafter == "none":
         return 0
@@ -152,10 +152,10 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
 
 
 def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | None:
-    """Return the drafter that the config names, built; None: it names none. Needs no model: what is wrong is told early.
+    """Build the drafter that the config names; None: it names none. Needs no model, so errors are reported early.
 
     Raises:
-        ConfigError: there is no such drafter or option of it.
+        ConfigError: the drafter or one of its options does not exist.
         PartError: the drafter cannot be imported or built.
     """
     if config.drafter == "none":
@@ -169,7 +169,7 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
 def build_speculation(
     config: EngineConfig, registry: Registry, chosen: ChosenDrafter | None, vocab_size: int, device: str
 ) -> Speculation | None:
-    """Return what adds a chosen drafter's drafts to the steps of a model; None: none is chosen."""
+    """Return the object that adds a chosen drafter's drafts to the steps of a model; None: no drafter is chosen."""
     if chosen is None:
         return None
     max_tokens = max_batch_tokens(config, device)
@@ -178,15 +178,15 @@ def build_speculation(
 
 
 def is_independent(seq: SequenceState) -> bool:
-    """Return whether a token of a sequence is sampled by the tokens before it alone, without a state that goes with it.
+    """Return whether sampling a sequence's token depends only on the tokens before it, without a state to update.
 
-    Counts for penalties, a grammar, and a budget of thinking are such states: they would have to be known for each of the
-    drafted tokens, and taken back.
+    Counts for penalties, a grammar, and a budget of thinking are such states: drafts would need the state at each drafted
+    token, and a way to undo it.
     """
     return seq.constraint is None and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for a draft, if so many tokens' worth are left for others; return whether it has them."""
+    """Give a sequence pages for a draft if pages for `spare` tokens remain; return whether it has them."""
     needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
     return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

@@ -1,6 +1,6 @@
-"""Plans one step: first what runs already, after retracting what there is no room for, then what `Admission` admits.
+"""Plans one step: running sequences first, after retracting some if they do not fit, then newly admitted ones.
 
-It knows pages and lanes. It does not know how sequences come and end, nor what a launched step gives.
+It knows pages and lanes. It does not know how sequences arrive and end, nor the results of a launched step.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class StepPlanner:
-    """Plans one step after the other.
+    """Plans one step after another.
 
     Args:
-        pages: where sequences get their pages.
+        pages: source of the sequences' pages.
         live, deferrable: the sequences of each class.
         desk: asks the policy.
-        whole: most sequences and prompt tokens of a step.
-        share: of these, for deferrable sequences beside live ones.
-        chunked: a prompt that does not fit into the budget is cut; else it runs alone and whole.
-        trace: is told of each decision; None: nobody is.
-        speculation: adds drafts to steps; None: nobody does.
+        whole: maximum number of sequences and prompt tokens of a step.
+        share: limits of deferrable sequences in a step with live ones.
+        chunked: whether to cut a prompt that does not fit into the budget; if not, it runs alone and in full.
+        trace: receives each decision; None: none is traced.
+        speculation: adds drafts to steps; None: no drafts.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class StepPlanner:
 
     @property
     def num_retractions(self) -> int:
-        """So far."""
+        """Number of retractions since start."""
         return self._retraction.num_retractions
 
     def plan(self, alone: Limits | None, piece: int | None, *, may_be_empty: bool) -> BatchPlan:
-        """Return the next step, as `Scheduler.schedule` says.
+        """Return the next step; see `Scheduler.schedule`.
 
         Args:
-            may_be_empty: a launched step is not committed yet.
+            may_be_empty: whether the step may be empty, because a launched step is not committed yet.
         """
         builder = PlanBuilder(self._pages)
         left = self._fill(self._live, self._whole, piece, builder)
@@ -88,7 +88,7 @@ class StepPlanner:
         if builder.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, builder)
         if self._speculation is not None:
-            # A step of deferrable ones that is to be short stays so.
+            # A step of deferrable sequences with lowered limits gets no drafts, so that it stays short.
             is_free = not self._live.is_open and alone in (None, self._whole)
             self._speculation.add_to(builder, self._pages, self._num_running, with_deferrable=is_free)
         return builder.launch()
@@ -98,13 +98,13 @@ class StepPlanner:
         return self._live.num_running + self._deferrable.num_running
 
     def _beside(self, builder: PlanBuilder) -> Limits:
-        """Return what deferrable sequences may take beside these live ones. None is begun while a live one waits."""
+        """Return the limits of deferrable sequences next to these live ones: no prompt tokens while a live one waits."""
         left = self._whole.tokens - builder.num_prompt_tokens
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)
         return replace(self._share, tokens=tokens)
 
     def _fill(self, lane: Lane, limits: Limits, piece: int | None, builder: PlanBuilder) -> int | None:
-        """Plan the next tokens of what runs already, and let others run; return what is left of the piece."""
+        """Plan the next tokens of running sequences, and admit others; return the rest of the piece."""
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         room = StepRoom(
@@ -129,13 +129,13 @@ class StepPlanner:
         return room.piece
 
     def _has_short(self, lane: Lane) -> bool:
-        """Return whether one waits that fits into a step: it goes past a long one that runs or comes before it."""
+        """Return whether a waiting sequence fits into one step, and so overtakes a long one that runs or is before it."""
         indices = lane.queue.indices
         left = self._table.length[indices] - self._table.num_cached[indices]
         return bool((left <= self._whole.tokens).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
-        """Return which running sequences compute a sampled token next, and which tokens of a prompt."""
+        """Return the running sequences that compute a sampled token next, and the ones that compute prompt tokens."""
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
         if np.count_nonzero(in_flight):
@@ -149,7 +149,7 @@ class StepPlanner:
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 
     def _pieces(self, prefilling: list[SequenceState], room: StepRoom) -> dict[SequenceState, int]:
-        """Return how many prompt tokens of running sequences could be computed in the next step."""
+        """Return the number of prompt tokens that each running sequence could compute in the next step."""
         pieces: dict[SequenceState, int] = {}
         for seq in prefilling:
             if room.tokens <= 0:
@@ -164,7 +164,7 @@ class StepPlanner:
         return pieces
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
-        """Let one go on where all follow: whom they followed is paused, or gone."""
+        """Let one sequence compute if all follow others: the sequence that they followed is paused, or gone."""
         for seq in [*self._live.running, *self._deferrable.running]:
             if seq.num_remaining and not seq.awaits_end:
                 count = min(seq.num_remaining, limits.tokens) if self._chunked else seq.num_remaining

@@ -155,12 +155,12 @@ def _tokens(
 
 
 def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
-    """Return the tokens of sequences with penalties that an executor does not have yet; it counts what it samples.
+    """Return the token counts that an executor lacks, of sequences with penalties. It counts sampled tokens itself.
 
     Args:
-        table: of all sequences.
-        indices: those that sample: [n].
-        ends: position of the token that is sampled: [n].
+        table: table of all sequences.
+        indices: indices of the sequences that sample: [n].
+        ends: position of each sampled token: [n].
     """
     places = np.flatnonzero(table.is_penalised[indices])
     if not len(places):

@@ -1,11 +1,11 @@
-"""What each tenant (an API key, or a user) has had of the engine: the counters of fair scheduling.
+"""Counters of fair scheduling: the engine's work for each tenant (an API key, or a user).
 
-A tenant's counter is the tokens computed for it: those of prompts, and twice the generated ones, which cost more
-(Sheng et al., 2024, "Fairness in Serving Large Language Models"). One that comes with nothing waiting or running has
-its counter lifted to the least of those that have: what it did not ask for is not saved up.
+A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens, which cost more
+(Sheng et al., 2024, "Fairness in Serving Large Language Models"). When a tenant without waiting or running requests sends
+one, its counter is raised to the lowest counter of the active tenants: a tenant cannot save up unused capacity.
 
-Its deferrable requests, such as the lines of its batches, are counted apart: they run in what others leave, and so do not
-stand against what it asks for live.
+A tenant's deferrable requests, such as the lines of its batches, have a separate counter: they run in the capacity that
+others leave, and do not count against its live requests.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .sequence_table import Floats, Ints
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 NUM_REMEMBERED = 1024
-"""Tenants without a request that are remembered at most; one that comes again after that starts like a new one."""
+"""Number of tenants from which on idle ones may be forgotten; a forgotten tenant starts again like a new one."""
 
 
 class Tenants:
-    """Numbers tenants, and counts for them.
+    """Assigns numbers to tenants, and keeps their counters.
 
     Attributes:
-        served: the counter of each tenant, by number.
+        served: counter of each tenant, by number.
         is_key: whether each is an API key, by number.
         num_open_keys: API keys with live requests that wait or run.
     """
@@ -39,7 +39,7 @@ class Tenants:
         self._names: list[tuple[str, bool]] = []
 
     def join(self, name: str, *, deferrable: bool = False, is_key: bool = False) -> int:
-        """Take note that a request came; return its tenant's number: one for live ones, and another for deferrable ones."""
+        """Record a new request; return its tenant's number, which differs for live and deferrable requests."""
         number = self._numbers.get((name, deferrable))
         if number is None:
             number = self._numbers[name, deferrable] = self._number()
@@ -56,7 +56,7 @@ class Tenants:
         return number
 
     def leave(self, number: int) -> None:
-        """Take note that a request ended."""
+        """Record that a request ended."""
         self._open[number] -= 1
         if not self._open[number]:
             self.num_open_keys -= bool(self.is_key[number] and not self._is_deferrable[number])
@@ -67,13 +67,13 @@ class Tenants:
         return 0 if number is None else int(self._open[number])
 
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
-        """Count what was done for these tenants, by their numbers, which may be there more than once."""
+        """Add to the counters of these tenants, by number. A number may occur more than once."""
         if len(self._names) > 1:
             each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)
             self.served += np.bincount(tenants, weights=each, minlength=len(self.served))
 
     def _number(self) -> int:
-        """Return a number for a new tenant: of one that is gone for long, if there are many, else the next."""
+        """Return a number for a new tenant: if there are many, that of the idle tenant with the lowest counter."""
         if len(self._names) >= NUM_REMEMBERED:
             idle = np.flatnonzero(self._open[: len(self._names)] == 0)
             if len(idle):

@@ -1,4 +1,4 @@
-"""What the scheduler tells about its decisions, to whoever wants to know. No text, no clock."""
+"""Interface for tracing the scheduler's decisions. No text, no clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class DecisionTrace(Protocol):
-    """Is told of each decision as it is made. The scheduler of an engine that traces nothing has none of these."""
+    """Receives each decision as it is made. The scheduler of an engine without tracing has no trace."""
 
     def arrived(self, seq: SequenceState) -> None:
         """A request waits for the first time."""
 
     def waits(self, seq: SequenceState, reason: str, num_ahead: int) -> None:
-        """The policy's order came to a request, or would have, and it was not admitted."""
+        """The policy's order reached a request, or would have, but the request was not admitted."""
 
     def admitted(self, seq: SequenceState) -> None:
         """A request runs; `num_computed` of its tokens were cached."""
@@ -33,7 +33,7 @@ class DecisionTrace(Protocol):
 
 
 class QuietTrace:
-    """Takes note of nothing: for those that want to hear of some decisions only, and override these."""
+    """Ignores all decisions. Subclasses override the methods for the decisions that they need."""
 
     def arrived(self, seq: SequenceState) -> None:
         """Do nothing."""
@@ -55,13 +55,13 @@ class QuietTrace:
 
 
 def together(*traces: DecisionTrace | None) -> DecisionTrace | None:
-    """Return one trace that tells all of these that are there; None if none is."""
+    """Return one trace that forwards to all of these that are not None; None if all are."""
     there = [trace for trace in traces if trace is not None]
     return _Several(there) if len(there) > 1 else there[0] if there else None
 
 
 class _Several:
-    """Tells several."""
+    """Forwards decisions to several traces."""
 
     def __init__(self, traces: list[DecisionTrace]) -> None:
         self._traces = traces
@@ -73,5 +73,5 @@ class _Several:
             for each in told:
                 each(*args)
 
-        setattr(self, name, tell)  # found at once from now on
+        setattr(self, name, tell)  # later calls find it without __getattr__
         return tell

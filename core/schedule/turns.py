@@ -1,7 +1,7 @@
-"""Turns between tenants: which one is admitted next, whatever the policy. Within a tenant the policy's order stays.
+"""Lets tenants take turns in admission, whatever the policy. Within a tenant the policy's order stays.
 
-It holds for tenants that are API keys. What a client itself says of its user counts for nothing here: by naming many
-users it would get many turns. With requests of one key nothing is done.
+Only tenants that are API keys take turns. Users that a client names do not, because a client would get many turns by
+naming many users. With requests of one key, the order stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .tenants import Tenants
 
 
 def take_turns(order: Order, waiting: Waiting, tenants: Tenants) -> Order:
-    """Return an order in which the tenant that was served least comes first, as `fair` has it.
+    """Return an order in which the least served tenant comes first, as with the policy `fair`.
 
-    A request that is admitted counts for its tenant at once, by its tokens to compute. What the policy holds stays held.
+    An admitted request counts for its tenant at once, by its tokens to compute. Requests that the policy holds stay held.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order
@@ -41,14 +41,14 @@ def take_turns(order: Order, waiting: Waiting, tenants: Tenants) -> Order:
 def above_share(
     first: SequenceState, running: Sequence[SequenceState], places: int, tenants: Tenants
 ) -> Iterator[SequenceState]:
-    """Yield the running sequences that may be retracted for the first that waits, by the shares of their tenants.
+    """Yield the running sequences that may be retracted for the first waiting one, by the shares of their tenants.
 
-    A tenant's share is the places divided by the tenants that wait or run. If the one that waits has less than its
-    share, those that have more give, the one with the most first, and none more than what is above its share.
+    A tenant's share is the number of places divided by the number of API keys with requests. If the waiting sequence's
+    tenant has less than its share, tenants above theirs give sequences, the largest first, down to their share.
 
     Args:
-        running: in the order in which they would be retracted.
-        places: most sequences that run.
+        running: running sequences, in the order in which they would be retracted.
+        places: maximum number of running sequences.
     """
     share = places // max(1, tenants.num_open_keys)
     if not tenants.is_key[first.tenant]:

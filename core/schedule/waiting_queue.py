@@ -1,4 +1,4 @@
-"""The sequences that wait, in no order: which is first is a policy's business."""
+"""The waiting sequences, unordered: a policy orders them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .tenants import Tenants
 
 
 class WaitingQueue:
-    """A set of sequences, by their indices in the table. Adding and removing cost the same, however many wait.
+    """A set of sequences, by their indices in the table. Adding and removing take constant time.
 
     Args:
-        table: of all sequences.
+        table: table of all sequences.
     """
 
     def __init__(self, table: SequenceTable) -> None:
@@ -26,16 +26,16 @@ class WaitingQueue:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting sequences."""
         return self._size
 
     @property
     def indices(self) -> Indices:
-        """Of those that wait: [W]. A view, which the next change spoils."""
+        """Indices of the waiting sequences: [W]. A view that is valid until the next change."""
         return self._indices[: self._size]
 
     def add(self, seq: SequenceState) -> None:
-        """Let a sequence wait."""
+        """Add a waiting sequence."""
         if self._size == len(self._indices):
             self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
         self._indices[self._size] = seq.index
@@ -43,7 +43,7 @@ class WaitingQueue:
         self._size += 1
 
     def remove(self, seq: SequenceState) -> None:
-        """Take a sequence out; the last one gets its place."""
+        """Remove a sequence; the last one gets its place."""
         place = self._table.place[seq.index]
         self._size -= 1
         last = self._indices[self._size]
@@ -51,7 +51,7 @@ class WaitingQueue:
         self._table.place[last] = place
 
     def view(self, tenants: Tenants, now: float) -> Waiting:
-        """Return what a policy sees, and what stays as it is when sequences come and go.
+        """Return the policy's input, a copy that stays unchanged when sequences come and go.
 
         Args:
             now: seconds on the clock of `came_at` and `deadline`.
@@ -74,10 +74,10 @@ class WaitingQueue:
         )
 
     def count_overtaken(self, admitted: Sequence[int]) -> None:
-        """Count, for all that wait and for the admitted themselves, those admitted before them that came later.
+        """Count, for all waiting and admitted sequences, the later arrivals that were admitted before them.
 
         Args:
-            admitted: their indices in the table, first admitted first.
+            admitted: indices of the admitted sequences in the table, in the order of admission.
         """
         if not admitted:
             return

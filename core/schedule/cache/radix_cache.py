@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Pages. Cutting a page from a leaf copies the rest of the leaf, so a longer leaf is first split, this far from its end."""
+"""Pages. Cutting pages from a leaf copies the rest of it, so a longer leaf is first split, this far from its end."""
 
 
 class Root(CacheNode):
@@ -227,7 +227,7 @@ class RadixCache(PrefixCache):
         return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
-        """Descend as far as `data` matches, as a use; return the last node, the pages, and the number of matching bytes."""
+        """Descend as far as `data` matches, as a use; return the last node, the pages, and the matching bytes."""
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
         node: CacheNode = self.roots.get(salt) or Root(salt)

@@ -146,7 +146,7 @@ class Watches:
         return moved
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens, in whole pages, a watch shares beyond the cached ones with a leader of at least this rank.
+        """Return how many tokens beyond the cached ones, in whole pages, a watch shares with a leader of this rank or more.
 
         A leader in another group does not even share the next page.
         """
