@@ -79,7 +79,7 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Nobody waits for this job any more."""
+    """Cancels a job, whose client no longer waits for it."""
 
     id: int
 

@@ -1,9 +1,9 @@
-"""Which grammar is compiled next, and what becomes of those that take too long.
+"""Chooses which grammar to compile next, and stops grammars that take too long.
 
-Quick grammars and slow ones have queues and children of their own. A grammar starts as a quick one unless its source is
-long. If it takes longer than a slice it becomes slow: it goes on at low priority if a place for slow ones is free, else
-it is killed and waits in their queue. So a quick grammar waits for slices of others, never for their deadlines. This
-module knows times and children, and neither sockets nor grammars.
+Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source is long. If
+it takes longer than a time slice, it becomes slow: it continues at low priority if a place for slow grammars is free; if
+not, its child is killed and it waits in the slow queue. So a quick grammar waits for time slices of others, never for
+their deadlines. This module knows times and children, but neither sockets nor grammars.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MIN_SLICE_S = 0.005
 
 
 class Pool:
-    """The children and the jobs that wait for one.
+    """Children, and jobs that wait for one.
 
     Args:
-        limits: of all of them.
-        spawn: returns a child that waits for a job.
+        limits: limits of all jobs and children.
+        spawn: factory of a child that waits for a job.
         answer: receives each job's verdict.
     """
 
@@ -41,7 +41,7 @@ class Pool:
 
     @property
     def children(self) -> Sequence[Child]:
-        """All children: those that run a job and those that wait for one."""
+        """All children, running and idle."""
         return [*self._running, *self._idle]
 
     def add(self, job: Job, now: float) -> None:

@@ -1,10 +1,10 @@
 """The interpreter's garbage collector in processes that serve for long.
 
-torch, transformers and a model bring some 400,000 objects that stay until the process ends. A full collection walks
-through all of them: 0.3 s in which no step runs, at a moment that nobody chooses. So what is there once a process is
-ready is put aside (`gc.freeze`), and never looked at again. Cycles that come later are collected as ever.
+torch, transformers and a model create about 400,000 objects that live until the process ends. A full collection traverses
+all of them: for 0.3 s no step runs, at an unpredictable time. So the objects that exist once a process is ready are
+excluded from collection (`gc.freeze`). Later cycles are collected as usual.
 
-It is called by whoever owns a process, never by a library's code: what else is in the process is not its business.
+Only the owner of a process calls this, never library code, because it affects all objects of the process.
 """
 
 from __future__ import annotations

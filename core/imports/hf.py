@@ -1,10 +1,10 @@
-"""transformers, as far as an engine on one device needs it, in a fifth of the time.
+"""Imports transformers, as far as an engine on one device needs it, in a fifth of the time.
 
-Importing a model of transformers 5 reads the 2,500 files of all its models, three times, to know what is where; and
-imports torch's compiler (for a few decorators), sharded tensors, and scipy (for losses of object detection). What
-transformers asks of itself by a function is answered "not here" while it is imported; the rest is postponed until
-somebody asks for it, as `torch.compile` does for the compiler. A version of transformers that does it in another way
-takes its time again, and no more than that.
+An import of one of transformers 5's models reads the 2,500 files of all its models, three times, to build an index. It
+also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for losses of object detection). During
+the import, this module answers transformers' own availability checks with "not here". It postpones the rest until code
+uses it, as `torch.compile` does with the compiler. If a version of transformers works differently, its import is slow
+again, but still correct.
 
 LLMFW_PLAIN_IMPORTS=1 leaves all imports as they are.
 """
@@ -25,11 +25,11 @@ from .postponed import has_run, postpone, run
 COMPILER = "torch._dynamo"
 MASKS = f"{COMPILER}._trace_wrapped_higher_order_op"
 UNUSED = ("scipy",)
-"""What models need for losses alone."""
+"""Libraries that models need only for losses."""
 
 
 def postpone_index() -> None:
-    """Have submodules of transformers imported without an index of all models. Makes no difference to anybody else."""
+    """Let submodules of transformers be imported without an index of all models. Other code sees no difference."""
     if _is_plain():
         return
     with contextlib.suppress(PackageNotFoundError):
@@ -38,10 +38,10 @@ def postpone_index() -> None:
 
 
 def import_modeling() -> None:
-    """Import torch, and what all models of transformers are made of.
+    """Import torch, and the modules that all models of transformers share.
 
-    Only for a process that is the engine's own: in it, transformers finds no other process to share a model with, and
-    has no losses of object detection.
+    Only for the engine's own process: there, transformers finds no other process to share a model with, and has no losses
+    of object detection.
     """
     postpone_index()
     is_first = not (_is_plain() or has_run("transformers"))
@@ -80,7 +80,7 @@ def _no() -> bool:
 
 @contextlib.contextmanager
 def _replaced(module: ModuleType, **others: object) -> Iterator[None]:
-    """Have other functions in the place of those that a module has under these names, until the block ends."""
+    """Replace a module's functions with these names until the block ends."""
     before = {name: getattr(module, name) for name in others if hasattr(module, name)}
     for name in before:
         setattr(module, name, others[name])
@@ -92,7 +92,7 @@ def _replaced(module: ModuleType, **others: object) -> Iterator[None]:
 
 
 def _postpone_compiler() -> None:
-    """Have torch's compiler imported when it is used, not for decorators that tell it what to leave alone."""
+    """Import torch's compiler when it is used, not for decorators that mark functions for it to skip."""
     import torch  # noqa: F401 - whose part it is
 
     allowed: list[Callable[..., Any]] = []

@@ -1,8 +1,8 @@
-"""Modules that are in `sys.modules` and have not run yet: the first who asks for something of them runs them.
+"""Modules that are in `sys.modules` but have not run yet: the first access to a missing attribute runs them.
 
-So a library can import another module for a decorator, or as the way to its submodules, and the seconds that running it
-takes are spent where somebody needs more of it, if ever. Nobody sees a difference but by the clock. (The lazy modules of
-`importlib.util` run as soon as anything is asked of them, also for the way to a submodule.)
+So a library can import another module for a decorator, or on the way to its submodules, without the seconds that running
+the module takes. They are spent when code needs more of the module, if ever. Only the timing changes. (The lazy modules of
+`importlib.util` run at any access, even on the way to a submodule.)
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _lock = threading.Lock()
 
 
 def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **known: object) -> None:
-    """Put a module that has not run in the place of one, unless that was imported already or is not installed.
+    """Replace a module by one that has not run, unless it is already imported or not installed.
 
     Args:
-        name: of a module whose package was imported or postponed.
-        has_index: it is a package that only says what is where: its submodules are imported without running it.
-        then: is called with the module once it has run.
-        known: attributes that are known without running it.
+        name: name of a module whose package is imported or postponed.
+        has_index: whether it is a package that only maps names to submodules: these are imported without running it.
+        then: function called with the module once it has run.
+        known: attributes that are known without running the module.
     """
     parent, _, child = name.rpartition(".")
     package = sys.modules.get(parent)
@@ -73,7 +73,7 @@ class _Postponed(ModuleType):
         self._known = tuple(known)
 
     def run_now(self) -> ModuleType:
-        """Run the module, unless it has run or somebody runs it now: then wait for that. Return it."""
+        """Run the module and return it. Does not run it again; waits if another thread is running it."""
         name = self.__name__
         with _lock:
             is_first = sys.modules.get(name) is self
@@ -92,7 +92,7 @@ class _Postponed(ModuleType):
     def __getattr__(self, name: str) -> Any:
         is_package = self.__spec__ is not None and self.__spec__.submodule_search_locations is not None
         if name.startswith("__") and not (name == "__all__" or (name == "__path__" and is_package)):
-            # What inspection asks of all modules is not asked of this one.
+            # Inspection reads these attributes of all modules; they must not run this one.
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path = f"{self.__name__}.{name}"
         is_index = self._has_index and sys.modules.get(self.__name__) is self

@@ -1,4 +1,4 @@
-"""The interface of an attention backend: what computes attention over paged keys and values.
+"""The interface of an attention backend, which computes attention over paged keys and values.
 
 A backend sees the packed tokens of one step (`ForwardBatch`) and one layer's storage at a time. It knows nothing
 of requests, scheduling or sampling. Reading this module imports no torch.
@@ -33,8 +33,8 @@ class AttentionBackend(ABC):
         options: the backend's own options, an instance of its `Options`.
 
     Attributes:
-        layers, storage, options: what it was built with.
-        has_own_threads: it computes on threads of its own, not on torch's (see `ModulePass`).
+        layers, storage, options: the constructor's arguments.
+        has_own_threads: whether it computes on its own threads, not on torch's (see `ModulePass`).
     """
 
     has_own_threads = False
@@ -56,15 +56,15 @@ class AttentionBackend(ABC):
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
         """Return why it cannot keep keys and values in another dtype than the model's, as a sentence, or None if it can.
 
-        Asked only where `--kv-cache-dtype` names another one. A backend that can writes by `storage.write`, or in the
-        same way (`llmfw.core.interfaces.kv_dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
+        Called only if `--kv-cache-dtype` names another dtype. A backend that supports it writes with `storage.write`, or
+        in the same way (`llmfw.core.interfaces.kv_dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
 
-        Here: a reason.
+        The default returns a reason.
 
         Args:
-            device: where the storage is.
-            dtype: of queries, new keys and new values, and of what `forward` returns.
-            stored_as: of the storage.
+            device: device of the storage.
+            dtype: dtype of queries, new keys and new values, and of the result of `forward`.
+            stored_as: dtype of the storage.
         """
         from .kv_dtype import dtype_name  # brings torch, as only those who call this have it already
 
@@ -73,11 +73,11 @@ class AttentionBackend(ABC):
     def graph_unsupported(self) -> str | None:
         """Return why steps of single tokens cannot be captured in a CUDA graph, as a sentence, or None if they can.
 
-        If they can, a step with `batch.is_static` is planned anew before each replay, outside of the graph, but its
-        `forward` is called only while the graph is captured. So what `forward` reads has to stand at the same
-        addresses after each plan of so many sequences, and what it launches must not depend on lengths.
+        If they can, the engine calls `plan` for a step with `batch.is_static` before each replay, outside of the graph,
+        but `forward` only during capture. So the data that `forward` reads must be at the same addresses after each plan
+        of the same number of sequences, and its kernel launches must not depend on lengths.
 
-        Here: a reason; such a backend's steps are computed one by one.
+        The default returns a reason; the engine then computes the backend's steps without graphs.
         """
         return "it does not say that it can"
 

@@ -1,7 +1,7 @@
-"""The interface of a batch store: batch jobs, who works on them, and the results of their lines.
+"""The interface of a batch store: batch jobs, their leases, and the results of their lines.
 
-A store keeps what it is given: what states there are, and what follows on which, is for its user to know. Except:
-in the states ENDED nothing is left to do. Ids are made by the server.
+A store does not interpret the states of jobs or their order, with one exception: a job in one of the states ENDED is
+finished. The server creates the ids.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
-"""The states of a job that has come to its end."""
+"""States of a finished job."""
 
 
 class BatchError(msgspec.Struct, frozen=True, kw_only=True):
     """Why a job cannot run.
 
     Attributes:
-        code: short, machine-readable.
-        line: of the input file, from 1; None: it is the file's.
-        param: the field of the line that is at fault.
+        code: short, machine-readable code.
+        line: line of the input file, from 1; None: the error concerns the whole file.
+        param: field of the line that is at fault.
     """
 
     code: str
@@ -45,7 +45,7 @@ class LineCrash(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         line: its number in the input file, from 1.
-        points: how strongly it is suspected; what they mean is for the user of the store to know.
+        points: strength of the suspicion; the store does not interpret it.
     """
 
     line: int
@@ -53,23 +53,23 @@ class LineCrash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch job and its state. Times are seconds since the epoch, None until they come.
+    """A batch job and its state. Times are seconds since the epoch, None until they are known.
 
-    A change of its fields needs a look at the stores: what an older llmfw has written is read by a newer one.
+    If you change the fields, check the stores: a newer llmfw must read what an older one has written.
 
     Attributes:
-        id: made by the server, and sorts by when it was made; ASCII letters, digits, `-` and `_`.
+        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and `_`.
         status: "validating", "in_progress", "finalizing", "cancelling", or one of ENDED.
-        outcome: what a job that is "finalizing" will end as.
-        output_file_id, error_file_id: set before the files are written, so that who resumes writes the same ones.
-            A client is told of them once the job has ended.
+        outcome: final status of a job that is "finalizing".
+        output_file_id, error_file_id: ids of the result files, set before the files are written, so that a process that
+            resumes the job writes the same ones. Clients see them once the job has ended.
         output_expires_after: seconds after which its files expire; None: never.
-        num_total: lines of the input file, 0 until they are counted.
-        num_completed, num_failed: lines with a result. They are counted by the store (`BatchResults.add`).
-        tenant: that it belongs to, and for which its lines are counted: the name of the API key that made it; "": it
-            was made without one.
-        line_crashes: lines without a result that a process was busy with when it died, by ascending number.
-        num_crashes: how often the server died while it worked on the job as a whole in its present state.
+        num_total: number of lines of the input file, 0 until they are counted.
+        num_completed, num_failed: number of lines with a result. The store counts them (`BatchResults.add`).
+        tenant: tenant that owns it, and for which its lines are counted: the name of the API key that created it; "" if
+            it was created without one.
+        line_crashes: lines without a result that a process was working on when it died, by ascending number.
+        num_crashes: number of times that the server died while it worked on the whole job in its present state.
     """
 
     id: str
@@ -103,11 +103,11 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineResult(msgspec.Struct, frozen=True):
-    """What came of one line of a job's input.
+    """The result of one line of a job's input.
 
     Attributes:
         line: its number in the input file, from 1.
-        failed: it belongs into the error file.
+        failed: whether it belongs in the error file.
         data: the line of the output or error file: JSON, without a line break.
     """
 
@@ -121,9 +121,9 @@ class BatchResults(ABC):
 
     @abstractmethod
     async def add(self, results: Sequence[LineResult]) -> None:
-        """Keep results: all of them, or (with an exception) none. They survive a crash once this returns.
+        """Store results: all of them, or (with an exception) none. They survive a crash once this returns.
 
-        A line that has a result keeps it: a second one is dropped. The job's counts grow by what was not.
+        A line keeps its first result; a second one is dropped. The job's counts grow by the results that are stored.
         """
 
     @abstractmethod
@@ -132,21 +132,21 @@ class BatchResults(ABC):
 
     @abstractmethod
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        """Return the data of the lines that failed, or of those that did not, by ascending number, in pieces."""
+        """Return the data of the failed lines, or of the successful ones, by ascending number, in pieces."""
 
 
 class BatchStore(ABC):
-    """Keeps batch jobs. All methods are called on one event loop, which they do not hold up.
+    """Stores batch jobs. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: to keep them in; None where the user named none.
-        options: given by this name, and only to a store that has some: an instance of its `Options`.
+        folder: folder to store them in; None if the user named none.
+        options: an instance of its `Options`, passed by this name, only to a store that has options.
 
     Raises:
-        ConfigError: from the constructor: the folder cannot be used, with the reason.
-        KeyError: from every method that is given an id: it is not there.
+        ConfigError: from the constructor: the folder cannot be used; the message gives the reason.
+        KeyError: from every method with an id: no job has this id.
         StorageError: from every method: the store cannot do it now; nothing has changed.
-        StorageFullError: there is no room for it; nothing has changed.
+        StorageFullError: the store has no space for it; nothing has changed.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +157,7 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def create(self, record: BatchRecord) -> None:
-        """Keep a new job. It survives a crash once this returns."""
+        """Store a new job. It survives a crash once this returns."""
 
     @abstractmethod
     async def get(self, batch_id: str) -> BatchRecord:
@@ -175,30 +175,30 @@ class BatchStore(ABC):
         """Return at most `limit` jobs, newest first: by descending ids.
 
         Args:
-            tenants: only jobs that belong to one of these; None: all jobs.
-            after: only those older than this one, which need not be there any more.
-            unfinished: only those that have not ENDED.
+            tenants: owners of the jobs to return; None: all jobs.
+            after: id of a job, which may no longer exist; only older jobs are returned.
+            unfinished: whether to return only jobs that have not ENDED.
         """
 
     @abstractmethod
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
-        """Replace a job's state if its status still is the expected one; return whether it was.
+        """Replace a job's state if its status is still the expected one; return whether it was.
 
-        `num_completed` and `num_failed` stay as the store has them. Once a job has ENDED its results are dropped:
-        they are in its files.
+        `num_completed` and `num_failed` keep the store's values. Once a job has ENDED, the store drops its results, which
+        are in its files.
         """
 
     @abstractmethod
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
-        """Take a job, or keep it, for so many seconds from now; return False if another owner has it.
+        """Take or keep a job for `seconds` from now; return False if another owner has it.
 
-        An owner that has crashed so loses its jobs. With 0 seconds it gives the job up. A store that one process
-        alone can open may forget all leases when it is opened.
+        So an owner that has crashed loses its jobs. 0 seconds give the job up. A store that only one process can open may
+        forget all leases when it is opened.
         """
 
     @abstractmethod
     def results(self, batch_id: str) -> BatchResults:
-        """Return the results of a job. Its methods raise KeyError, or this does, if it is not there or has ENDED."""
+        """Return the results of a job. If the job does not exist or has ENDED, this or its methods raise KeyError."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The interface of a file store: bytes by id, with what is known of them.
+"""The interface of a file store: bytes by id, with their metadata.
 
-Ids are made by the server and are the only names by which anything is found: a client's file name is data. A store
-knows nothing of what is in a file, nor what files are for.
+The server creates the ids, which are the only names of files: a client's file name is data. A store knows neither the
+contents nor the purpose of files.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a stored file.
+    """Metadata of a stored file.
 
     Attributes:
-        id: made by the server, and sorts by when it was made; ASCII letters, digits, `-` and `_`.
-        filename: as the client wrote it: any text, also with a NUL, a slash or a lone surrogate.
+        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and `_`.
+        filename: the client's name for it: any text, even with a NUL, a slash or a lone surrogate.
         bytes: its size.
-        created_at, expires_at: seconds since the epoch; expires_at is None for what stays.
-        space: listings are of one space. What clients see is in "files"; what the server keeps for itself, such as
-            the parts of an upload, is in others.
-        tenant: that it belongs to: the name of the API key that made it; "": it was made without one.
+        created_at, expires_at: seconds since the epoch; expires_at is None if it does not expire.
+        space: space that lists it. Clients' files are in "files"; files of the server itself, such as the parts of an
+            upload, are in others.
+        tenant: tenant that owns it: the name of the API key that created it; "" if it was created without one.
     """
 
     id: str
@@ -37,21 +37,21 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Describe = Callable[[int], FileRecord]
-"""Given how many bytes a file has, returns what is known of it."""
+"""Function from a file's size in bytes to its record."""
 
 
 class FileStore(ABC):
-    """Keeps files. All methods are called on one event loop, which they do not hold up.
+    """Stores files. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: to keep them in; None where the user named none.
-        options: given by this name, and only to a store that has some: an instance of its `Options`.
+        folder: folder to store them in; None if the user named none.
+        options: an instance of its `Options`, passed by this name, only to a store that has options.
 
     Raises:
-        ConfigError: from the constructor: the folder cannot be used, with the reason.
-        KeyError: from every method that is given an id: it is not there.
+        ConfigError: from the constructor: the folder cannot be used; the message gives the reason.
+        KeyError: from every method with an id: no file has this id.
         StorageError: from every method: the store cannot do it now; nothing has changed.
-        StorageFullError: there is no room for it; nothing has changed.
+        StorageFullError: the store has no space for it; nothing has changed.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,28 +62,28 @@ class FileStore(ABC):
 
     @abstractmethod
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
-        """Store a file as it arrives, in place of an older one of its id.
+        """Store a file as it arrives, replacing an older one with its id.
 
-        It is there once this returns, whole, and survives a crash of the process; before that it is not there at all.
+        Once this returns, the complete file exists and survives a crash of the process. Before, it does not exist at all.
 
         Args:
-            chunks: its bytes.
-            describe: called once, after the last chunk: what comes after a file in a form belongs to it, too.
+            chunks: the file's bytes.
+            describe: function called once, after the last chunk, because form fields may follow the file.
 
         Raises:
-            Exception: what chunks and describe raise; then nothing remains of it, nor after a crash of the process.
-            CancelledError: the task was cancelled; it is there whole, or not at all.
+            Exception: any exception of chunks or describe; then nothing of the file remains, even after a crash.
+            CancelledError: the task was cancelled; the file exists completely, or not at all.
         """
 
     @abstractmethod
     async def get(self, file_id: str) -> FileRecord:
-        """Return what is known of a file."""
+        """Return the record of a file."""
 
     @abstractmethod
     def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         """Return the file's bytes from start to end (exclusive), in pieces of at most a mebibyte.
 
-        Who has begun to read goes on to the end, also when the file is deleted or replaced meanwhile.
+        A reader that has started gets all bytes, even if the file is deleted or replaced meanwhile.
         """
 
     @abstractmethod
@@ -100,9 +100,9 @@ class FileStore(ABC):
         """Return at most `limit` files of a space, in the order of their ids.
 
         Args:
-            purpose: only those of this one; None: all.
-            tenants: only files that belong to one of these; None: all files.
-            after: only those that come after this id, which need not be there any more.
+            purpose: purpose of the files to return; None: all purposes.
+            tenants: owners of the files to return; None: all files.
+            after: id, which may no longer exist; only files after it in the order are returned.
         """
 
     @abstractmethod
@@ -111,7 +111,7 @@ class FileStore(ABC):
 
     @abstractmethod
     async def expired(self, now: float) -> Sequence[FileRecord]:
-        """Return the files of all spaces that are to be gone at this time. The store removes none by itself."""
+        """Return the files of all spaces that have expired at this time. The store itself removes none."""
 
     @abstractmethod
     async def close(self) -> None:

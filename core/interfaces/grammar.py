@@ -1,4 +1,4 @@
-"""The interface of a grammar backend: what an output has to be → which tokens may come next.
+"""The interface of a grammar backend, which turns a grammar of the output into the tokens that may come next.
 
 The kinds of `GrammarSpec` that a backend may be given:
 
@@ -44,21 +44,21 @@ class Grammar(ABC):
 
     @abstractmethod
     def copy(self) -> Grammar:
-        """Return a grammar of its own in the same state. Cheap: a compiled grammar is kept, and copied per request."""
+        """Return an independent copy in the same state. Must be cheap: a compiled grammar is copied for each request."""
 
     @abstractmethod
     def accept(self, token_id: int) -> None:
-        """Go on to the state after this token.
+        """Advance to the state after this token.
 
-        Raises ValueError if it is not allowed, GrammarCostError if the grammar has turned out too complex to go on.
+        Raises ValueError if the token is not allowed, GrammarCostError if the grammar is too complex to continue.
 
-        The end-of-sequence token is given too, unless the grammar is finished: one that cannot go on raises here.
+        Receives the end-of-sequence token, too, unless the grammar is finished: a grammar that cannot continue raises here.
         """
 
     @abstractmethod
     def forced(self) -> Sequence[int]:
-        """Return the tokens that have to come next as the grammar leaves only one way, in the model's own
-        tokenisation; often none."""
+        """Return the next tokens if the grammar allows only one continuation, in the model's own tokenisation; often
+        none."""
 
     @abstractmethod
     def is_finished(self) -> bool:
@@ -69,9 +69,9 @@ class GrammarBackend(ABC):
     """Compiles grammars for one vocabulary.
 
     Args:
-        tokenizer: the model's. Its `eos_token_ids` end an output.
-        vocab_size: width of the model's logits, which may be more than the tokenizer has tokens.
-        options: given by this name, and only to a backend that has some: an instance of its `Options`.
+        tokenizer: the model's tokenizer. Its `eos_token_ids` end an output.
+        vocab_size: width of the model's logits, which may exceed the number of the tokenizer's tokens.
+        options: an instance of its `Options`, passed by this name, only to a backend that has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,45 +83,45 @@ class GrammarBackend(ABC):
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
         """Return a spec that `compile` turns into the same grammar with less work, of any kind that `compile` knows.
 
-        Called in a process apart, once for each grammar, before the engine's `compile`: put work here that holds the
-        interpreter's lock or recurses on what a client wrote. The default returns the spec unchanged.
+        Called in a separate process, once for each grammar, before the engine's `compile`. Put work here that holds the
+        interpreter's lock or recurses on a client's input. The default returns the spec unchanged.
 
         Raises:
-            RequestError: as `compile`.
+            RequestError: as in `compile`.
         """
         return spec
 
     @abstractmethod
     def compile(self, spec: GrammarSpec) -> Grammar:
-        """Return a grammar at its beginning.
+        """Return a grammar in its initial state.
 
-        Takes specs as clients write them and those that `prepare` returns. The server calls it first in a process
-        that is forked from the one that built the backend, and may crash or be killed there; then in threads of the
-        engine, several at once: it must not hold the interpreter's lock for long.
+        Takes specs as clients write them, and specs from `prepare`. The server calls it first in a process that is forked
+        from the one that built the backend, and that may crash or be killed. Then it calls it in several threads of the
+        engine at once, so it must not hold the interpreter's lock for long.
 
         Raises:
-            RequestError: the spec is broken, or asks for what this backend cannot hold to; says what.
+            RequestError: the spec is broken, or asks for something that this backend cannot enforce; says what.
         """
 
     @abstractmethod
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
-        """Write, for each grammar, which tokens may come next. Called in a thread beside the forward pass.
+        """Write, for each grammar, which tokens may come next. Called in a thread, during the forward pass.
 
         Args:
-            grammars: of this backend.
-            masks: one row for each grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
-                allowed: if `accept` takes it. (Where only one text may come, other ways to cut it into tokens may be
-                left out.) The end-of-sequence tokens are allowed where the output may end, and alone once it is
-                finished. Rows may hold anything before; ids that the tokenizer does not have are never allowed.
+            grammars: grammars of this backend.
+            masks: one row per grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is allowed, that
+                is, if `accept` takes it. (If only one text may come next, the mask may omit other tokenisations of it.)
+                The end-of-sequence tokens are allowed if the output may end, and are the only allowed ones once it is
+                finished. Rows may hold anything before the call; ids that the tokenizer lacks are never allowed.
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Leave only such tokens in a mask as bring its output nearer to its end; return whether any was taken away.
+        """Leave only tokens in a mask that bring the output nearer to its end; return whether any was removed.
 
-        Called shortly before `max_tokens`, so that an output ends whole where it would be cut. One that was hastened
-        says "length" all the same.
+        Called shortly before `max_tokens`, so that the output is complete instead of cut. The finish reason of a hastened
+        output is still "length".
 
         Args:
-            mask: [ceil(vocab / 32)], of `fill_masks`. Changed in place; at least one token stays.
+            mask: [ceil(vocab / 32)], from `fill_masks`. Changed in place; at least one token stays.
         """
         return False

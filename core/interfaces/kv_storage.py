@@ -11,10 +11,10 @@ from .kv_dtype import as_bytes, encode
 from .layers import LayerSpec
 
 LARGE_PAGE = 2 << 20
-"""Bytes of a large page of a CPU's memory; none begins but on a border of its size."""
+"""Bytes of a large page of a CPU's memory; large pages are aligned to their size."""
 
 LINE = 64
-"""Bytes of a line of a CPU's cache: a key that stands across two of them is read twice."""
+"""Bytes of a line of a CPU's cache: a key that crosses a line is read twice."""
 
 
 class KVStorage:
@@ -23,15 +23,15 @@ class KVStorage:
     Attributes:
         keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
         values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
-        dtype: of queries, and of new keys and values.
-        stored_as: of `keys` and `values`; the same, but where `--kv-cache-dtype` says another (see `kv.dtype`).
+        dtype: dtype of queries, and of new keys and values.
+        stored_as: dtype of `keys` and `values`; `dtype`, unless `--kv-cache-dtype` names another (see `kv.dtype`).
 
     Args:
         layers: the attention layers.
-        num_pages, page_size: how much to hold.
-        dtype, device: of the model.
-        stored_as: of the tensors; None: `dtype`.
-        scales: by layer, what kept keys, and kept values, have to be multiplied by; 1 for those that are not named.
+        num_pages, page_size: number of pages, and tokens per page.
+        dtype, device: dtype and device of the model.
+        stored_as: dtype of the tensors; None: `dtype`.
+        scales: factors of stored keys, and of stored values, by layer; 1 for layers that are not named.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
-    """Return zeros: a masked slot is multiplied by 0, which does not make a stray NaN harmless.
+    """Return zeros, because attention multiplies masked slots by 0, which would keep a stray NaN.
 
-    On a CPU the memory comes from calloc (by way of numpy), so that pages nobody uses are never touched, and what is
-    left free before a border is never there. From 4 MB on numpy asks for large pages. To get one takes the system some
-    time; so tensors whose tokens come at the same time begin at different places, and do not need one at the same time.
+    On a CPU the memory comes from calloc (through numpy), so that unused pages, and the gap before an aligned start, never
+    take memory. From 4 MB on, numpy asks for large pages. The system takes some time to provide one, so the tensors of
+    tokens that arrive together start at different offsets, and do not need new large pages at the same time.
 
     Args:
-        place: where in a large page the tensor begins, from 0 to 1.
+        place: offset of the tensor within a large page, from 0 to 1.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

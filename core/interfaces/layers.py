@@ -1,4 +1,4 @@
-"""What an attention layer is, for whoever stores its keys and values or computes it."""
+"""Description of an attention layer, for code that stores its keys and values or computes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LayerSpec:
         scale: factor applied to query·key before the softmax.
         sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
         softcap: scores become `softcap * tanh(score / softcap)`; None: as they are.
-        has_sinks: the softmax has one learned extra logit per head (gpt-oss).
+        has_sinks: whether the softmax has one learned extra logit per head (gpt-oss).
     """
 
     index: int

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class ModulePass(ABC):
-    """Changes a model's modules, and nothing of what the model computes but the last bits.
+    """Changes a model's modules. The model's results stay the same except for the last bits.
 
-    Built once, when a model is loaded, without arguments. A pass changes only modules that it knows to do what it does
-    in their place: one with hooks, of a subclass, or whose results differ, stays as transformers wrote it.
+    Built once, when a model is loaded, without arguments. A pass replaces only modules whose behaviour it knows: a module
+    with hooks, of a subclass, or with different results stays as transformers wrote it.
 
     Attributes:
-        has_own_threads: nearly all of the model that was changed computes on threads of the pass's own. Where the
-            attention backend has its own, too, torch gets one in the engine's process: more would wait for cores that
-            the others use.
+        has_own_threads: whether nearly all of the changed model computes on the pass's own threads. If the attention
+            backend has its own threads, too, torch gets one thread in the engine's process, because more would wait for
+            cores that the others use.
     """
 
     has_own_threads = False
@@ -35,13 +35,13 @@ class ModulePass(ABC):
 
     @abstractmethod
     def apply(self, model: nn.Module) -> int:
-        """Change a model, which is in evaluation mode, where it stands.
+        """Change a model, which is in evaluation mode, in place.
 
-        Whoever walks from the model to a weight by its name (`model.layers.0.mlp.down_proj.weight`) still finds it, with
-        the same values. A second time there is nothing left to change.
+        Code that looks up a weight by its name (`model.layers.0.mlp.down_proj.weight`) must still find it, with the same
+        values. A second call changes nothing.
 
         Returns:
-            How many modules were changed; 0 leaves the model as it was.
+            The number of changed modules; 0 leaves the model unchanged.
         """
 
 

@@ -143,5 +143,5 @@ class ToolParser(ABC):
 
     @abstractmethod
     def finish(self) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Return what was held back; a call that has not begun to be given out is content then. Nothing is fed
+        """Return the text held back. A call of which nothing was returned yet becomes content. No more text is fed
         afterwards."""

@@ -1,12 +1,12 @@
-"""The interface of a scheduling policy: who is admitted first, who waits, who is retracted first.
+"""The interface of a scheduling policy: which requests are admitted first, held, and retracted first.
 
-A policy is pure: it changes nothing that it is given, keeps nothing from one call to the next, and the same input
-gives the same answer. It sees figures, one column (a numpy array) for each, so that thousands of requests are ordered
-in less than a millisecond; a request is known by its place in the columns. It does not decide how many are admitted:
-the scheduler does, by the memory and the token budget of the step.
+A policy is pure: it does not change its input, keeps no state between calls, and returns the same answer for the same
+input. Its input is one column (a numpy array) per figure, so that it orders thousands of requests in less than a
+millisecond; the place in the columns identifies a request. The scheduler decides how many requests are admitted, by the
+memory and the token budget of the step.
 
-What a policy does wrong costs no request: where it raises, or leaves out or invents a place, that is logged once with
-its plugin's name, and first come, first served goes on in its stead.
+A faulty policy fails no request: if it raises, or omits or invents a place, llmfw logs that once with its plugin's name,
+and orders requests by first come, first served instead.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The requests that wait, in no order: W of them. Every column is [W], read only.
+    """The W waiting requests, unordered. Every column is [W], read only.
 
     Attributes:
-        arrival: position in the order of arrival; smaller came earlier. A retracted request keeps its own.
-        waited: seconds since the request came.
+        arrival: position in the order of arrival; smaller is earlier. A retracted request keeps its own.
+        waited: seconds since the request arrived.
         time_left: seconds until its deadline; infinity without one.
-        priority: as asked by the client; larger is more urgent, 0 is ordinary.
-        num_tokens: prompt, and what was generated before a retraction.
-        num_cached: of these, how many leading ones are in the prefix cache.
-        num_to_come: output tokens that it may still generate.
+        priority: priority from the client; larger is more urgent, 0 is ordinary.
+        num_tokens: number of tokens of the prompt, and of the output before a retraction.
+        num_cached: number of leading tokens in the prefix cache.
+        num_to_come: number of output tokens that it may still generate.
         tenant: number of the API key or user that it belongs to.
-        served: what its tenant has had so far, in tokens (see `Tenants`): the virtual counter of fair scheduling.
-        overtaken: how many requests that came later were admitted before it.
-        request: returns the whole request at a place.
+        served: tokens computed for its tenant (see `Tenants`): the virtual counter of fair scheduling.
+        overtaken: number of later requests that were admitted before it.
+        request: function that returns the whole request at a place.
     """
 
     arrival: Ints
@@ -60,19 +60,19 @@ class Waiting:
     request: Callable[[int], Request]
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting requests."""
         return len(self.arrival)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The requests that run, in no order: R of them. Every column is [R], read only.
+    """The R running requests, unordered. Every column is [R], read only.
 
     Attributes:
-        arrival, priority, num_to_come, tenant, served, request: as of `Waiting`.
-        prompt_len: tokens of the prompt.
-        num_output: tokens generated so far.
-        num_held: tokens' worth of pages that only this request holds, and that its retraction would free.
+        arrival, priority, num_to_come, tenant, served, request: as in `Waiting`.
+        prompt_len: number of prompt tokens.
+        num_output: number of generated tokens.
+        num_held: capacity in tokens of the pages that only this request holds, and that its retraction would free.
     """
 
     arrival: Ints
@@ -86,7 +86,7 @@ class Running:
     request: Callable[[int], Request]
 
     def __len__(self) -> int:
-        """Return how many run."""
+        """Return the number of running requests."""
         return len(self.arrival)
 
 
@@ -95,11 +95,11 @@ class Figures:
     """The state of pool and queue.
 
     Attributes:
-        num_waiting, num_running: requests.
-        num_places: at most so many more may run. Live ones may take the places of deferrable ones.
-        num_free_tokens: tokens for which there are pages, free or taken by nothing but the prefix cache.
-        num_total_tokens: tokens that all pages hold.
-        budget: prompt tokens that the step may still compute.
+        num_waiting, num_running: number of waiting, and of running, requests.
+        num_places: number of further requests that may run. Live ones may take the places of deferrable ones.
+        num_free_tokens: capacity in tokens of the pages that are free or held only by the prefix cache.
+        num_total_tokens: capacity in tokens of all pages.
+        budget: number of prompt tokens that the step may still compute.
     """
 
     num_waiting: int
@@ -111,16 +111,16 @@ class Figures:
 
 
 FEW = 256
-"""So few are ordered fastest in the plainest way."""
+"""Up to this number, lexsort orders requests fastest."""
 
 
 class Order(NamedTuple):
     """A policy's answer.
 
     Attributes:
-        places: all places of the waiting requests, each exactly once, first to be admitted first: [W].
-        num_held: the last so many of these are not admitted in this step. (Where nothing runs, the first one is
-            admitted all the same: somebody has to go on.)
+        places: all places of the waiting requests, each exactly once, in the order of admission: [W].
+        num_held: number of places at the end that are not admitted in this step. (If nothing runs, the first request is
+            still admitted, so that the engine makes progress.)
     """
 
     places: Places
@@ -128,18 +128,18 @@ class Order(NamedTuple):
 
     @classmethod
     def by(cls, *keys: npt.NDArray[np.generic]) -> Order:
-        """Return the order by the first key, smallest first; equals by the next one, and so on.
+        """Return the order by the first key, smallest first; equal ones by the next key, and so on.
 
-        Thousands are ordered several times faster than by `numpy.lexsort`, which gives the same.
+        Orders thousands several times faster than `numpy.lexsort`, with the same result.
         """
         return cls(_sorted_by(keys) if len(keys[0]) > FEW else np.lexsort(keys[::-1]))
 
 
 class SchedulePolicy(ABC):
-    """Orders requests. Built once; asked in each step in which a request waits and one could be admitted.
+    """Orders requests. Built once; called in each step in which a request waits and one could be admitted.
 
     Attributes:
-        options: what it was built with.
+        options: its options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,18 +150,18 @@ class SchedulePolicy(ABC):
 
     @property
     def preempts(self) -> bool:
-        """Whether `give_way` is to be asked: where it is this policy's own."""
+        """Whether the scheduler calls `give_way`: if the policy overrides it."""
         return type(self).give_way is not SchedulePolicy.give_way
 
     @abstractmethod
     def order(self, waiting: Waiting, figures: Figures) -> Order:
-        """Return in which order the waiting requests are admitted."""
+        """Return the order in which to admit the waiting requests."""
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
-        """Return in which order running requests are retracted when the pool is full, first to go first.
+        """Return the order in which to retract running requests when the pool is full, first to go first.
 
-        Here: those with the fewest output tokens, and of these the longest prompt. The least work is lost for the most
-        room. The last one stays in any case.
+        By default, requests with the fewest output tokens go first, and of these the ones with the longest prompts. This
+        loses the least work for the most room. The last one always stays.
         """
         places: Places = np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
         return places
@@ -169,14 +169,14 @@ class SchedulePolicy(ABC):
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
         """Return which running requests may be retracted to admit the first of the order now, first to go first.
 
-        Asked only where there is no place or no room for the waiting request at `place`. As many are retracted as
-        needed, and none where all of them were not enough. Here: none.
+        Called only if there is no place or no room for the waiting request at `place`. The scheduler retracts as many as
+        needed, and none if all of them are not enough. The default returns none.
         """
         return np.empty(0, dtype=np.intp)
 
 
 def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
-    """Return what lexsort would: the keys, and the places last, are packed into one integer, and that is sorted."""
+    """Return the result of lexsort: pack the keys, and the places last, into one integer, and sort that."""
     packed, span = np.zeros(len(keys[0]), dtype=np.int64), 1
     for key in (*keys, np.arange(len(packed))):
         digits = key.astype(np.int64) if key.dtype.kind == "i" else _ranks(key)
@@ -192,7 +192,7 @@ def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
 
 
 def _ranks(key: npt.NDArray[np.generic]) -> Ints:
-    """Return for each value how many different ones are smaller."""
+    """Return for each value the number of different smaller values."""
     places = key.argsort()
     in_order = key[places]
     ranks = np.zeros(len(key), dtype=np.int64)

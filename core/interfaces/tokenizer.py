@@ -1,7 +1,7 @@
-"""Text ↔ token ids, in one go or token by token, and what comes with a model's tokenizer.
+"""Converts text to token ids and back, at once or token by token, and reads what comes with a model's tokenizer.
 
-Uses the `tokenizers` library on the model folder's own files. Where there are none, transformers converts the slow
-tokenizer (imported only then). Knows nothing of chats and requests.
+Uses the `tokenizers` library on the model folder's own files. If there are none, transformers converts the slow tokenizer
+(and is imported only then). Knows nothing of chats and requests.
 """
 
 from __future__ import annotations

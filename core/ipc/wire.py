@@ -1,10 +1,10 @@
-"""How messages travel between the API and the engine process: msgpack over a pair of connected sockets, in frames.
+"""Sends messages between the API and the engine process: msgpack over a pair of connected sockets, in frames.
 
-The client makes the pair, and the engine process inherits one end of it: nothing lies in the file system, nobody else
-can connect, and no thread stands between those who speak. The engine says first what it is (`EngineInfo`, or
-`EngineFailed`); from then on a client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch` per
-step that holds the events of its own requests. Nothing here depends on the number of clients: each has a pair of its own.
-This module knows the messages' form, not what they mean.
+The client creates the pair, and the engine process inherits one end of it: nothing is in the file system, no other process
+can connect, and no thread is needed in between. The engine first sends its description (`EngineInfo`, or `EngineFailed`).
+From then on, a client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch` per step with the
+events of its own requests. Each client has its own pair, so nothing here depends on the number of clients. This module
+knows the format of the messages, not their meaning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ decode_from_engine = _engine_decoder.decode
 
 
 def new_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets that never block: the client's, and that which the engine process is to inherit."""
+    """Return two connected, non-blocking sockets: the client's, and the one that the engine process inherits."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setblocking(False)
@@ -97,10 +97,10 @@ def write_launch(stream: IO[bytes], launch: Launch) -> None:
 
 
 def read_launch(stream: IO[bytes]) -> Launch:
-    """Read what `write_launch` wrote.
+    """Read the data that `write_launch` wrote.
 
     Raises:
-        EOFError: the parent ended, or nobody wrote: the process was not started by a client.
+        EOFError: the parent ended, or no client started this process.
     """
     size = int.from_bytes(_read_exactly(stream, _PREFIX), "big")
     return _launch_decoder.decode(_read_exactly(stream, size))
@@ -122,7 +122,7 @@ def failure_of(error: BaseException) -> EngineFailed:
 
 
 def error_of(failed: EngineFailed) -> LLMFWError:
-    """Return the exception that a message tells of: of the same class where it is one of `llmfw.core`."""
+    """Return the exception in a message, with its original class if that is one of `llmfw.core`."""
     kinds: dict[str, type[LLMFWError]] = {cls.__name__: cls for cls in _subclasses(LLMFWError)}
     if failed.kind in kinds:
         error = kinds[failed.kind](failed.message)
