@@ -1,4 +1,4 @@
-"""Asks a part until it fails once: that is told, and then the part is not asked again. Knows no kind of part."""
+"""Calls a part until its first fault, logs that fault, and does not call the part again. Knows no kind of part."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ AnswerT = TypeVar("AnswerT")
 
 
 class WrongAnswerError(Exception):
-    """A part answered with something else than what it was asked for; the message says with what."""
+    """A part returned an invalid answer; the message describes it."""
 
 
 class Asked:
-    """A part that is asked as long as it answers right.
+    """A part that is called until its first fault.
 
     Args:
-        who: is to blame, in words: the part, its plugin, package and version.
-        instead: what is done once it has failed, as a sentence.
-        calls: of the part, where they are counted.
+        who: description of the part for the log: the part, its plugin, package and version.
+        instead: sentence that says what replaces the part once it has failed.
+        calls: record of the part's calls; None: none is kept.
 
     Attributes:
-        failure: what the part did, if it is not asked any more; None: it is.
+        failure: the part's fault, if it has failed; None: it is in use.
     """
 
     def __init__(self, who: str, instead: str, calls: PartCalls | None = None) -> None:
@@ -36,17 +36,17 @@ class Asked:
         self._calls = calls
 
     def answer(self, ask: Callable[[], AnswerT]) -> AnswerT | None:
-        """Return what `ask` gives; None if it raises (WrongAnswerError: an answer of the wrong kind), now or before."""
+        """Return the result of `ask`; None if it raises, or has raised before. Invalid answers raise WrongAnswerError."""
         if self.failure is not None:
             return None
         try:
             return ask() if self._calls is None else self._calls.timed(ask)
-        except (Exception, SystemExit) as error:  # whatever a foreign part raises is what to tell
+        except (Exception, SystemExit) as error:  # whatever a foreign part raises is the fault to log
             if self._calls is not None:
                 self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)
             self.failure = str(error) if is_answer else f"{type(error).__name__}: {error}"
             logger.exception(
-                "%s failed and is not asked any more: %s. %s", *(self._who, self.failure, self._instead)
+                "%s failed and is no longer used: %s. %s", *(self._who, self.failure, self._instead)
             )
             return None

@@ -1,9 +1,9 @@
-"""The calls of chosen parts while requests are served: how long they took, and whose fault it was.
+"""Records the calls of chosen parts while requests are served: their time and their failures.
 
-Everything that the API and the engine ask of a plugin's part goes through the part's `PartCalls`. What a part raises
-on purpose (a `RequestError`, a `StorageError`, …) comes through; anything else is logged once, with the plugin, its
-package and version, and becomes a `PartFailedError`, which ends the request and nothing else. A part that calls its own
-methods is one call. This module knows nothing of what parts do.
+All calls that the API and the engine make to a plugin's part go through the part's `PartCalls`. Exceptions that a part
+raises on purpose (a `RequestError`, a `StorageError`, …) pass through. Any other exception is logged once, with the
+plugin, its package and version, and becomes a `PartFailedError`, which ends only the request. Calls of a part's own
+methods from inside a call are not counted. This module does not know what parts do.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ ArgsT = ParamSpec("ArgsT")
 FoundT = TypeVar("FoundT")
 
 MEANT = (RequestError, StorageError, OverloadedError, DeadlineError, EngineError, PartFailedError)
-"""What a part may raise to say something about the request."""
+"""Exceptions that a part may raise on purpose, about the request."""
 
 STORES = frozenset({"file_store", "batch_store", "response_store"})
-"""Kinds of parts that say by a KeyError that there is nothing of that id."""
+"""Kinds of parts that raise KeyError for an unknown id."""
 
 _inside: ContextVar[bool] = ContextVar("inside a part", default=False)
 _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
@@ -46,9 +46,9 @@ _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
 @contextlib.contextmanager
 def as_the_server_starts() -> Iterator[None]:
-    """Have whatever a part raises meanwhile end the server: as a PartError that says all there is to say.
+    """Turn any exception of a part into a PartError that ends the server, with the full reason, until the block ends.
 
-    There is no request whose fault it could be, and nobody who could do without the part.
+    At the start, no request can be at fault, and the server cannot run without the part.
     """
     token = _starting.set(True)
     try:
@@ -64,8 +64,8 @@ class PartCalls:
         entry: the part.
 
     Attributes:
-        seconds: that they took. (Added to without a lock: between reading and writing it no other thread comes in.)
-        count, failures: how many there were, and how many of them failed.
+        seconds: total time of the calls. (Updated without a lock: no other thread runs between reading and writing it.)
+        count, failures: number of calls, and of failed calls.
     """
 
     __slots__ = ("_meant", "_thread", "count", "entry", "failures", "seconds")
@@ -75,13 +75,13 @@ class PartCalls:
         self.seconds = 0.0
         self.count = 0
         self.failures = 0
-        self._thread = 0  # that runs a function which does not wait; of several, the last one
+        self._thread = 0  # thread that runs a synchronous function; of several, the last one
         self._meant = (*MEANT, KeyError) if entry.kind in STORES else MEANT
 
     def timed(
         self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> FoundT:
-        """Call a function of the part, whose exceptions somebody else looks after (see `failed`)."""
+        """Call a function of the part, and record its time. The caller handles its exceptions (see `failed`)."""
         begun = perf_counter()
         try:
             return function(*args, **kwargs)
@@ -91,9 +91,9 @@ class PartCalls:
             self.count += 1
 
     def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
-        """Return a function that does as one of the part's, and raises PartFailedError for what it should not raise.
+        """Return a wrapper of a part's function that raises PartFailedError for unexpected exceptions.
 
-        Called for each token of each request: all that it needs is at hand.
+        The wrapper runs for each token of each request, so it looks nothing up.
         """
         meant, failed, where = self._meant, self.failed, _name_of(function)
 
@@ -121,7 +121,7 @@ class PartCalls:
         """Call a function of the part.
 
         Raises:
-            PartFailedError: it raised what it should not.
+            PartFailedError: the function raised an unexpected exception.
         """
         return self.watched(function)(*args, **kwargs)
 
@@ -130,7 +130,7 @@ class PartCalls:
     ) -> FoundT:
         """Call a coroutine function of the part, as `call` does.
 
-        Iterators and functions among the arguments are ours: their time is not the part's, nor what they raise.
+        Iterators and functions among the arguments are the caller's: the part is not charged for their time or exceptions.
         """
         lent = _Lent()
         borrow: Any = function
@@ -146,7 +146,7 @@ class PartCalls:
     async def iterate(
         self, function: Callable[ArgsT, AsyncIterator[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> AsyncGenerator[FoundT, None]:
-        """Call a function of the part that returns an asynchronous iterator, and yield what that one does."""
+        """Call a function of the part that returns an asynchronous iterator, and yield the iterator's items."""
         items = self.call(function, *args, **kwargs)
         try:
             while True:
@@ -161,10 +161,10 @@ class PartCalls:
                 await items.aclose()
 
     def failed(self, error: BaseException, where: str) -> PartFailedError:
-        """Take note of a failure, and log it; return the error that ends the request.
+        """Record and log a failure; return the error that ends the request.
 
         Args:
-            where: the name of the function that raised.
+            where: name of the function that raised.
         """
         import logging  # the command line starts without it
 
@@ -180,7 +180,7 @@ class PartCalls:
         )
 
     def use(self) -> PartUse:
-        """Return what the calls came to so far."""
+        """Return the totals of the calls since start."""
         entry = self.entry
         return PartUse(entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures)
 
@@ -220,16 +220,16 @@ class PartLedger:
         return self._calls.setdefault(entry, PartCalls(entry))
 
     def uses(self) -> list[PartUse]:
-        """Return what the calls of each part came to so far."""
+        """Return the totals of each part's calls since start."""
         return [calls.use() for calls in list(self._calls.values())]
 
 
 class _Lent:
-    """What a part is lent for one call: iterators and functions of ours.
+    """Iterators and functions of the caller that a part gets for one call.
 
     Attributes:
-        seconds: that they took.
-        error: what one of them raised.
+        seconds: total time that they took.
+        error: exception that one of them raised.
     """
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ class _Lent:
         self._iterators: list[AsyncGenerator[Any, None]] = []
 
     def wrap(self, value: Any) -> Any:
-        """Return an argument as the part is to have it."""
+        """Return an argument, wrapped for the part if it is an iterator or a function."""
         if isinstance(value, AsyncIterator):
             self._iterators.append(self._iterate(value))
             return self._iterators[-1]
@@ -247,7 +247,7 @@ class _Lent:
         return value
 
     async def close(self) -> None:
-        """Close the iterators, which a part may not have read to their ends."""
+        """Close the iterators, because a part may not have read them to their ends."""
         for iterator in self._iterators:
             await iterator.aclose()
 

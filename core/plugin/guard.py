@@ -1,6 +1,6 @@
-"""A part's class → one like it, whose calls are watched: what `PartCalls` is to one call, this is to an interface.
+"""Derives a class from a part's class that records the calls of its interface's methods with `PartCalls`.
 
-The class is the part's own but for the methods of its interface, so that whoever uses it sees no difference.
+The class is the part's own, except for the methods of its interface, so its users see no difference.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PartT = TypeVar("PartT")
 def guarded(
     part: type[PartT], interface: type, calls: PartCalls, *, per_request: bool = False
 ) -> type[PartT]:
-    """Return a subclass of a part that does the same, and whose calls of the interface's methods are watched.
+    """Return a subclass of a part with the same behaviour that records the calls of the interface's methods.
 
     Args:
-        interface: of the part.
-        calls: of the part.
-        per_request: objects are built while a request is served: building one is a call, too.
+        interface: interface of the part.
+        calls: record of the part's calls.
+        per_request: whether objects are built while a request is served, so that building one is a call, too.
     """
     methods = {}
     for name, declared in vars(interface).items():
@@ -36,7 +36,7 @@ def guarded(
         if not is_call:
             continue
         own = inspect.getattr_static(part, name, None)
-        # What the interface itself does is no work of the part's; what is abstract cannot be called.
+        # Methods of the interface itself are not the part's work; abstract ones cannot be called.
         if own is not declared and isinstance(own, FunctionType) and not hasattr(own, "__isabstractmethod__"):
             methods[name] = _watched(own, declared, calls)
     about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}

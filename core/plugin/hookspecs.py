@@ -54,7 +54,7 @@ class RegisterRoute(Protocol):
 
 
 class HookSpecs:
-    """The hooks. Arguments are only ever added; an implementation names those that it wants."""
+    """The hooks. New versions may add arguments but remove none; an implementation names the arguments that it needs."""
 
     @hookspec
     def register_attention_backends(self, register: Register) -> None:
@@ -110,7 +110,7 @@ class HookSpecs:
 
     @hookspec
     def register_routes(self, register: RegisterRoute) -> None:
-        """Register HTTP routes, served beside the API's own."""
+        """Register HTTP routes, served in addition to the API's own."""
 
 
 HOOK_NAMES: dict[str, str] = {

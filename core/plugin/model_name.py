@@ -39,18 +39,18 @@ class ResolvedModel:
 def resolve_model(
     name: str, registry: Registry, options: Mapping[str, OptionValue] | None = None
 ) -> ResolvedModel:
-    """Return what a model's name stands for: a registered model, else a folder, else a hub id.
+    """Resolve a model's name: to a registered model, else a folder, else a hub id.
 
-    A hub id is not looked up here; whoever reads the model's config does that.
+    Does not look up a hub id; the code that reads the model's config does.
 
     Args:
-        options: "kind.key" → value; those of the kind "model" are the source's.
+        options: "kind.key" → value; options of the kind "model" are the source's.
 
     Raises:
-        ModelError: a folder without config.json, or a name that can be none of the three.
+        ModelError: a folder without config.json, or a name that is not valid as any of the three.
         LostPartError: the name is that of a plugin that did not load.
-        ConfigError: several plugins register the name, or an option is not one of the source's.
-        PartError: the registered source cannot be imported or built, or does not say where the model is.
+        ConfigError: several plugins register the name, or the source has no such option.
+        PartError: the registered source cannot be imported or built, or does not return the model's folder.
     """
     try:
         entry = registry.find("model", name)

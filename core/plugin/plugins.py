@@ -33,9 +33,7 @@ from .registry import BrokenPlugin, Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import telling_of
 
-SLOW_S = (
-    1.0  # a declaring module imports nothing heavy: one that takes longer is told of, while it does and after
-)
+SLOW_S = 1.0  # a declaring module imports nothing heavy: a slower one is reported, during its import and after
 GROUP = "llmfw"
 NAMES_NO_PLUGIN = (
     "names no plugin: it was installed without an entry point in the group 'llmfw' "
@@ -50,7 +48,7 @@ class LoadedPlugin:
     """A plugin and everything it registered.
 
     Attributes:
-        seconds: that its declaring module and its hooks took.
+        seconds: time that its declaring module and its hooks took.
     """
 
     name: str
@@ -63,12 +61,12 @@ class LoadedPlugin:
 
     @property
     def slowness(self) -> str | None:
-        """What to tell of a plugin that holds up every command; None if it does not."""
+        """Message about a plugin that delays every command; None if it does not."""
         if self.seconds < SLOW_S:
             return None
         return (
-            f"plugin {self.name!r} ({self.distribution} {self.version}) took {self.seconds:.1f} s to load, for which "
-            f"every command waits; leave it out with --no-plugin {self.name}, or name others in LLMFW_PLUGINS"
+            f"plugin {self.name!r} ({self.distribution} {self.version}) took {self.seconds:.1f} s to load, and every "
+            f"command waits for that; disable it with --no-plugin {self.name}, or list other plugins in LLMFW_PLUGINS"
         )
 
 
@@ -76,9 +74,9 @@ class Plugins:
     """The plugins of this process.
 
     Attributes:
-        loaded: those that work, by name.
-        broken: those that do not, with the reason.
-        registry: the parts of those that work.
+        loaded: working plugins, by name.
+        broken: plugins that did not load, with the reason.
+        registry: parts of the working plugins.
     """
 
     def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
@@ -153,8 +151,8 @@ class _Loader:
     def __init__(self) -> None:
         self.loaded: list[LoadedPlugin] = []
         self.broken: list[BrokenPlugin] = []
-        self.current = "plugins"  # in words: what is being loaded
-        self.begun = time.monotonic()  # when that began
+        self.current = "plugins"  # description of what is being loaded
+        self.begun = time.monotonic()  # when its loading started
         self._manager = pluggy.PluginManager("llmfw")
         self._manager.add_hookspecs(HookSpecs)
         self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")

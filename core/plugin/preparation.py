@@ -1,7 +1,7 @@
-"""What parts may do before an engine's process needs them, while that imports torch: compile, say.
+"""Lets parts prepare before the engine process needs them, such as compile code while that process imports torch.
 
-Called in the process that starts the engine's, in a thread. Nobody waits for it, and nobody relies on it: what fails
-here fails again, and is told, where the part is built. Knows nothing of what is prepared.
+Runs in a thread of the process that starts the engine process. No code waits for it or relies on it: a step that fails
+here fails again when the part is built, and is reported then. This module does not know what parts prepare.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def begin_to_prepare(config: EngineConfig, registry: Registry) -> threading.Thread | None:
-    """Call what the parts that may be chosen have registered as `prepare`; return the thread, if there is anything."""
+    """Call the `prepare` functions of the parts that may be chosen, in a thread; return it, or None if there are none."""
     paths = list(dict.fromkeys(entry.prepare for entry in _may_be_chosen(config, registry) if entry.prepare))
     if not paths:
         return None
@@ -44,7 +44,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
             for name in choice.split(","):
                 try:
                     yield registry.find(kind, name.strip())
-                except ConfigError:  # the engine says so
+                except ConfigError:  # the engine reports it
                     continue
 
 

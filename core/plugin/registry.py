@@ -1,8 +1,8 @@
-"""The one place where a name becomes a class.
+"""Maps names to classes of parts.
 
-Plugins register names and import paths (see `hookspecs`); nothing is imported until a name is chosen. Two parts of
-one kind may have one name: both stay reachable as "plugin/name", and the bare name is refused when it is chosen.
-This module knows nothing of entry points and hooks: `plugins` fills it.
+Plugins register names and import paths (see `hookspecs`); a part is imported when its name is chosen. Two parts of one kind
+may have the same name: both stay available as "plugin/name", and choosing the bare name is an error. This module does not
+know entry points and hooks: `plugins` fills it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .calls import PartLedger
 
 FEWEST_LETTERS = 3
-"""Of a name that says something where it is found within another one."""
+"""Least length of a name for which it counts that another name contains it."""
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core:AttentionBackend",
@@ -51,7 +51,7 @@ INTERFACES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plugin that did not load, and why. Nothing that it registered is kept."""
+    """A plugin that did not load, and why. None of its registrations are kept."""
 
     name: str
     distribution: str
@@ -59,7 +59,7 @@ class BrokenPlugin:
     reason: str
 
     def is_named_in(self, part: str) -> bool:
-        """Return whether a part's name has the plugin's in it, or is in that, or in the package's."""
+        """Return whether a part's name contains the plugin's name, or is contained in it or in the package's name."""
         plugin, _, bare = part.rpartition("/")
         own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
         if len(wanted) < FEWEST_LETTERS:
@@ -72,18 +72,18 @@ class BrokenPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered part: what is known of it before it is imported.
+    """A registered part, as known before it is imported.
 
     Attributes:
-        kind: which interface it implements, a key of `INTERFACES`.
-        name: by which users choose it.
-        path: "package.module:Class".
+        kind: kind of the interface that it implements, a key of `INTERFACES`.
+        name: name by which users choose it.
+        path: import path "package.module:Class".
         plugin: name of the plugin that registered it.
-        distribution, version: the installed package that brings the plugin.
+        distribution, version: installed package that contains the plugin.
         summary: one line for listings.
         needs: names of modules that must be importable for the part to work.
-        rank: where the choice is "auto", larger is tried first.
-        prepare: "package.module:function" that is called before an engine is started (see `parts.preparation`), or "".
+        rank: rank in the choice "auto"; larger is tried first.
+        prepare: "package.module:function" that is called before an engine is started (see `preparation`), or "".
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def spoken(self) -> str:
-        """Kind, name and plugin, as clients are told."""
+        """Kind, name and plugin, as messages to clients show them."""
         return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
 
     def missing(self) -> list[str]:
@@ -146,11 +146,11 @@ class Entry:
         return found
 
     def build(self, part: type[PartT], *args: Any, **kwargs: Any) -> PartT:
-        """Return an object of the part's class, or of what was made of it.
+        """Return an object of the part's class, or of a class derived from it.
 
         Raises:
-            ConfigError: the class says that it cannot be had with these settings.
-            PartError: it raised anything else.
+            ConfigError: the class does not work with these settings.
+            PartError: the class raised any other exception.
         """
         try:
             return part(*args, **kwargs)
@@ -160,7 +160,7 @@ class Entry:
             raise PartError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
 
     def _import(self) -> Any:
-        """Import what the path names; who waits for long is told what for."""
+        """Import the object at the path; report a slow import on stderr."""
         if self.path.partition(":")[0] in sys.modules:
             return _import_path(self.path)
         with telling_of(lambda: str(self)):
@@ -169,11 +169,11 @@ class Entry:
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
         """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
 
-        A text is converted to the type that the part declares; lists and objects are written in JSON in it.
+        Strings are converted to the type that the part declares; lists and objects are JSON text.
 
         Raises:
-            ConfigError: a key that the part does not have, or a value of the wrong type.
-            PartError: as `load`.
+            ConfigError: the part has no such option, or a value has the wrong type.
+            PartError: as in `load`.
         """
         given = {
             key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
@@ -200,7 +200,7 @@ class Entry:
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
-        """Return a clause for an error: the options without a default that are not given, as they are written."""
+        """Return a clause for an error: the required options that are not given, as a user writes them."""
         import msgspec
 
         needed = [
@@ -209,9 +209,9 @@ class Entry:
         return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
-        """Return the keywords that a part is built with beside its interface's: its options, if it has some.
+        """Return the keywords for building a part in addition to its interface's: its options, if it has some.
 
-        Raises as `build_options`.
+        Raises the same as `build_options`.
         """
         built = self.build_options(options)
         return {"options": built} if built.__struct_fields__ else {}
@@ -224,12 +224,12 @@ class Registry:
     """All registered parts.
 
     Args:
-        entries: the parts; of one plugin and kind, each name once.
-        broken: plugins that did not load. They are quoted where a name is not found: it may have been theirs.
-        silent: returns clauses on packages that name no plugin, which are quoted, too; asked only there.
+        entries: the parts; each name occurs once per plugin and kind.
+        broken: plugins that did not load. The error for an unknown name quotes them, because it may be theirs.
+        silent: function that returns clauses on packages that name no plugin; called only for the same error.
 
     Attributes:
-        broken: as given.
+        broken: plugins that did not load.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ class Registry:
 
     @functools.cached_property
     def ledger(self) -> PartLedger:
-        """The calls of those parts that are in use."""
-        from .calls import PartLedger  # brings what requests are made of
+        """The calls of the parts in use."""
+        from .calls import PartLedger  # imports the modules of requests
 
         return PartLedger()
 
@@ -255,18 +255,18 @@ class Registry:
         return sorted(found, key=lambda entry: (-entry.rank, entry.name, entry.plugin))
 
     def names(self, kind: str) -> list[str]:
-        """Return the names that choose a part of this kind, sorted; "plugin/name" where two plugins bring one name."""
+        """Return the names that choose a part of this kind, sorted; "plugin/name" if two plugins register one name."""
         entries = self.entries(kind)
         bare = [entry.name for entry in entries]
         return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
 
     def find(self, kind: str, name: str) -> Entry:
-        """Return the part of that name, "name" or "plugin/name".
+        """Return the part with this name, "name" or "plugin/name".
 
         Raises:
-            LostPartError: there is none, and a plugin that did not load probably brings it.
-            UnknownPartError: there is none; the message lists those that are.
-            ConfigError: several plugins bring that name.
+            LostPartError: no part has this name, and a plugin that did not load probably registers it.
+            UnknownPartError: no part has this name; the message lists the known names.
+            ConfigError: several plugins register this name.
         """
         found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
         if not found:
@@ -279,7 +279,7 @@ class Registry:
         return found[0]
 
     def _unknown(self, kind: str, name: str) -> UnknownPartError:
-        """Return why there is no such part: a plugin that did not load would have brought it, or it is misspelt."""
+        """Return the error for an unknown name: it belongs to a plugin that did not load, or it is misspelt."""
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
             return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
@@ -289,7 +289,7 @@ class Registry:
         )
         if not causes:
             return UnknownPartError(message)
-        # Nothing says what it would have registered: where the name is like none of those that are there, it is suspect.
+        # A broken plugin's registrations are unknown: if no known name is similar, the name may be one of them.
         error = UnknownPartError if _nearest(name, known) else LostPartError
         return error(f"{message} ({'; '.join(causes)})")
 

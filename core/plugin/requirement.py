@@ -1,6 +1,6 @@
-"""Whether an installed package was made for this llmfw: what it says in its own dependencies.
+"""Checks whether an installed package supports this version of llmfw, by its own dependencies.
 
-pip holds to these when it installs; whoever installs without dependencies, or upgrades llmfw alone, is told here.
+pip enforces these when it installs. This check finds conflicts if you install without dependencies, or upgrade only llmfw.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw[-_.]engine\b[^\n]*)$", re.MU
 
 
 def reason_against(package: Distribution | None) -> str | None:
-    """Return why a package's plugins are not loaded by this llmfw, or None if it asks for none other.
+    """Return why this llmfw does not load a package's plugins, or None if the package requires no other version.
 
-    A development version counts as the release that it leads to.
+    A development version counts as the release that follows it.
     """
     if package is None:
         return None
@@ -48,9 +48,9 @@ def reason_against(package: Distribution | None) -> str | None:
 
 
 def is_plainly_met(requirement: str, version: str) -> bool:
-    """Return whether a requirement of nothing but bounds, as `llmfw-engine>=0.1,<0.3`, lets a release in.
+    """Return whether a requirement that only has bounds, such as `llmfw-engine>=0.1,<0.3`, accepts a release.
 
-    False says nothing: that is for `packaging` to find out, whose import takes longer than all else at a start.
+    If False, the caller must ask `packaging`, whose import takes longer than everything else at a start.
     """
     bounds = _PLAIN.fullmatch(requirement.strip())
     if bounds is None or not re.fullmatch(r"\d+(\.\d+)*", version):

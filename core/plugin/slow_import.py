@@ -1,4 +1,4 @@
-"""Tells who waits for a slow import what they wait for: an import cannot be stopped, but it can be named."""
+"""Reports slow imports: an import cannot be stopped, but the user can see which one it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-STILL_S = 5.0  # so long a part's import may take before it is told that it still runs: torch takes a while
+STILL_S = 5.0  # time of a part's import before llmfw reports that it still runs: torch takes a while
 
 
 def _print(line: str) -> None:
@@ -21,12 +21,13 @@ def telling_of(
     after_s: float = STILL_S,
     begun: Callable[[], float] | None = None,
 ) -> Iterator[None]:
-    """Have it told what is imported, if that still runs after so many seconds.
+    """Report each import that still runs after `after_s` seconds.
 
     Args:
-        what: is asked then, in another thread.
-        tell: is given the line, once for each thing; None: it is printed to stderr.
-        begun: returns when the import began that runs now, by `time.monotonic`; None: as the block did.
+        what: function that returns the name of the import, called in another thread.
+        tell: function that receives the line, once per import; None: it is printed to stderr.
+        after_s: seconds that an import may take without a report.
+        begun: function that returns the start of the current import, by `time.monotonic`; None: the block's start.
     """
     import threading  # the command line starts without it
 

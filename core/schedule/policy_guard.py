@@ -43,7 +43,7 @@ class GuardedPolicy(SchedulePolicy):
         self._policy = policy
         self._asked = Asked(
             f"the scheduling policy {name!r} of plugin {plugin}",
-            "First come, first served goes on in its stead",
+            "First come, first served replaces it",
             calls,
         )
 

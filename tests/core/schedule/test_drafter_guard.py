@@ -65,7 +65,7 @@ def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
         assert [guard.draft(sequence, [1], 2) for _ in range(3)] == [[], [], []]
     assert guard.failure == said
     [record] = caplog.records
-    wanted = f"drafter 'mine' of plugin 'ours' failed and is not asked any more: {said}. Generation goes on"
+    wanted = f"drafter 'mine' of plugin 'ours' failed and is no longer used: {said}. Generation goes on"
     assert record.getMessage().startswith(wanted)
     assert guard.begin() is None
 
