@@ -1,13 +1,14 @@
-"""Steps in which every sequence has one token, captured once and replayed: one launch in place of hundreds.
+"""Captures steps in which every sequence has one token, and replays them: one launch instead of hundreds.
 
     numbers of B sequences ──► padded to the next size ──► static inputs ──► replay ──► static logits [:B]
                                 rows, slots: padding's       same addresses at each replay
 
-A captured step reads its static inputs, weights, page table, keys and values, and what the attention backend keeps, all
-of which stay where they are. Padding has a page of its own, which the pool does not have, so it writes to nobody's keys.
-Logits of all sizes go to one tensor: the next step may overwrite them, as it runs after this one's tokens are sampled.
+A captured step reads its static inputs, weights, page table, keys and values, and the attention backend's buffers, all of
+which stay at the same addresses. Padding writes to a page of its own, which is not in the pool, so it changes no sequence's
+keys. Logits of all sizes go to one tensor: the next step may overwrite them, because it runs after this step's tokens are
+sampled.
 
-Nothing here knows CUDA but `CudaGraph`.
+Only `CudaGraph` depends on CUDA.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ Forward = Callable[[torch.Tensor, torch.Tensor, ForwardBatch], torch.Tensor]
 """(input ids [T], positions [T], batch) → logits in the model's dtype [T, vocab]."""
 
 NO_SEQUENCES = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
-"""To be padded."""
+"""An empty step, which padding fills."""
 
 
 class Graph(ABC):
-    """Work that is done again by `replay`, on whatever then stands in the tensors that it read when captured."""
+    """Work that `replay` repeats, on the current contents of the tensors that it read during capture."""
 
     @abstractmethod
     def capture(self, function: Callable[[], None]) -> None:
@@ -50,15 +51,15 @@ class Graph(ABC):
 
     @abstractmethod
     def replay(self) -> None:
-        """Do the captured work, on the current stream."""
+        """Repeat the captured work on the current stream."""
 
 
 class CudaGraph(Graph):
-    """A graph of CUDA.
+    """A CUDA graph.
 
     Args:
-        pool: where its intermediate tensors live; shared by graphs that never run at once.
-        stream: to capture on.
+        pool: memory pool of its intermediate tensors; shared by graphs that never run at once.
+        stream: stream to capture on.
     """
 
     def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
@@ -67,13 +68,13 @@ class CudaGraph(Graph):
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, function: Callable[[], None]) -> None:
-        """Run the function once, so that whatever it sets up is set up, then capture it."""
+        """Run the function once, for its one-time setup, then capture it."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             function()
         current.wait_stream(self._stream)
-        # Only this thread has to keep to what can be captured: others, as those of grammars, may do what they do.
+        # Only this thread is limited to work that can be captured: others, such as grammars' threads, are not.
         capturing = torch.cuda.graph(
             self._graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         )
@@ -81,15 +82,15 @@ class CudaGraph(Graph):
             with capturing:
                 function()
         finally:
-            torch.cuda.set_stream(current)  # a capture that fails may leave another one
+            torch.cuda.set_stream(current)  # a failed capture may leave another stream current
 
     def replay(self) -> None:
-        """Launch it."""
+        """Launch the graph."""
         self._graph.replay()
 
 
 def cuda_graphs() -> Callable[[], Graph]:
-    """Return the function that makes CUDA graphs which share one pool."""
+    """Return a factory of CUDA graphs that share one memory pool."""
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     return lambda: CudaGraph(pool, stream)
 
@@ -98,15 +99,15 @@ class DecodeGraphs:
     """Captured steps, by the number of their sequences.
 
     Args:
-        sizes: that steps are captured in, ascending.
-        make_graph: makes what captures a step.
-        forward: the model.
-        backend: can be captured.
-        page_table: of the executor.
-        staging: brings numbers to the device.
-        last_tokens: what each row has sampled last, on the device. Read in place.
+        sizes: sizes of captured steps, ascending.
+        make_graph: factory of graphs.
+        forward: the model's forward pass.
+        backend: attention backend, which supports capture.
+        page_table: page table of the executor.
+        staging: sends numbers to the device.
+        last_tokens: last sampled token of each row, on the device. Read in place.
         vocab_size: width of the logits.
-        begin: called before each replay.
+        begin: function called before each replay.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class DecodeGraphs:
         return self._logits[:count], inputs[4, :count]
 
     def _capture(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
-        """Capture a step. Where that cannot be, it has been run, and no other is captured any more."""
+        """Capture a step. If that fails, run it without a graph, and capture no more steps."""
 
         def step() -> None:
             known, sources, positions = inputs[:3]
@@ -212,10 +213,10 @@ class DecodeGraphs:
     def _bring(
         self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
     ) -> tuple[torch.Tensor, Ints, Ints]:
-        """Bring the numbers of a step, padded, and changes of the page table to the device by one copy.
+        """Send the numbers of a step, padded, and changes of the page table to the device in one copy.
 
         Returns:
-            the static inputs: tokens, sources, positions, slots and rows: [5, size]; on the host, positions and lengths of
+            The static inputs: tokens, sources, positions, slots and rows: [5, size]; on the host, positions and lengths of
             keys and values: [size], [size].
         """
         count, table = len(step.rows), self._page_table
@@ -239,5 +240,5 @@ class DecodeGraphs:
 
 
 def _stride(size: int) -> int:
-    """Return from where to where the inputs of so many sequences lie: at multiples of 16 bytes."""
+    """Return the distance of the inputs of `size` sequences, so that each starts at a multiple of 16 bytes."""
     return size + size % 2

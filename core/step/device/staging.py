@@ -15,15 +15,15 @@ import numpy.typing as npt
 import torch
 
 ALIGNMENT = 16
-"""Each array begins at a multiple of so many bytes, which vectorised loads ask for."""
+"""Bytes. Each array starts at a multiple of it, as vectorised loads need."""
 
 
 class _Buffer:
-    """Pinned memory, and when the device has read it.
+    """Pinned memory, and an event for when the device has read it.
 
     Args:
-        num_bytes: its size.
-        is_pinned: a GPU is there to read it.
+        num_bytes: size in bytes.
+        is_pinned: whether a GPU reads it.
     """
 
     __slots__ = ("event", "host", "tensor")
@@ -35,7 +35,7 @@ class _Buffer:
 
     @property
     def is_read(self) -> bool:
-        """Whether the device has read what was written last."""
+        """Whether the device has read the last data."""
         return self.event is None or self.event.query()
 
 
@@ -43,15 +43,15 @@ class Staging:
     """Sends arrays to a device.
 
     Args:
-        device: where they go.
-        packs: by one copy of all. On a CPU they need not go anywhere: an array's own memory becomes the tensor, unless
-            this is true, which tests ask for.
+        device: target device.
+        packs: whether to send all arrays in one copy; None: on all devices but a CPU. On a CPU an array's own memory
+            becomes the tensor, unless this is true, as in tests.
     """
 
     def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
         self._device = device
         self._packs = device.type != "cpu" if packs is None else packs
-        self._buffers: deque[_Buffer] = deque()  # that which was used longest ago first
+        self._buffers: deque[_Buffer] = deque()  # least recently used first
 
     @property
     def is_shared(self) -> bool:
@@ -61,8 +61,8 @@ class Staging:
     def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
         """Return the arrays as tensors on the device, of the same shapes and types.
 
-        They are there for whatever is launched on the current stream from now on. The arrays may be changed at once,
-        but on a CPU, where they may be the tensors.
+        Work launched on the current stream from now on can read them. The arrays may be changed at once, except on a CPU,
+        where they may share memory with the tensors.
         """
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]

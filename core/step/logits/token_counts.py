@@ -1,9 +1,9 @@
-"""How often which token was generated, for each row, on the device: as lists of the tokens that it was generated from.
+"""Counts how often each token was generated, for each row, on the device: as lists of tokens with counts.
 
-A row has hundreds of tokens where the vocabulary has a hundred thousand. What is read of some rows is as wide as the
-longest of their lists; shorter ones are filled up with copies of their first entry. So whoever computes something of
-tokens and counts, and writes it where the tokens say, need not know how long the lists are: what stands there twice is
-written twice, and is the same.
+A row has hundreds of different tokens, but the vocabulary has a hundred thousand. Reading several rows returns arrays as
+wide as the longest of their lists; shorter lists are padded with copies of their first entry. So code that computes values
+from tokens and counts, and writes them at the tokens' places, need not know the lengths of the lists: it writes the value
+of a repeated entry several times, each time the same.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..device.staging import Staging
 LEAST_WIDTH = 64
 
 TokensAndCounts = tuple[npt.NDArray[np.integer], npt.NDArray[np.number]]
-"""Tokens, each once, and how often: [n] each, on the host."""
+"""Tokens, each once, and their counts: [n] each, on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What lists of some rows hold, on the device.
+    """Lists of some rows, on the device.
 
     Attributes:
-        rows, ends: whose they are, each row once, and where the lists end: [R].
-        ids: int64: [R, width].
-        counts: float32: [R, width]; None: they are not asked for.
+        rows, ends: the rows, each once, and the ends of their lists: [R].
+        ids: token ids, int64: [R, width].
+        counts: counts, float32: [R, width]; None if they are not requested.
     """
 
     rows: torch.Tensor
@@ -42,12 +42,12 @@ class Entries:
 
 
 class TokenCounts:
-    """Owns the lists: 12 bytes an entry, for each row as many as the longest list has had.
+    """Owns the lists: 12 bytes per entry, and for each row as many entries as the longest list so far.
 
     Args:
-        max_rows: how many rows there are.
-        staging: brings lists to the device.
-        device: where they are.
+        max_rows: number of rows.
+        staging: sends lists to the device.
+        device: device of the lists.
     """
 
     def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
@@ -110,7 +110,7 @@ class TokenCounts:
             self._counts.index_put_(end, count)
 
     def _widen(self, width: int) -> None:
-        """Make room for so many entries in each row."""
+        """Make room for `width` entries in each row."""
         old = self._ids.shape[1]
         if width > old:
             more = max(LEAST_WIDTH, 1 << (width - 1).bit_length()) - old

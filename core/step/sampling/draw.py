@@ -1,6 +1,6 @@
-"""One random number and a row of logits → a token: by the most likely candidates in order, or by all tokens.
+"""Turns a random number and a row of logits into a token: from the most likely candidates in order, or from all tokens.
 
-A row goes through the same operations whatever the rows beside it. This module knows neither requests nor devices.
+Each row goes through the same operations, whatever the other rows are. This module knows neither requests nor devices.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import torch
 
 
 class RowNumbers(NamedTuple):
-    """What decides how each row is sampled, on the device.
+    """Sampling parameters of each row, on the device.
 
     Attributes:
         draws: a random number from 0 to 1 - 2**-32, float64: [S].
-        temperature, top_k, top_p, min_p: [S, 1]; a top_k that does not limit is the size of the vocabulary, such a top_p 2.
+        temperature, top_k, top_p, min_p: [S, 1]; without a limit, top_k is the size of the vocabulary, and top_p is 2.
     """
 
     draws: torch.Tensor
@@ -25,7 +25,7 @@ class RowNumbers(NamedTuple):
     min_p: torch.Tensor
 
     def of(self, places: torch.Tensor | slice) -> RowNumbers:
-        """Return those of some rows."""
+        """Return the parameters of some rows."""
         return RowNumbers(*(column[places] for column in self))
 
 

@@ -1,9 +1,9 @@
-"""Logits → token ids.
+"""Samples token ids from logits.
 
-A token is a function of its sequence's logits, seed and position alone: each row of a batch goes through the same
-operations whatever the other rows ask for, and draws its one random number from its own seed. Sampling inverts the
-cumulative distribution at that number. How many operations a step takes depends on what its rows ask for, not on how
-many they are; none of them waits for the device.
+A token depends only on its sequence's logits, seed and position: each row of a batch goes through the same operations,
+whatever the other rows ask for, and draws its one random number from its own seed. Sampling inverts the cumulative
+distribution at that number. The number of operations in a step depends on the kinds of requests in it, not on the number
+of rows. No operation waits for the device.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ GREEDY_TEMPERATURE = 1e-5
 """A temperature below this one takes the most likely token: dividing by it would overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
-"""How a row is sampled: its most likely token; among what a filter leaves of a few candidates, or of all; among all."""
+"""Kinds of sampling: the most likely token; filtered, from a few candidates; filtered, from all tokens; from all tokens."""
 
 MAX_CANDIDATES = 1024
-"""Where no more of the most likely tokens can be meant, they are sorted."""
+"""Number of most likely tokens up to which they are sorted, if a filter cannot keep more."""
 
 MAX_SORTED = 8192
-"""A CPU sorts a vocabulary of so many tokens faster than it selects from it."""
+"""Size of a vocabulary up to which a CPU sorts it faster than it selects from it."""
 
 NO_TOP_P = 2.0
-"""In place of 1: more than sums of rounded probabilities reach."""
+"""Replaces a top_p of 1: it exceeds any sum of rounded probabilities."""
 
 LEAST_TOP_P = 2.0**-30
-"""What is less leaves one token all the same, and may be nothing as a float32."""
+"""Lower bound of top_p: smaller values also leave one token, and may be 0 as a float32."""
 
 LARGEST_DRAW = 1 - 2.0**-32
-"""Times a whole number of 31 bits, it is less than that, as rounded as products in float64 are."""
+"""Its product with a 31-bit integer stays below that integer, even when float64 rounds it."""
 
 Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
 """(logits [S, vocab], what decides) → tokens [S]."""
