@@ -15,7 +15,7 @@ from llmfw.core.interfaces.kv_dtype import as_bytes, encode
 from llmfw.core.interfaces.kv_storage import KVStorage
 
 STRAY = 1e4
-"""Stands in pages that belong to nobody: finite, as in service, but hard to overlook."""
+"""Fills pages that belong to no sequence: finite, as in service, but large enough to show up in results."""
 
 
 def make_layer(**changes: Any) -> LayerSpec:
@@ -145,13 +145,13 @@ class AttentionCase:
         return self.forward(built, sinks)
 
     def forward(self, built: AttentionBackend, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return what a backend, which has planned the step, makes of it: [T, H, Dv]."""
+        """Return the output of a backend that has planned the step: [T, H, Dv]."""
         query, key, value = (tensor.to(self.device) for tensor in (self.query, self.key, self.value))
         sinks = None if sinks is None else sinks.to(self.device)
         return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the same in float64, of what is stored of keys and values: [T, H, Dv]."""
+        """Return the same output, computed in float64 from the stored keys and values: [T, H, Dv]."""
         return torch.cat(
             [
                 attend_in_float64(

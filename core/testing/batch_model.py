@@ -1,4 +1,4 @@
-"""A batch store in the plainest way, and random things to do to it."""
+"""The simplest model of a batch store, and random operations on it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BatchModel:
     async def update(self, id: str, status: str, expected: str, num_total: int) -> bool:
         old = self.records[id]
         if old.status in ENDED and status not in ENDED:
-            return False  # no one does that
+            return False  # the server never does that
         if old.status != expected:
             return False
         self.records[id] = msgspec.structs.replace(old, status=status, num_total=num_total)
@@ -96,7 +96,7 @@ class BatchModel:
 
     async def lease(self, id: str, owner: str, seconds: float) -> bool | None:
         if self.records[id].status in ENDED:
-            return None  # no one works on it: whether a store holds the lease is its own affair
+            return None  # the job is finished: a store may keep the lease or drop it
         if self.owners.get(id, owner) != owner:
             return False
         self.owners[id] = owner
@@ -152,7 +152,7 @@ class Driven:
         old = await self.store.get(id)
         if old.status in ENDED and status not in ENDED:
             return False
-        # The counts are the store's: those of whoever updates may be old.
+        # The store keeps its own counts, because a caller's may be outdated.
         given = {"status": status, "num_total": num_total, "num_completed": 77, "num_failed": 77}
         return await self.store.update(msgspec.structs.replace(old, **given), expected=expected)
 

@@ -21,7 +21,7 @@ SOURCE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\n{% endfor %}"
     "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""A model's own template, for those that render it."""
+"""A model's own template, for chat templates that render it."""
 
 ASK = {"role": "user", "content": "What is the weather in Rome?"}
 CHATS: dict[str, list[Message]] = {

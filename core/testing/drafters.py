@@ -15,7 +15,7 @@ from llmfw.core.schedule.drafter_guard import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
-"""A step of a sequence that is thirty times as long may run so many times as many lines of Python."""
+"""A step of a sequence thirty times as long may run at most this many times as many lines of Python."""
 
 
 class DrafterTests:

@@ -21,12 +21,12 @@ EXTRA = 9  # ids that the model's logits have beyond the tokenizer's
 
 
 class GrammarExample(NamedTuple):
-    """A grammar, and texts that are or are not what it describes.
+    """A grammar, with texts that match it and texts that do not.
 
     Attributes:
-        kind, source: of the `GrammarSpec`.
-        fits: whole outputs.
-        misfits: texts that are none; also those that are only the beginning of one.
+        kind, source: fields of the `GrammarSpec`.
+        fits: complete outputs.
+        misfits: texts that are not complete outputs, including mere beginnings of one.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class GrammarExample(NamedTuple):
 
     @property
     def spec(self) -> GrammarSpec:
-        """What a backend compiles."""
+        """Spec for a backend to compile."""
         return GrammarSpec(self.kind, self.source)
 
 
@@ -56,7 +56,7 @@ EXAMPLES = (
         ("", "ok", "ok!!"),
     ),
 )
-"""Of each kind of grammar a plain one."""
+"""Simple grammars of each kind."""
 
 BROKEN = (
     GrammarSpec("regex", "("),
@@ -134,10 +134,10 @@ class GrammarCase:
         return self.eos in self.allowed(grammar) and (grammar.is_finished() or takes(grammar, self.eos))
 
     def walk(self, grammar: Grammar, seed: int, limit: int) -> tuple[list[Grammar], str | None]:
-        """Write an output: each token is drawn evenly among those that are allowed, the end with one chance in three.
+        """Generate an output: draw each token evenly from the allowed ones, and the end with a probability of one third.
 
         Returns:
-            The states on the way, the first and the last included, and the text, None if it did not come to its end.
+            All states, from the first to the last, and the text, or None if the output did not end.
         """
         draw, states, tokens = random.Random(seed), [grammar.copy()], list[int]()
         while len(tokens) < limit:

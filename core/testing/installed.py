@@ -1,7 +1,7 @@
-"""An installed part, held to the tests of its kind from outside: what `llmfw check` runs.
+"""Runs the tests of its kind on an installed part, for `llmfw check`.
 
-The part is built as a server builds it. What a test class cannot know of it, its class says in an attribute
-`conformance`: a mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
+The part is built as a server builds it. Its class provides what a test class cannot know in an attribute `conformance`: a
+mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
     "model": ("model_sources:ModelSourceTests", "source"),
 }
-"""Kind → its test class in this folder, and the fixture that is the part."""
+"""Kind → its test class in this folder, and the fixture that returns the part."""
 
 
 def conformance_class(
@@ -44,11 +44,11 @@ def conformance_class(
     """Return a test class for an installed part.
 
     Args:
-        options: of the part, "kind.key" → value.
-        fixtures: values of further fixtures, which go before those that the part declares.
+        options: options of the part, "kind.key" → value.
+        fixtures: values of further fixtures, which override the part's declared ones.
 
     Raises:
-        ConfigError: there is no such part, option or fixture, or the part's `conformance` leads nowhere.
+        ConfigError: no such part, option or fixture exists, or the part's `conformance` cannot be imported.
     """
     entry = load_plugins().registry.find(kind, name)
     part = entry.load()

@@ -17,12 +17,12 @@ from llmfw.core.interfaces.parsers import (
 
 
 class ToolExample(NamedTuple):
-    """A text as the model writes it, and what a tool parser makes of it.
+    """A text as the model writes it, and a tool parser's result for it.
 
     Attributes:
         text: the whole content of one choice.
         calls: name, and arguments as JSON text, of each call in it.
-        content: what else is in it.
+        content: the rest of the text.
     """
 
     text: str
@@ -31,12 +31,12 @@ class ToolExample(NamedTuple):
 
 
 class ReasoningExample(NamedTuple):
-    """A text as the model writes it, and what a reasoning parser makes of it.
+    """A text as the model writes it, and a reasoning parser's result for it.
 
     Attributes:
         text: the whole text of one choice.
-        reasoning, content: its parts. White space at their ends is not looked at.
-        in_reasoning: the prompt ended inside the reasoning.
+        reasoning, content: its parts. White space at their ends is ignored.
+        in_reasoning: whether the prompt ended inside the reasoning.
     """
 
     text: str

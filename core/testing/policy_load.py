@@ -19,17 +19,17 @@ MAX_STEPS = 20_000
 
 
 class PolicyLoad:
-    """A scheduler in a small pool, in which requests that share prefixes, of several tenants and priorities, crowd.
+    """A scheduler with a small pool under load: requests that share prefixes, of several tenants and priorities.
 
     Args:
-        policy: orders them.
-        seed: of what is random.
+        policy: orders the requests.
+        seed: seed of all random choices.
 
     Attributes:
-        asked: how many tokens each request asks for.
-        given: how many each got.
-        ends: how often each ended.
-        num_retractions: how often one lost its pages.
+        asked: number of tokens that each request asks for.
+        given: number of tokens that each got.
+        ends: number of times that each ended.
+        num_retractions: number of retractions.
     """
 
     def __init__(self, policy: SchedulePolicy, seed: int) -> None:
@@ -45,14 +45,14 @@ class PolicyLoad:
 
     @property
     def num_retractions(self) -> int:
-        """How often a request lost its pages."""
+        """Number of times that a request lost its pages."""
         return self._scheduler.num_retractions
 
     def run(self, num_requests: int) -> None:
-        """Let so many requests come, a few at a time, and go on until all have ended.
+        """Send `num_requests` requests, a few at a time, and run until all have ended.
 
         Raises:
-            AssertionError: some never do, or pages are lost.
+            AssertionError: some requests never end, or pages are lost.
         """
         for _ in range(MAX_STEPS):
             while len(self.asked) < num_requests and self._rng.random() < 0.3:

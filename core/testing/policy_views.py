@@ -17,7 +17,7 @@ ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
 def make_waiting(num: int, **columns: Column) -> Waiting:
-    """Return so many waiting requests, which came one after the other; columns that are given replace the ordinary."""
+    """Return `num` waiting requests, which arrived one after another; given columns replace the default ones."""
     ordinary: dict[str, Column] = {
         "arrival": range(num),
         "waited": [0.0] * num,
@@ -34,7 +34,7 @@ def make_waiting(num: int, **columns: Column) -> Waiting:
 
 
 def make_running(num: int, **columns: Column) -> Running:
-    """Return so many running requests, which came one after the other; columns that are given replace the ordinary."""
+    """Return `num` running requests, which arrived one after another; given columns replace the default ones."""
     ordinary: dict[str, Column] = {
         "arrival": range(num),
         "priority": [0] * num,
@@ -49,7 +49,7 @@ def make_running(num: int, **columns: Column) -> Running:
 
 
 def make_figures(**figures: int) -> Figures:
-    """Return figures; those that are not given are those of an engine with much room."""
+    """Return figures; by default, they describe an engine with much room."""
     ordinary = {
         "num_waiting": 0,
         "num_running": 0,
@@ -62,7 +62,7 @@ def make_figures(**figures: int) -> Figures:
 
 
 def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
-    """Return so many waiting requests of a few tenants, no two with the same figure in any other column."""
+    """Return `num` waiting requests of a few tenants, no two with the same figure in any other column."""
     tenant = rng.integers(0, 5, num)
     tokens = rng.permutation(num) + 10 * num + 10
     return make_waiting(
@@ -81,7 +81,7 @@ def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
 
 
 def draw_running(rng: np.random.Generator, num: int) -> Running:
-    """Return so many running requests, as `draw_waiting` does."""
+    """Return `num` running requests, as `draw_waiting` does."""
     tenant = rng.integers(0, 5, num)
     return make_running(
         num,
@@ -104,7 +104,7 @@ def rearranged(columns: ColumnsT, places: Places) -> ColumnsT:
 
 
 def columns_of(columns: Waiting | Running) -> dict[str, Any]:
-    """Return the columns, arrays, by their names."""
+    """Return the columns that are arrays, by name."""
     return {
         name: column for name in columns.__slots__ if isinstance(column := getattr(columns, name), np.ndarray)
     }

@@ -17,7 +17,7 @@ RUNNING = ("queued", "in_progress")
 
 
 def object_of(size: int) -> bytes:
-    """Return an object in JSON of so many bytes, 8 at least: a store may keep JSON as such."""
+    """Return a JSON object of `size` bytes, at least 8: a store may parse its data as JSON."""
     return b'{"a":"%s"}' % (b"x" * (size - 8))
 
 
@@ -35,11 +35,11 @@ def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> 
 class ResponseModel:
     """The responses in a dictionary.
 
-    Responses are named by when they were first put, so that ids are never used again, as the API's are not.
+    Responses are named by the order in which they were first put, so that ids are never reused, as in the API.
     """
 
     def __init__(self) -> None:
-        self._all: list[ResponseRecord] = []  # also those that are gone
+        self._all: list[ResponseRecord] = []  # including deleted ones
         self.records: dict[str, ResponseRecord] = {}
         self.roots: dict[str, str] = {}
         self.last: dict[str, float] = {}
@@ -54,7 +54,7 @@ class ResponseModel:
             return "purge", (float(len(self._all) - given["kept"]),)
         known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
         if operation == "replace" and known.id in self.records:
-            # None grows: whether the conversation that is put to may itself be the one that goes is not said.
+            # No response grows: the interface leaves open whether putting one may remove its own conversation.
             size = min(given["size"], len(known.response))
             changed = {"status": given["status"], "response": object_of(size)}
             return "put", (msgspec.structs.replace(known, **changed),)
