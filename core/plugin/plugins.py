@@ -33,7 +33,7 @@ from .registry import BrokenPlugin, Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import telling_of
 
-SLOW_S = 1.0  # a declaring module imports nothing heavy: a slower one is reported, during its import and after
+SLOW_S = 1.0  # a declaring module imports nothing heavy: a slower import is reported, during and after it
 GROUP = "llmfw"
 NAMES_NO_PLUGIN = (
     "names no plugin: it was installed without an entry point in the group 'llmfw' "
