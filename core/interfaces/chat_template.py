@@ -1,4 +1,4 @@
-"""The interface of a chat template: messages → the prompt's text."""
+"""The interface of a chat template, which turns messages into the prompt's text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 Message = Mapping[str, Any]
-"""A message as in the OpenAI API: `role`, `content`, and what goes with the role."""
+"""A message as in the OpenAI API: `role`, `content`, and further fields of the role."""
 
 
 class ChatTemplate(ABC):
     """Turns a conversation into the text that the model continues. Stateless once built.
 
     Args:
-        source: the template's own text (of the tokenizer, or of the file that the user named), or "" if none.
-        special_tokens: the tokenizer's, by name: `bos_token`, `eos_token`, ….
-        options: given by this name, and only to a template that has some: an instance of its `Options`.
+        source: the template's own text (from the tokenizer, or from the user's file), or "" if none.
+        special_tokens: the tokenizer's special tokens by name: `bos_token`, `eos_token`, ….
+        options: an instance of its `Options`, passed by this name, only to a template that has options.
 
     Attributes:
-        source, special_tokens: what it was built with.
+        source, special_tokens: the constructor's arguments.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,12 +45,12 @@ class ChatTemplate(ABC):
         Args:
             messages: the conversation, as the client wrote it: `content` may be text, a list of parts, None or absent.
             tools: tool definitions as in the OpenAI API.
-            add_generation_prompt: end with the beginning of an assistant turn.
+            add_generation_prompt: whether to end with the start of an assistant turn.
             kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`; unknown ones change nothing.
 
         Raises:
-            RequestError: the template refuses these messages; the message is the template's own. Whatever cannot be
-                rendered is refused so, and by no other exception.
+            RequestError: the template rejects these messages; the message is the template's own. Any input that cannot be
+                rendered must raise this exception, and no other.
         """
 
     def render_briefly(

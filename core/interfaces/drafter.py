@@ -1,10 +1,10 @@
-"""The interface of a drafter: what may come after the tokens of a sequence, as a guess that costs little.
+"""The interface of a drafter, which cheaply guesses the next tokens of a sequence.
 
-The model computes all drafted tokens in one step, and those are kept that it would have sampled itself, one by one: a
-draft decides how many tokens a step brings, and never which. See docs/speculation.md.
+The model computes all drafted tokens in one step, and the engine keeps the ones that the model would have sampled itself,
+one by one: drafts change how many tokens a step adds, but never which ones. See docs/speculation.md.
 
-What a drafter does wrong costs no request: where it raises, or drafts what is no token, that is logged once with its
-plugin's name, and generation goes on without it.
+A faulty drafter fails no request: if it raises, or drafts an invalid token, llmfw logs that once with its plugin's name,
+and generation goes on without it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import msgspec
 
 
 class SequenceDrafter(ABC):
-    """Drafts for one sequence. It lives as long as its request runs."""
+    """Drafts for one sequence, for as long as its request runs."""
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Take in the next tokens of the sequence, which stay: at first its prompt, then what was generated since."""
+        """Add the next tokens of the sequence, which are final: first its prompt, then the tokens generated since."""
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
-        """Return which tokens may come next, in order: at most `limit` (1 or more); none where there is no good guess.
+        """Return the guessed next tokens, in order: at most `limit` (1 or more), or none without a good guess.
 
-        It changes nothing. Asked before each step in which there is room for drafts, for which the step waits: it
-        must take no longer where the sequence is long.
+        Must change nothing. Called before each step that has room for drafts, and the step waits for it, so it must not
+        take longer for longer sequences.
         """
 
 
 class Drafter(ABC):
-    """Makes a `SequenceDrafter` for each sequence. Built once."""
+    """Creates a `SequenceDrafter` for each sequence. Built once."""
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the part, set by `-o drafter.key=value`. A drafter with options overrides this."""
@@ -42,4 +42,4 @@ class Drafter(ABC):
 
     @abstractmethod
     def begin(self) -> SequenceDrafter:
-        """Return what drafts for one more sequence: from that one's tokens alone, as requests share no secrets."""
+        """Return a drafter for one more sequence. It may use only that sequence's tokens: requests share no data."""

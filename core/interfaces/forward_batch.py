@@ -1,4 +1,4 @@
-"""The tensors of one step: what the model and the attention backend read."""
+"""The tensors of one step, which the model and the attention backend read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class ForwardBatch:
     """T tokens of B sequences, packed. The first `num_single` sequences have one token each.
 
     Attributes:
-        positions: place of each token in its sequence, on the host: [T].
-        slots: where each token's key and value go, `page * page_size + offset`, on the device: [T].
-        query_lens: tokens of each sequence in this step, on the host: [B].
-        kv_lens: tokens of each sequence up to and including this step's, on the host: [B].
-        rows: which row of the page table is each sequence's, on the device: [B].
-        page_table: pages, on the device: [R, most pages of a sequence]; beyond a sequence's own: any valid page.
-        num_single: how many sequences, from the first on, have one token.
-        page_size: tokens in one page.
-        is_static: this step is one of a CUDA graph (see `AttentionBackend.graph_unsupported`): every sequence has one
-            token, and the tensors here stand where they stood in each such step of B sequences before. Some may be
-            padding: length 1, one row for all of them, whose page is one that no sequence has.
+        positions: position of each token in its sequence, on the host: [T].
+        slots: slot of each token's key and value, `page * page_size + offset`, on the device: [T].
+        query_lens: number of tokens of each sequence in this step, on the host: [B].
+        kv_lens: number of tokens of each sequence up to and including this step's, on the host: [B].
+        rows: row of the page table of each sequence, on the device: [B].
+        page_table: pages, on the device: [R, most pages of a sequence]; any valid page beyond a sequence's own.
+        num_single: number of sequences, from the first on, that have one token.
+        page_size: number of tokens in one page.
+        is_static: whether this step runs in a CUDA graph (see `AttentionBackend.graph_unsupported`): every sequence has
+            one token, and the tensors here have the same addresses in each such step of B sequences. Some sequences may
+            be padding: they have length 1 and share one row, whose page belongs to no sequence.
     """
 
     positions: npt.NDArray[np.int64]
@@ -39,5 +39,5 @@ class ForwardBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the step runs."""
+        """Device on which the step runs."""
         return self.slots.device

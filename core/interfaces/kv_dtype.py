@@ -1,8 +1,8 @@
-"""The dtype in which keys and values are kept, and how numbers get into it and out of it.
+"""The dtype in which keys and values are stored, and conversion to and from it.
 
-Of a narrower dtype than the model's, a number is kept as `number / scale`, rounded to the nearest; what is too large for
-the dtype is kept as the largest that it has, never as infinity or NaN. The scale is one for all keys of a layer, and one
-for all its values. Who reads what was kept multiplies by it: keys by way of the softmax's scale, values at the end.
+In a dtype narrower than the model's, a number is stored as `number / scale`, rounded to the nearest. A number too large for
+the dtype is stored as the dtype's largest number, never as infinity or NaN. Each layer has one scale for all keys, and one
+for all values. A reader multiplies by the scale: keys through the softmax's scale, values at the end.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ KV_DTYPES = {
     "fp8_e4m3": torch.float8_e4m3fn,
     "fp8_e5m2": torch.float8_e5m2,
 }
-"""Names as of `--kv-cache-dtype`."""
+"""Names for `--kv-cache-dtype`."""
 
 assert KV_DTYPES.keys() == KV_DTYPE_BYTES.keys()
 
 
 def check_kv_dtype(asked: str) -> None:
-    """Raise ConfigError if there is no such dtype; the message names those there are."""
+    """Raise ConfigError if there is no such dtype; the message lists the known ones."""
     if asked != "auto" and asked not in KV_DTYPES:
         raise ConfigError(f"--kv-cache-dtype is {asked!r}; it must be auto or one of {', '.join(KV_DTYPES)}")
 
 
 def choose_kv_dtype(asked: str, dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype to keep keys and values in.
+    """Return the dtype to store keys and values in.
 
     Args:
-        asked: a name; "auto": the model's.
-        dtype: of the model.
+        asked: name of a dtype; "auto": the model's.
+        dtype: dtype of the model.
 
     Raises:
         ConfigError: there is no such dtype.
@@ -49,7 +49,7 @@ def choose_kv_dtype(asked: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return a dtype's name, as `--kv-cache-dtype` has it."""
+    """Return a dtype's name, as in `--kv-cache-dtype`."""
     names = {known: name for name, known in KV_DTYPES.items()}
     return names.get(dtype) or str(dtype).removeprefix("torch.")
 
@@ -60,11 +60,11 @@ def is_fp8(dtype: torch.dtype) -> bool:
 
 
 def encode(numbers: torch.Tensor, stored_as: torch.dtype, scale: float = 1.0) -> torch.Tensor:
-    """Return what is kept of numbers, in the same shape."""
+    """Return the stored form of numbers, in the same shape."""
     if scale != 1.0:
         numbers = numbers.float() * (1.0 / scale)
     elif not is_fp8(stored_as):
-        numbers = numbers.float()  # as float16's largest number is none of bfloat16
+        numbers = numbers.float()  # because bfloat16 cannot represent float16's largest number
     largest = torch.finfo(stored_as).max
     if torch.finfo(numbers.dtype).max > largest:
         numbers = numbers.clamp(-largest, largest)
@@ -72,9 +72,9 @@ def encode(numbers: torch.Tensor, stored_as: torch.dtype, scale: float = 1.0) ->
 
 
 def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what was kept as numbers, not scaled, in the same shape.
+    """Return stored numbers, not scaled, in the same shape.
 
-    On a CPU fp8 is looked up: torch converts each number by itself there, which takes eight times as long.
+    On a CPU, fp8 numbers come from a lookup table: torch converts them one by one there, which takes eight times as long.
     """
     if is_fp8(codes.dtype) and codes.device.type == "cpu":
         return (
@@ -85,10 +85,10 @@ def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @cache
 def _meanings(stored_as: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
-    """Return the number of each code of 8 bits."""
+    """Return the number that each 8-bit code stands for."""
     return torch.arange(256, dtype=torch.uint8, device="cpu").view(stored_as).to(dtype)
 
 
 def as_bytes(codes: torch.Tensor) -> torch.Tensor:
-    """Return the same memory in a dtype that torch can index on every device: bytes in place of fp8."""
+    """Return the same memory in a dtype that torch can index on every device: bytes instead of fp8."""
     return codes.view(torch.uint8) if is_fp8(codes.dtype) else codes

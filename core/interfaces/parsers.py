@@ -1,7 +1,7 @@
-"""The interfaces of parsers: a model's text → reasoning, content and tool calls.
+"""The interfaces of parsers, which split a model's text into reasoning, content and tool calls.
 
-A parser is fed the text of one choice as it comes, in pieces of any size, and gives back events. However the text
-is cut into pieces, the events put together are the same.
+A parser receives the text of one choice as it arrives, in pieces of any size, and returns events. The events together are
+the same, however the text is cut into pieces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
     """More of a tool call. The first delta of an index has the name; the others have only arguments.
 
     Attributes:
-        index: of the call among this choice's calls, from 0, ascending.
+        index: index of the call among this choice's calls, from 0, ascending.
         name: the tool's name, on the first delta of a call.
         arguments: more of the arguments' JSON text.
     """
@@ -40,14 +40,14 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
 
 
 class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model writes a tool call whose arguments are JSON: `begin`, the arguments' object, `end`.
+    """Format of a tool call whose arguments are JSON: `begin`, the arguments' object, `end`.
 
     Attributes:
-        begin: "{name}" in it stands for the tool's name.
-        end: what follows the arguments.
-        trigger: a text that every `begin` starts with: once it is written, the text is a call.
-        between: what separates two calls.
-        before, after: what is around all calls together.
+        begin: text before the arguments; "{name}" in it stands for the tool's name.
+        end: text after the arguments.
+        trigger: text that every `begin` starts with; once the model has written it, the text is a call.
+        between: text between two calls.
+        before, after: text around all calls together.
     """
 
     begin: str
@@ -59,11 +59,11 @@ class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """How an output is marked in which reasoning, text and calls are messages of their own.
+    """Marks of an output in which reasoning, text and calls are separate messages.
 
     Attributes:
-        opening, closing: around the reasoning.
-        text, calls: what follows then, before a text that is the answer, or before the first `CallFormat.begin`.
+        opening, closing: marks around the reasoning.
+        text, calls: mark that follows, before an answer that is text, or before the first `CallFormat.begin`.
     """
 
     opening: str
@@ -76,8 +76,8 @@ class ReasoningParser(ABC):
     """Splits one choice's text into reasoning and content. One object per choice.
 
     Args:
-        in_reasoning: the prompt already ends inside the reasoning (the chat template opened it).
-        options: given by this name, and only to a parser that has some: an instance of its `Options`.
+        in_reasoning: whether the prompt already ends inside the reasoning (the chat template opened it).
+        options: an instance of its `Options`, passed by this name, only to a parser that has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,20 +87,20 @@ class ReasoningParser(ABC):
     """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
 
     closing: ClassVar[str | None] = None
-    """Text that closes the reasoning: from there on a grammar holds, and a thinking budget writes it."""
+    """Text that closes the reasoning. A grammar applies after it, and a spent thinking budget writes it."""
 
     spaces: ClassVar[tuple[str, ...]] = ()
-    """White space that models write between `closing` and the answer, and this parser drops."""
+    """White space that models write between `closing` and the answer, and that this parser drops."""
 
     messages: ClassVar[MessageMarks | None] = None
-    """The marks of an answer that may have calls, where `closing` says already that it is a text."""
+    """Marks of an answer that may have calls, if `closing` already states that the answer is text."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
 
     keeps_calls: bool = True
-    """Whether tool calls stay in the content as they are written, because a tool parser reads it. To be set to False
-    before text is fed if none does; only parsers that see calls as messages of their own look at it."""
+    """Whether tool calls stay in the content as written, because a tool parser reads it. Set it to False before feeding
+    text if none does; only parsers that see calls as separate messages use it."""
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         self.in_reasoning = in_reasoning
@@ -111,7 +111,7 @@ class ReasoningParser(ABC):
 
     @abstractmethod
     def finish(self) -> Sequence[ReasoningDelta | ContentDelta]:
-        """Return what was held back. Nothing is fed afterwards."""
+        """Return the text held back. No more text is fed afterwards."""
 
 
 class ToolParser(ABC):
@@ -119,14 +119,14 @@ class ToolParser(ABC):
 
     Args:
         tools: the request's tool definitions, as in the OpenAI API.
-        options: given by this name, and only to a parser that has some: an instance of its `Options`.
+        options: an instance of its `Options`, passed by this name, only to a parser that has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the part, set by `-o tool_parser.key=value`. A parser with options overrides this."""
 
     call_format: ClassVar[CallFormat | None] = None
-    """How calls are written, so that a grammar can enforce them; None: this cannot be said with JSON arguments."""
+    """Format of calls, so that a grammar can enforce them; None: the format is not one with JSON arguments."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
@@ -138,7 +138,7 @@ class ToolParser(ABC):
     def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
         """Take more text; return what is certain by now.
 
-        Text that is no valid call comes back as content, and so does a call of a tool that is not among the request's.
+        Text that is not a valid call is returned as content, and so is a call of a tool that the request does not define.
         """
 
     @abstractmethod

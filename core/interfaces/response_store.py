@@ -1,6 +1,6 @@
-"""The interface of a response store: responses, with what they answer, as conversations.
+"""The interface of a response store: responses and their input, as conversations.
 
-Ids are made by the server. A store knows nothing of what responses hold.
+The server creates the ids. A store does not know the contents of responses.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A response and the input items that came with it.
 
     Attributes:
-        id: made by the API, and never used again.
+        id: id that the API creates, and never reuses.
         created_at: seconds since the epoch.
-        status: as the client sees it; "queued" and "in_progress" while it runs.
+        status: status that the client sees; "queued" and "in_progress" while it runs.
         previous: id of the response that it continues; never changes.
-        response: the object, as JSON. It comes back byte for byte, as `input` does.
-        input: the list of this turn's own input items, as JSON; those of the turns before are theirs.
-        tenant: that it belongs to: the name of the API key that made it; "": it was made without one.
+        response: the object, as JSON. The store returns the same bytes, as with `input`.
+        input: list of the input items of this turn only, as JSON; earlier turns have their own.
+        tenant: tenant that owns it: the name of the API key that created it; "" if it was created without one.
     """
 
     id: str
@@ -35,20 +35,20 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many bytes it counts for."""
+        """Number of bytes that it counts towards the store's limit."""
         return len(self.response) + len(self.input)
 
 
 class ResponseStore(ABC):
-    """Keeps responses. Those that continue each other are a conversation, and go together when room is needed.
+    """Stores responses. Responses that continue each other form a conversation; to make room, a store removes whole ones.
 
     A conversation was last continued at the largest `created_at` that was put into it.
 
     Args:
-        folder: to keep them in; None where the user named none.
-        max_bytes: past it, whole conversations go, the one that was continued longest ago first (of equals any), and at
-            last one that is larger than the room alone.
-        options: given by this name, and only to a store that has some: an instance of its `Options`.
+        folder: folder to store them in; None if the user named none.
+        max_bytes: size beyond which whole conversations are removed, the least recently continued first (any of equals),
+            and finally one that is larger than `max_bytes` by itself.
+        options: an instance of its `Options`, passed by this name, only to a store that has options.
 
     Raises:
         ConfigError: from the constructor: the folder cannot be used, with the reason.
@@ -62,19 +62,19 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def put(self, record: ResponseRecord) -> None:
-        """Keep a response, or replace the one of its id. It survives a crash of the process once this returns."""
+        """Store a response, or replace the one with its id. It survives a crash of the process once this returns."""
 
     @abstractmethod
     async def get(self, response_id: str) -> ResponseRecord:
-        """Return a response; KeyError if it is not there."""
+        """Return a response; KeyError if it does not exist."""
 
     @abstractmethod
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
-        """Return a response and all that it continues, the first turn first; KeyError(id) for one that is gone."""
+        """Return a response and all responses that it continues, first turn first; KeyError(id) if one does not exist."""
 
     @abstractmethod
     async def delete(self, response_id: str) -> None:
-        """Remove a response, and no other; KeyError if it is not there."""
+        """Remove only this response; KeyError if it does not exist."""
 
     @abstractmethod
     async def unfinished(self) -> Sequence[ResponseRecord]:
@@ -82,7 +82,7 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def purge(self, before: float) -> int:
-        """Remove the conversations that were last continued before a time; return how many responses went."""
+        """Remove the conversations last continued before a time; return the number of removed responses."""
 
     @abstractmethod
     async def close(self) -> None:

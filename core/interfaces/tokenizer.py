@@ -24,8 +24,8 @@ class Tokenizer:
 
     Attributes:
         eos_token_ids: tokens that end the model's output.
-        special_tokens: by name: `bos_token`, `eos_token`, ….
-        chat_template: the text of the model's own template, "" if it has none.
+        special_tokens: special tokens by name: `bos_token`, `eos_token`, ….
+        chat_template: text of the model's own template, "" if it has none.
     """
 
     def __init__(
@@ -47,23 +47,23 @@ class Tokenizer:
 
     @property
     def num_ids(self) -> int:
-        """The largest token id and one."""
+        """The largest token id plus one."""
         return max(self._backend.get_vocab().values(), default=-1) + 1
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text.
 
         Args:
-            add_special_tokens: add what the tokenizer puts around a text (a beginning-of-sequence token, say).
-                A rendered chat has these already.
+            add_special_tokens: whether to add the tokens that the tokenizer puts around a text (such as a
+                beginning-of-sequence token). A rendered chat already has them.
         """
         if len(text) <= LONG_TEXT:
             return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
-        # Only the call for batches lets other threads run meanwhile.
+        # Only the batch call lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
-        """As `encode` for each of many texts, on this thread alone. Other threads run meanwhile."""
+        """As `encode` for each of many texts, using only this thread. Other threads run meanwhile."""
         # One call for all texts would take all cores.
         return [
             list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
@@ -76,20 +76,20 @@ class Tokenizer:
         return self._longest
 
     def fewest_tokens(self, text: str) -> int:
-        """Return a number of tokens that a text has at least, without encoding it: no token is longer than the
-        vocabulary's longest one."""
+        """Return a lower bound of the number of tokens in a text, without encoding it, from the vocabulary's longest
+        token."""
         return len(text) // self._longest
 
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """As `encode`; a long text does not hold up the event loop."""
+        """As `encode`; a long text does not block the event loop."""
         if len(text) <= LONG_TEXT:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
     def marker(self, text: str) -> tuple[int, ...] | None:
-        """Return the token ids that a text is made of wherever it stands; None if that depends on what is around it.
+        """Return the token ids of a text if they are the same in any context; None if they depend on the text around it.
 
-        It does not if the first and the last of them are tokens that were added to the vocabulary as they are.
+        They are the same if the first and the last of them are tokens that were added to the vocabulary as a whole.
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
@@ -105,18 +105,18 @@ class Tokenizer:
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
     def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
-        """As `decode` for each of many lists, on this thread alone. Other threads run meanwhile."""
+        """As `decode` for each of many lists, using only this thread. Other threads run meanwhile."""
         return [
             str(self._backend.decode_batch([each], skip_special_tokens=skip_special_tokens)[0])
             for each in lists
         ]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of one token, a part of a character's where it is one; a special token's name."""
+        """Return the bytes of one token, which may be part of a character; of a special token, its name."""
         return self._bytes.of(token_id)
 
     def token_id(self, piece: str) -> int | None:
-        """Return the id of a token by its name in the vocabulary; None: there is none of this name."""
+        """Return the id of a token by its name in the vocabulary; None if the name is unknown."""
         found: int | None = self._backend.token_to_id(piece)
         return found
 
@@ -140,10 +140,10 @@ class Tokenizer:
 
 
 class IncrementalDetokenizer:
-    """Token ids → text, as they come. Characters come whole; half a character at the end is never shown.
+    """Converts token ids to text as they arrive. Returns whole characters only; an incomplete one at the end is held back.
 
     Args:
-        prompt: the tokens before the first one fed; their text is not returned.
+        prompt: tokens before the first one fed; their text is not returned.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class IncrementalDetokenizer:
         return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
 
     def _restart(self, *token_ids: int) -> str:
-        """Give out what waits as it is: it will not become a character any more, and the wait costs time."""
+        """Return the held tokens' text as it is: they can no longer become a character, and holding them costs time."""
         text = self._backend.decode([*self._held, *token_ids], self._skip_special_tokens)
         self._held.clear()
         self._stream = DecodeStream(None, self._skip_special_tokens)
