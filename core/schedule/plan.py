@@ -1,6 +1,6 @@
 """One planned step, as the scheduler remembers it until it is committed: which sequences are in it, and its `StepInput`.
 
-It does not leave the scheduler's process. What an executor needs is in `BatchPlan.step`.
+The plan does not leave the scheduler's process. `BatchPlan.step` holds the input of an executor.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class PlannedSequence:
     Attributes:
         seq: the sequence.
         row: its row of the page table.
-        start, count: tokens [start, start + count) are computed in this step.
-        samples: the token after them is sampled, because these are the last ones.
-        is_new: this is the first step since the sequence got its row.
-        is_prefill: these are tokens of a prompt (or what a retraction threw away), not the last sampled one.
-        drafts: the last ones of the `count` tokens, where they are guessed: after each of them, and after the one before
-            them, a token is sampled.
+        start, count: range of tokens that this step computes: [start, start + count).
+        samples: whether the step samples the token after them, because they are the last ones.
+        is_new: whether this is the first step since the sequence got its row.
+        is_prefill: whether these are prompt tokens (or tokens that a retraction discarded), not the last sampled one.
+        drafts: guessed tokens at the end of the `count` tokens: a token is sampled after each of them, and after the one
+            before them.
     """
 
     seq: SequenceState
@@ -53,11 +53,11 @@ class BatchPlan:
     """One step of B sequences. Sequences with one token come first.
 
     Args:
-        step: what is computed.
-        sequences: in the order in which their tokens are packed: B of them.
-        indices: theirs in the table, for as long as they have not ended: [B].
-        is_new, is_prefill: as of `PlannedSequence`: [B].
-        drafts: those of sequences that have any, by place.
+        step: input of the step.
+        sequences: the B sequences, in the order in which their tokens are packed.
+        indices: indices of the sequences in the table, valid until they end: [B].
+        is_new, is_prefill: as in `PlannedSequence`: [B].
+        drafts: drafts of the sequences that have any, by place.
     """
 
     __slots__ = ("_prefills", "drafts", "indices", "is_new", "is_prefill", "sequences", "step")
@@ -106,7 +106,7 @@ class BatchPlan:
 
     @property
     def num_sampling(self) -> int:
-        """How many sequences sample."""
+        """Number of sequences that sample."""
         return self.step.num_sampling
 
     @property
@@ -121,7 +121,7 @@ class BatchPlan:
 
     @property
     def prefills(self) -> list[PlannedSequence]:
-        """The parts that compute tokens of a prompt, in order: few of many, mostly."""
+        """The parts that compute prompt tokens, in order; usually few of the sequences."""
         if self._prefills is None:
             self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
         return self._prefills
@@ -135,7 +135,7 @@ class BatchPlan:
 
     @property
     def num_drafted(self) -> int:
-        """How many of the tokens are guessed."""
+        """Number of guessed tokens."""
         return sum(map(len, self.drafts.values()))
 
     @property

@@ -1,4 +1,4 @@
-"""Gathers what one step computes, in the order in which it is decided, and makes the plan of it."""
+"""Collects the parts of one step, in the order in which they are decided, and builds the plan."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class PlanBuilder:
     """Builds one plan.
 
     Args:
-        pages: of all sequences.
+        pages: pages of all sequences.
 
     Attributes:
-        num_prompt_tokens: of the pieces added so far.
+        num_prompt_tokens: number of tokens in the pieces added so far.
     """
 
     def __init__(self, pages: SequencePages) -> None:
@@ -39,7 +39,7 @@ class PlanBuilder:
 
     @property
     def holds_prompts(self) -> bool:
-        """Whether there are pieces of prompts, or of what a retraction threw away: more than tokens that were forced."""
+        """Whether there are pieces of prompts, or of tokens that a retraction discarded; forced tokens do not count."""
         return any(seq.is_new or seq.num_computed < seq.prompt_len for seq, _ in self._pieces)
 
     @property
@@ -98,7 +98,7 @@ class PlanBuilder:
         return BatchPlan(step, sequences, indices, is_new, is_prefill, drafts)
 
     def _launch_decoding(self, indices: Indices) -> BatchPlan:
-        """Return the plan of these sequences alone."""
+        """Return a plan with only these sequences."""
         table = self._pages.numbers
         step = write_decode(self._pages, indices)
         for column in (table.num_computed, table.num_in_flight, table.length):

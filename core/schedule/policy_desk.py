@@ -1,4 +1,4 @@
-"""Shows the policy what it may see of sequences, pool and queue, and turns its answers into sequences."""
+"""Builds a policy's input from sequences, pool and queue, and turns its answers into sequences."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .turns import above_share, take_turns
 
 
 class PolicyDesk:
-    """Asks the policy.
+    """Calls the policy.
 
     Args:
-        policy: in force; may be another one from one step to the next.
-        pages: of all sequences.
+        policy: policy in force; it may change between two steps.
+        pages: pages of all sequences.
         live, deferrable: the sequences of each class.
-        tenants: what each has had.
-        whole: most sequences and prompt tokens of a step.
-        clock: seconds, from any start.
+        tenants: usage counters of the tenants.
+        whole: maximum number of sequences and prompt tokens of a step.
+        clock: clock in seconds, from any start.
     """
 
     def __init__(
@@ -47,26 +47,26 @@ class PolicyDesk:
         self._clock = clock
 
     def order(self, lane: Lane, budget: int = 0) -> Order:
-        """Return in which order those of a lane that wait are admitted: the policy's, with turns between keys.
+        """Return the order in which to admit a lane's waiting sequences: the policy's, with turns between API keys.
 
         Args:
-            budget: prompt tokens that the step may still compute.
+            budget: number of prompt tokens that the step may still compute.
         """
         waiting = lane.queue.view(self._tenants, self._clock())
         return take_turns(self.policy.order(waiting, self._figures(lane, budget)), waiting, self._tenants)
 
     def retraction_order(self, lane: Lane) -> list[SequenceState]:
-        """Return those of a lane that run, first to be retracted first."""
+        """Return a lane's running sequences, first to be retracted first."""
         running = lane.running
         places = self.policy.retraction_order(self._view(running), self._figures(lane))
         return [running[place] for place in places.tolist()]
 
     def first(self, lane: Lane) -> SequenceState:
-        """Return the first of those of a lane that wait."""
+        """Return a lane's first waiting sequence."""
         return self._table.at(int(lane.queue.indices[self.order(lane).places[0]]))
 
     def give_way(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """Yield which running sequences of a lane may be retracted for one that waits, first to go first."""
+        """Yield a lane's running sequences that may be retracted for a waiting one, first to go first."""
         running = lane.running
         waiting = lane.queue.view(self._tenants, self._clock())
         place = int(self._table.place[seq.index])
@@ -75,11 +75,11 @@ class PolicyDesk:
 
     @property
     def has_shares(self) -> bool:
-        """Whether requests of several API keys wait or run, which then have shares of the places."""
+        """Whether requests of several API keys wait or run, so that each key has a share of the places."""
         return self._tenants.num_open_keys > 1
 
     def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """As `turns.above_share`, for one of a lane that waits."""
+        """As `turns.above_share`, for a waiting sequence of a lane."""
         return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
 
     def _figures(self, lane: Lane, budget: int = 0) -> Figures:

@@ -1,7 +1,7 @@
-"""Lets sequences wait for a common prefix that another one computes.
+"""Lets sequences wait for a common prefix that another sequence computes.
 
-The one that computes leads. Those that follow run, and compute nothing until the prefix is in the cache. So requests that
-come together with one long prefix compute it once.
+The computing sequence leads. Sequences that follow it run, but compute nothing until the prefix is in the cache. So
+simultaneous requests with one long prefix compute it once.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 
 LEAST_FOLLOWED = 32
-"""A sequence starts to follow another one only where that saves it at least as many tokens: it may lose a step by it."""
+"""Least number of saved tokens for which a sequence starts to follow another one, since following may cost it a step."""
 
 
 class PrefixLeaders:
-    """Says which sequences follow others.
+    """Decides which sequences follow others.
 
     Args:
-        pages: of all sequences.
+        pages: pages of all sequences.
     """
 
     def __init__(self, pages: SequencePages) -> None:
         self._pages = pages
 
     def follows(self, seq: SequenceState) -> bool:
-        """Return whether a sequence waits for tokens that another one computes; give it what came into the cache.
+        """Return whether a sequence waits for tokens that another one computes; give it the pages newly in the cache.
 
-        One that leads goes on: two that wait for each other would wait for ever.
+        A leading sequence does not follow: two sequences that wait for each other would wait forever.
         """
         if seq.watch is None or seq.num_pages > seq.num_shared_pages:
             return False
@@ -39,11 +39,11 @@ class PrefixLeaders:
         return self._pages.cache.num_awaited(seq.watch, _rank(seq)) >= least
 
     def lead(self, seq: SequenceState) -> None:
-        """Note that a sequence computes its prompt."""
+        """Record that a sequence computes its prompt."""
         if seq.watch is not None:
             self._pages.cache.lead(seq.watch, _rank(seq))
 
 
 def _rank(seq: SequenceState) -> int:
-    """Return how a sequence ranks: a live one does not wait for what a deferrable one computes, which may pause."""
+    """Return a sequence's rank: a live sequence does not wait for tokens of a deferrable one, which may pause."""
     return 1 if seq.request.deferrable else 2

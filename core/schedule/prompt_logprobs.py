@@ -1,4 +1,4 @@
-"""What is known so far of the log probabilities of a prompt, which is computed in several steps. No tensors."""
+"""Collects the log probabilities of a prompt that is computed in several steps. No tensors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from llmfw.core.base.request import TokenLogprob
 
 
 class PromptLogprobs:
-    """The log probabilities of one prompt's tokens but the first, gathered from several steps.
+    """Log probabilities of one prompt's tokens except the first, collected from several steps.
 
     Args:
-        prompt_len: tokens of the prompt.
+        prompt_len: number of prompt tokens.
 
     Attributes:
-        records: those known so far, in order.
+        records: known log probabilities, in order.
     """
 
     __slots__ = ("_prompt_len", "records")
@@ -29,10 +29,10 @@ class PromptLogprobs:
         return len(self.records) == self._prompt_len - 1
 
     def wanted(self, start: int, end: int) -> range:
-        """Return after which of the tokens [start, end) the logits are needed."""
+        """Return the tokens of [start, end) after which the logits are needed."""
         return range(start, min(end, self._prompt_len - 1)) if not self.is_complete else range(0)
 
     def take(self, start: int, records: Sequence[TokenLogprob]) -> None:
-        """Add what was computed of the tokens from `start` on. After a retraction some may come a second time."""
+        """Add the records of the tokens from `start` on. After a retraction, some may arrive a second time."""
         assert start <= len(self.records)
         self.records[start : start + len(records)] = records

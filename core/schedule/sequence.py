@@ -4,12 +4,12 @@
     storage     [ computed .............................. )               keys and values are in pages
     pages       [ shared: the prefix cache's | own ...... )
 
-`num_computed` counts what the steps launched so far have put, or will have put, into pages. A token in flight has
-been launched but not read back: its value is known to the device only (see `Engine`'s overlapped loop).
+`num_computed` counts the tokens that the steps launched so far have put, or will have put, into pages. A token in flight
+has been launched but not read back: only the device knows its value (see `Engine`'s overlapped loop).
 
-What every sequence has one of, as a number, stands in the `SequenceTable`. The scheduler changes the status,
-`SequencePages` changes the pages; nothing else writes here. What constrains the output, and what is known of the
-prompt's log probabilities, has a sequence's life: a retraction leaves it alone.
+The `SequenceTable` holds the numbers that every sequence has. The scheduler changes the status, and `SequencePages` the
+pages; nothing else writes here. The output's constraint and the prompt's known log probabilities stay for the whole life
+of a sequence, even across a retraction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Status(enum.Enum):
-    """Where a sequence is in its life. A retracted sequence is WAITING again."""
+    """Status of a sequence. A retracted sequence is WAITING again."""
 
     WAITING = 1
     RUNNING = 2
@@ -141,33 +141,33 @@ class SequenceState:
 
     @property
     def num_output(self) -> int:
-        """How many output tokens are known."""
+        """Number of known output tokens."""
         return len(self.output)
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens are known, prompt and output."""
+        """Number of known tokens, prompt and output."""
         return self.prompt_len + len(self.output)
 
     @property
     def num_remaining(self) -> int:
-        """Tokens that no launched step has computed yet."""
+        """Number of tokens that no launched step has computed."""
         return self.length - self.num_computed
 
     @property
     def num_to_come(self) -> int:
-        """How many more output tokens may be sampled, beyond those in flight."""
+        """Number of output tokens that may still be sampled, not counting tokens in flight."""
         return self.prompt_len + self.max_tokens - self.length
 
     @property
     def awaits_end(self) -> bool:
-        """Whether its last token is on its way."""
+        """Whether its last token is in flight."""
         return self.num_in_flight > 0 and self.num_to_come <= 0
 
     @property
     def num_reusable(self) -> int:
-        """How many of the first tokens need not be computed if their keys and values are cached: the last one has
-        to be, for its logits, and so has what is to tell the log probabilities of the prompt."""
+        """Number of leading tokens that need not be computed if their keys and values are cached. The last token must be
+        computed for its logits, and so must tokens that give the prompt's log probabilities."""
         prompt = self.prompt_logprobs
         if prompt is not None and not prompt.is_complete:
             return len(prompt.records)
@@ -181,19 +181,19 @@ class SequenceState:
         return self.constraint.forced[0] if self.constraint.forced else None
 
     def tokens(self, start: int, end: int) -> npt.NDArray[np.int32] | list[int]:
-        """Return the known ones of the tokens [start, end)."""
+        """Return the tokens [start, end) as far as they are known."""
         if start >= self.prompt_len:
             return self.output[start - self.prompt_len : end - self.prompt_len]
         return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
 
     def append(self, token_id: int) -> None:
-        """Take note of a token that was not in flight."""
+        """Append a token that was not in flight."""
         self.output.append(token_id)
         self.last_token = token_id
         self.length += 1
 
     def finish_reason_now(self) -> FinishReason | None:
-        """Return why the sequence ends with its last known token, or None if it goes on."""
+        """Return why the sequence ends with its last known token, or None if it continues."""
         has_ended = self.constraint is not None and self.constraint.has_ended
         may_end = has_ended or self.num_output >= self.request.sampling.min_tokens
         if self.output[-1] in self.stop_token_ids and may_end:
@@ -206,5 +206,5 @@ class SequenceState:
 
 @functools.lru_cache(maxsize=256)
 def _one_set(eos_token_ids: tuple[int, ...], stop_token_ids: tuple[int, ...]) -> frozenset[int]:
-    """Return the tokens that end an output: one set for all that have the same, which stays in the CPU's cache."""
+    """Return the tokens that end an output. Equal sets share one object, which stays in the CPU's cache."""
     return frozenset(eos_token_ids) | frozenset(stop_token_ids)

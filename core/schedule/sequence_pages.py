@@ -53,21 +53,21 @@ class SequencePages:
 
     @property
     def num_available_tokens(self) -> int:
-        """Tokens for which there are pages, free or evictable."""
+        """Capacity in tokens of the free and evictable pages."""
         return (self.pool.num_free + self.cache.num_evictable_pages) * self.page_size
 
     @property
     def num_total_tokens(self) -> int:
-        """Tokens that all pages hold."""
+        """Capacity in tokens of all pages."""
         return self.pool.num_pages * self.page_size
 
     @property
     def num_used_tokens(self) -> int:
-        """Tokens' worth of pages that running sequences hold, shared ones counted once."""
+        """Capacity in tokens of the pages that running sequences hold, counting shared pages once."""
         return self.num_total_tokens - self.num_available_tokens
 
     def num_held_tokens(self, sequences: Iterable[SequenceState]) -> int:
-        """Return how many tokens' worth of pages these sequences hold, shared ones counted once."""
+        """Return the capacity in tokens of the pages that these sequences hold, counting shared pages once."""
         own, shared = 0, dict[int, int]()
         for seq in sequences:
             own += seq.num_pages - seq.num_shared_pages
@@ -78,7 +78,7 @@ class SequencePages:
         return (own + sum(shared.values())) * self.page_size
 
     def watch(self, seq: SequenceState) -> None:
-        """Begin to keep `num_cached` of a sequence, whose tokens stay as they are, up to date."""
+        """Start to keep `num_cached` of a sequence up to date. The sequence's tokens must not change."""
         seq.watch = self.cache.watch(seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index)
         self.numbers.num_cached[seq.index] = seq.watch.num_tokens
 
@@ -89,13 +89,13 @@ class SequencePages:
             seq.watch = None
 
     def take_moved(self) -> None:
-        """Bring `num_cached` of all watched sequences up to date."""
+        """Update `num_cached` of all watched sequences."""
         moved = self.cache.take_moved()
         if moved:
             self.numbers.num_cached[[watch.index for watch in moved]] = [watch.num_tokens for watch in moved]
 
     def attach(self, seq: SequenceState) -> None:
-        """Give a sequence a row, and what the cache has of its tokens. At least one token is left to compute."""
+        """Give a sequence a row, and its cached pages. At least one token is left to compute."""
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         self.cache.lock(node)
         seq.cache_node = node
@@ -104,7 +104,7 @@ class SequencePages:
         self._take(seq, pages)
 
     def count_found(self, seq: SequenceState) -> None:
-        """Let the cache count what it had for a sequence, which begins now."""
+        """Let the cache count the tokens that it had for a sequence, which starts now."""
         assert seq.cache_node is not None
         self.cache.count(seq.cache_node, seq.num_computed, seq.num_reusable)
 
@@ -124,14 +124,14 @@ class SequencePages:
         return True
 
     def take_changes(self, rows: Ints, lengths: Ints) -> tuple[Ints, Pages]:
-        """Return what an executor's copy of the page table lacks for these rows to be right as far as their tokens reach.
+        """Return the changes that an executor's copy of the page table lacks, for the tokens of these rows.
 
         Args:
-            rows: each once: [B].
-            lengths: tokens of each: [B].
+            rows: rows, each once: [B].
+            lengths: number of tokens of each: [B].
 
         Returns:
-            places, as row * width + column, and the pages there: [N], [N].
+            The places, as row * width + column, and the pages there: [N], [N].
         """
         changed, places = self._clean.take(rows, -(-lengths // self.page_size))
         if not len(changed):
@@ -139,7 +139,7 @@ class SequencePages:
         return changed * self.table.shape[1] + places, self.table[changed, places]
 
     def spoil(self, rows: Ints) -> None:
-        """Note that an executor may not have taken the last changes of these rows."""
+        """Record that an executor may lack the last changes of these rows."""
         for row in rows.tolist():
             self._clean.spoil(row, 0)
 
@@ -147,13 +147,13 @@ class SequencePages:
         """Return which of these sequences have no page for one more token.
 
         Args:
-            indices: in the table, of sequences whose pages hold all that is computed.
+            indices: indices in the table, of sequences whose pages hold all computed tokens.
         """
         table = self.numbers
         return indices[table.num_pages[indices] * self.page_size <= table.num_computed[indices]]
 
     def extend_each(self, short: Indices) -> None:
-        """Give each of these sequences one page more. There are enough."""
+        """Give each of these sequences one more page. The caller makes sure that there are enough."""
         if not len(short):
             return
         missing = len(short) - self.pool.num_free
@@ -165,7 +165,7 @@ class SequencePages:
         table.num_pages[short] += 1
 
     def advance(self, seq: SequenceState) -> None:
-        """Give a sequence that has computed nothing of its own what has come into the cache since it was attached."""
+        """Give a sequence that has computed nothing itself the pages cached since it was attached."""
         assert seq.num_pages == seq.num_shared_pages
         assert seq.cache_node is not None
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
@@ -179,7 +179,7 @@ class SequencePages:
         self._take(seq, pages)
 
     def num_freed_tokens(self, seq: SequenceState) -> int:
-        """Return for how many tokens there would be more pages if a running sequence were released."""
+        """Return the capacity in tokens that releasing a running sequence would free."""
         count = seq.num_pages - seq.num_shared_pages
         node = seq.cache_node
         while node is not None and node.locks == 1:
@@ -188,7 +188,7 @@ class SequencePages:
         return count * self.page_size
 
     def num_shared_tokens(self, seq: SequenceState) -> int:
-        """Return of how many of a running sequence's tokens the pages are the cache's."""
+        """Return how many of a running sequence's tokens are in pages of the cache."""
         return seq.num_shared_pages * self.page_size
 
     def publish(self, seq: SequenceState, num_tokens: int) -> None:
@@ -213,7 +213,7 @@ class SequencePages:
         seq.num_shared_pages = len(pages)
 
     def release(self, seq: SequenceState) -> None:
-        """Take everything from a sequence. What it computed stays in the cache until it is evicted."""
+        """Take a sequence's row and pages. Its computed tokens stay in the cache until they are evicted."""
         self.publish(seq, min(seq.num_computed, seq.num_tokens))
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])

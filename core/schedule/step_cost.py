@@ -1,6 +1,6 @@
-"""What one output's grammar costs the engine's steps, which everyone waits for: too much ends the request.
+"""Limits the time that one output's grammar adds to the engine's steps, which delays all requests.
 
-A step may be slow now and then: what it takes beyond an allowance adds to a debt, and the debt has a limit.
+A step may be slow occasionally: time beyond an allowance adds to a debt. The request ends if the debt exceeds its limit.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from llmfw.core.base.errors import GrammarCostError
 
 FREE_S = 0.02
-"""CPU seconds that a token's mask may take, every time."""
+"""CPU seconds that each token's mask may take."""
 MAX_DEBT_S = 0.2
 
 

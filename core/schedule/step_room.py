@@ -1,4 +1,4 @@
-"""How many prompt tokens one step may still hold."""
+"""Tracks the number of prompt tokens that one step may still hold."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .sequence import SequenceState
 
 @dataclass(slots=True)
 class StepRoom:
-    """What is left of one step for a lane.
+    """Remaining room of one step for a lane.
 
     Attributes:
-        limits: of the lane in this step.
-        tokens: prompt tokens left.
-        piece: of these, for prompts that do not fit into a step whole, while others decode; None: all.
-        chunked: prompts may be cut; else each is computed whole.
-        may_exceed: where prompts are not cut, one of them may exceed the limit.
+        limits: limits of the lane in this step.
+        tokens: number of prompt tokens left.
+        piece: number of these for prompts that do not fit into one step, while others decode; None: all.
+        chunked: whether prompts may be cut; if not, each is computed in full.
+        may_exceed: whether one prompt may exceed the limit, if prompts are not cut.
     """
 
     limits: Limits
@@ -45,7 +45,7 @@ class StepRoom:
         return seq.num_remaining if self.may_exceed else 0
 
     def first_piece(self, seq: SequenceState) -> int | None:
-        """Return how many tokens a sequence that starts computes; None: it has to wait for a step of its own."""
+        """Return how many tokens a starting sequence computes; None: it must wait for a step of its own."""
         count = self._room_for(seq)
         if self.chunked or count == seq.num_remaining:
             return max(count, 0)
@@ -53,6 +53,6 @@ class StepRoom:
         return seq.num_remaining if is_first and self.may_exceed else None
 
     def _room_for(self, seq: SequenceState) -> int:
-        """Return for how many tokens of a sequence there is room, if its prompt may be cut."""
+        """Return how many tokens of a sequence fit, if its prompt may be cut."""
         room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
         return min(room, self.piece) if seq.is_long and self.piece is not None else room

@@ -1,4 +1,4 @@
-"""Writes the `StepInput` of what was planned: the numbers of sequences and pages, as columns."""
+"""Writes the `StepInput` of a plan: the numbers of sequences and pages, as columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
 
 
 def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
-    """Return the step in which each sequence computes its last token, a sampled one. Nearly every step is such a one.
+    """Return the step in which each sequence computes its last token, a sampled one. Nearly all steps are like this.
 
     Args:
-        pages: of all sequences.
-        indices: in the table: [B].
+        pages: pages of all sequences.
+        indices: indices of the sequences in the table: [B].
     """
     table, num = pages.numbers, len(indices)
     rows, starts = table.row[indices], table.num_computed[indices]
@@ -56,11 +56,11 @@ def write_step(
     """Return a step that computes tokens of prompts or drafts.
 
     Args:
-        pages: of all sequences.
-        indices: in the table, those with one token first: [B].
-        sequences: at these indices.
-        starts, counts, num_sampled: as of `StepInput`: [B].
-        is_prefill: which compute tokens of a prompt: [B].
+        pages: pages of all sequences.
+        indices: indices of the sequences in the table, sequences with one token first: [B].
+        sequences: sequences at these indices.
+        starts, counts, num_sampled: as in `StepInput`: [B].
+        is_prefill: whether each computes prompt tokens: [B].
         drafts: guessed tokens, by the sequence's place.
     """
     table = pages.numbers
@@ -90,7 +90,7 @@ def write_step(
 
 
 def start_row(seq: SequenceState) -> RowStart:
-    """Return what an executor needs to know of a sequence that got its row."""
+    """Return the data that an executor needs about a sequence that got its row."""
     request = seq.request
     return RowStart(
         seq.row,
@@ -103,7 +103,7 @@ def start_row(seq: SequenceState) -> RowStart:
 
 
 def count_tokens(seq: SequenceState) -> RowCounts:
-    """Return how often each token was generated; those of the prompt, too, if they are penalised for repetition."""
+    """Return the counts of generated tokens; with a repetition penalty, of prompt tokens, too."""
     ids, counts = np.unique(seq.output_ids, return_counts=True)
     if seq.request.sampling.repetition_penalty != 1:
         others = np.setdiff1d(seq.prompt, ids)
@@ -175,7 +175,7 @@ def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[Row
 def _scored(
     sequences: Sequence[SequenceState], starts: Ints, counts: Ints, is_prefill: Ints
 ) -> list[ScoredPrompt]:
-    """Return the prompt tokens whose log probabilities are wanted."""
+    """Return the prompt tokens whose log probabilities are requested."""
     found = []
     for place in np.flatnonzero(is_prefill).tolist():
         seq = sequences[place]

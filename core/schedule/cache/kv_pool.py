@@ -1,7 +1,7 @@
-"""Pages of key and value storage: which are free, and which are not.
+"""Tracks the free pages of key and value storage.
 
-The pool hands out page numbers. It knows neither tensors (`KVStorage`) nor who shares a page (`RadixCache`) nor
-sequences (`SequencePages`). Handing back a page that is free already is an assertion error.
+The pool hands out page numbers. It does not know tensors (`KVStorage`), sharing of pages (`RadixCache`) or sequences
+(`SequencePages`). Returning a page that is already free is an assertion error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class KVPool:
     """A stack of free page numbers.
 
     Args:
-        num_pages: pages in all.
-        page_size: tokens in one page.
+        num_pages: total number of pages.
+        page_size: number of tokens in one page.
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
@@ -33,12 +33,12 @@ class KVPool:
 
     @property
     def num_free(self) -> int:
-        """Pages that are free."""
+        """Number of free pages."""
         return self._num_free
 
     @property
     def num_ever_used(self) -> int:
-        """Pages that were ever handed out: those from 0 up to this number."""
+        """Number of pages ever handed out: the pages below this number."""
         return self.num_pages - self._least_free
 
     def allocate(self, count: int) -> Pages:
@@ -60,7 +60,7 @@ class KVPool:
         if not count:
             return
         assert self._marks[pages].min() != FREE, "a page was freed that is free already"
-        # A page that is twice in `pages` keeps the mark of its last place only.
+        # A page that occurs twice in `pages` keeps only the mark of its last place.
         places = np.arange(count, dtype=np.int32)
         self._marks[pages] = places
         assert (self._marks[pages] == places).all(), "a page was freed twice at once"
