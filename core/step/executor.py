@@ -1,10 +1,10 @@
 """Computes steps on a device: `StepInput` in, `StepOutput` out.
 
-A step has two halves, the forward pass and sampling, so that what sampling needs (masks of grammars) can be found out
-during the forward pass. Neither waits for a result. The last sampled token of each row stays on the device, so the next
-step can be launched before this one's tokens have reached the host.
+A step has two halves, the forward pass and sampling, so that grammars' masks, which sampling needs, can be computed during
+the forward pass. Neither half waits for a result. The last sampled token of each row stays on the device, so the next step
+can be launched before this step's tokens have reached the host.
 
-An executor knows rows, pages and tokens. It does not know requests, and nothing that a scheduler changes is shared with it.
+An executor knows rows, pages and tokens. It does not know requests, and shares no mutable data with the scheduler.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ForwardPass:
     """The first half of a step.
 
     Attributes:
-        step: what is computed.
-        logits: of the tokens after which one is sampled, float32: [S, vocab].
-        prompt_logits: of scored prompt tokens, in the model's dtype: [P, vocab]; None without any.
-        rows: those of the sampled tokens, on the device: [S].
+        step: input of the step.
+        logits: logits of the tokens after which one is sampled, float32: [S, vocab].
+        prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None if there are none.
+        rows: rows of the sampled tokens, on the device: [S].
     """
 
     step: StepInput
@@ -56,12 +56,12 @@ class Executor:
     """The model, its attention backend and its sampler, on one device. Callers must hold `torch.inference_mode()`.
 
     Args:
-        model: loaded and probed.
-        backend: built for the model's layers.
-        sampler: has a row for each row of the page table.
-        page_table: this executor's own.
-        staging: brings numbers to the device.
-        device: where all of it is.
+        model: loaded and probed model.
+        backend: attention backend, built for the model's layers.
+        sampler: sampler with a row for each row of the page table.
+        page_table: page table of this executor alone.
+        staging: sends numbers to the device.
+        device: device of all of these.
         clock: measures the steps.
     """
 
@@ -85,8 +85,8 @@ class Executor:
         self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # most likely tokens that rows report
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
-        # transformers returns a mask of four dimensions as it is, for our attention to overlook. Without one it would
-        # look into `position_ids` for packed sequences, and so wait for the device.
+        # transformers passes a four-dimensional mask on unchanged, and our attention ignores it. Without a mask,
+        # transformers would search `position_ids` for packed sequences, and so wait for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
@@ -97,12 +97,12 @@ class Executor:
         return self._model.has_own_threads and self._backend.has_own_threads
 
     def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
-        """Have steps of single tokens captured and replayed.
+        """Capture and replay steps of single tokens.
 
         Args:
-            make_graph: makes what captures a step.
+            make_graph: factory of graphs.
             sizes: numbers of sequences to capture, ascending.
-            capture_all: now; else each when it is first met.
+            capture_all: whether to capture all sizes now; if not, each at the first step of its size.
         """
         self._graphs = DecodeGraphs(
             sizes,
@@ -155,7 +155,7 @@ class Executor:
         """Start the sampling of the step whose forward pass was started last.
 
         Args:
-            masks: which tokens are allowed, for the sampled tokens where not all are.
+            masks: masks of allowed tokens, for sampled tokens with forbidden ones.
         """
         step = forward.step
         prompt_scores = self._prompt_scores(forward)
@@ -189,9 +189,9 @@ class Executor:
             self._clock.begin()
 
     def _asking(self, rows: Ints) -> dict[int, Ints]:
-        """Return the places of rows that ask for log probabilities, by how many of the most likely tokens are looked for.
+        """Return the places of rows that ask for log probabilities, by the number of most likely tokens to find.
 
-        There are few such numbers, so it takes as many operations whatever is asked for.
+        There are few such numbers, so the number of operations hardly depends on the requests.
         """
         wanted = self._logprobs[rows]
         asking: dict[int, list[int]] = {}
@@ -237,13 +237,13 @@ class Executor:
 def forward_batch(
     step: StepInput, positions: Ints, slots: torch.Tensor, rows: torch.Tensor, page_table: PageTable
 ) -> ForwardBatch:
-    """Return what the model and the attention backend read of a step.
+    """Return a step's input for the model and the attention backend.
 
     Args:
-        positions: of the step, on the host: [T].
-        slots: on the device: [T].
-        rows: on the device: [B].
-        page_table: its device's copy is right for these rows.
+        positions: positions of the step, on the host: [T].
+        slots: slots on the device: [T].
+        rows: rows on the device: [B].
+        page_table: page table, whose copy on the device is up to date for these rows.
     """
     return ForwardBatch(
         positions=positions,

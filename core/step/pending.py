@@ -1,4 +1,4 @@
-"""The output of a step that is on its way from the device."""
+"""The output of a step, while it is copied from the device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Scores:
     """Log probabilities of some tokens.
 
     Attributes:
-        rows: of the page table that each belongs to: [R].
-        wanted: how many of the most likely tokens each reports: [R].
-        logprobs: of R rows.
+        rows: row of the page table of each: [R].
+        wanted: number of most likely tokens that each reports: [R].
+        logprobs: log probabilities of R rows.
     """
 
     rows: Sequence[int]
@@ -28,7 +28,7 @@ class Scores:
     logprobs: RowLogprobs
 
     def by_row(self) -> dict[int, list[TokenLogprob]]:
-        """Return what each row reports."""
+        """Return the report of each row."""
         found: dict[int, list[TokenLogprob]] = {}
         for row, k, record in zip(self.rows, self.wanted, self.logprobs.records(), strict=True):
             found.setdefault(row, []).append(first_of(record, k))
@@ -36,12 +36,12 @@ class Scores:
 
 
 class PendingOutput:
-    """Copies a step's output to the host without making it wait.
+    """Copies a step's output to the host without blocking the host.
 
     Args:
         tokens: sampled token ids, on the device: [S].
-        scores: of sampled tokens.
-        prompt_scores: of prompt tokens.
+        scores: log probabilities of sampled tokens.
+        prompt_scores: log probabilities of prompt tokens.
     """
 
     __slots__ = ("_event", "_prompt_scores", "_scores", "_tokens")
@@ -76,7 +76,7 @@ def _start_copies(scores: Scores) -> Scores:
 
 
 def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return where a tensor will be on the host."""
+    """Start to copy a tensor to the host; return the host's tensor."""
     if not tensor.is_cuda:
         return tensor
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

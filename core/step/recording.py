@@ -1,4 +1,4 @@
-"""Recorded steps: everything that an executor was asked, and what it answered, in a file that can be computed again.
+"""Records steps in a file: all inputs and outputs of an executor, so that the steps can be computed again.
 
     header        settings and capacity, as msgpack
     each step     StepInput, TokenMasks or nothing, StepOutput
@@ -29,13 +29,13 @@ LENGTH = struct.Struct("<I")
 
 
 class RecordingHeader(msgspec.Struct, frozen=True):
-    """What an executor has to be built of to compute a recording again.
+    """Settings with which to build an executor that computes a recording again.
 
     Attributes:
-        format: of the file.
-        version: of llmfw that wrote it.
+        format: format of the file.
+        version: version of llmfw that wrote it.
         config: settings, by field of `EngineConfig`.
-        capacity: what fitted, by field of `Capacity`.
+        capacity: capacity of the device, by field of `Capacity`.
         vocab_size: width of the logits.
     """
 
@@ -53,7 +53,7 @@ class RecordingHeader(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """One step: what was asked, and what was answered."""
+    """Input and output of one step."""
 
     step: StepInput
     masks: TokenMasks | None
@@ -64,10 +64,10 @@ class StepWriter:
     """Writes a recording.
 
     Args:
-        path: of a file that does not exist yet.
+        path: path of a file that does not exist yet.
 
     Raises:
-        ConfigError: the file cannot be made.
+        ConfigError: the file cannot be created.
     """
 
     def __init__(self, path: str) -> None:
@@ -87,16 +87,16 @@ class StepWriter:
         self._write(encode(recorded.step), masks, encode(recorded.output))
 
     def _write(self, *parts: bytes) -> None:
-        """Write parts by one call, so that a crash leaves whole steps but for the last one."""
+        """Write parts in one call, so that a crash can cut only the last step."""
         with open(self._path, "ab") as file:
             file.write(b"".join(LENGTH.pack(len(part)) + part for part in parts))
 
 
 def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
-    """Return the header and the whole steps of a recording. A last step that was cut short is left out.
+    """Return the header and the complete steps of a recording. Leaves out a last step that is cut.
 
     Raises:
-        ConfigError: the file cannot be read, or is no recording of this format.
+        ConfigError: the file cannot be read, or is not a recording in this format.
     """
     try:
         file = path.open("rb")
@@ -140,11 +140,11 @@ def _read(file: BinaryIO) -> bytes | None:
 
 
 class RecordingExecutor:
-    """Computes steps by an executor, and records them.
+    """Computes steps with an executor, and records them.
 
     Args:
-        executor: computes them.
-        writer: has written the header.
+        executor: computes the steps.
+        writer: writer that has written the header.
     """
 
     def __init__(self, executor: Executor, writer: StepWriter) -> None:
@@ -153,7 +153,7 @@ class RecordingExecutor:
 
     @property
     def has_own_threads(self) -> bool:
-        """As of the executor."""
+        """As `Executor.has_own_threads`."""
         return self._executor.has_own_threads
 
     def forward(self, step: StepInput) -> ForwardPass:
@@ -169,9 +169,9 @@ class RecordedOutput:
     """An output that is written once it is known. Outputs are taken in the order of their steps.
 
     Args:
-        pending: the executor's.
-        step, masks: what was asked.
-        writer: of the recording.
+        pending: the executor's output.
+        step, masks: input of the step.
+        writer: writer of the recording.
     """
 
     def __init__(

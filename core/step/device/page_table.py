@@ -11,25 +11,25 @@ from .staging import Staging
 
 
 class PageTable:
-    """Two copies of one table, kept equal by the changes that come with each step.
+    """Two copies of one table; the changes in each step keep them equal.
 
-    Where host and device share their memory they are one. Elsewhere, writes to the device's copy are in the order of the
-    device's work, so a row may change on the host while a launched step still reads it. The last row is for sequences that
-    are padding: all its pages are one that the scheduler does not have.
+    If host and device share memory, the two are one. Otherwise, writes to the device's copy happen in the order of the
+    device's work, so a row may change on the host while a launched step still reads it. The last row is for padding: all
+    its entries are one page that the scheduler does not have.
 
     Args:
-        num_rows: sequences that may run at once.
-        width: most pages of a sequence.
-        page_size: tokens in one page.
-        staging: brings changes to the device.
-        device: where steps run.
-        padding_page: the last row's page.
+        num_rows: maximum number of sequences that run at once.
+        width: maximum number of pages of a sequence.
+        page_size: number of tokens in one page.
+        staging: sends changes to the device.
+        device: device on which steps run.
+        padding_page: page of the last row.
 
     Attributes:
-        page_size: as given.
-        tensor: on the device, int32: [num_rows + 1, width].
-        padding_row: the row that is for padding.
-        padding_slot: where the key and value of padding go.
+        page_size: number of tokens in one page.
+        tensor: the device's copy, int32: [num_rows + 1, width].
+        padding_row: row for padding.
+        padding_slot: slot for the key and value of padding.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class PageTable:
 
     @property
     def num_rows(self) -> int:
-        """Sequences that may run at once."""
+        """Maximum number of sequences that run at once."""
         return self.padding_row
 
     def change(self, places: Ints, pages: Pages) -> tuple[Ints, Pages] | None:
         """Take changes on the host.
 
         Args:
-            places: as row * width + column: [N].
+            places: places as row * width + column: [N].
             pages: the pages there: [N].
 
         Returns:
-            what `write` needs once it is on the device; None: nothing.
+            The input of `write`, to be sent to the device; None: nothing to write.
         """
         if not len(places):
             return None
@@ -74,16 +74,16 @@ class PageTable:
         return None if self._is_shared else (places, pages)
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:
-        """Write changes, which have been brought to the device, to its copy: [N], [N]."""
+        """Write changes, which are on the device, to its copy: [N], [N]."""
         if places.numel():
             self.tensor.view(-1).index_copy_(0, places, pages)
 
     def slots(self, rows: Ints, positions: Ints) -> Ints:
-        """Return where keys and values of tokens go, as page * page_size + offset: [T].
+        """Return the slots of tokens' keys and values, as page * page_size + offset: [T].
 
         Args:
-            rows: of each token: [T].
-            positions: of each token in its sequence: [T].
+            rows: row of each token: [T].
+            positions: position of each token in its sequence: [T].
         """
         columns, offsets = np.divmod(positions, self.page_size)
         slots: Ints = self._host[rows, columns].astype(np.int64) * self.page_size + offsets

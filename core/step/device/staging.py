@@ -1,8 +1,8 @@
-"""Carries a step's numbers from the host to the device, without waiting for the device.
+"""Sends a step's numbers from the host to the device, without waiting for the device.
 
-A copy from ordinary memory makes the host wait until the device has come to it, and each copy costs a launch. So the
-arrays of a step are packed into one pinned buffer and go over together. A buffer is used again once the device has read
-it; as long as none is, there is one more. Nothing here knows what the numbers mean.
+A copy from ordinary memory makes the host wait until the device reaches it, and each copy costs a launch. So the arrays of
+a step are packed into one pinned buffer and sent together. A buffer is reused once the device has read it; if no buffer is
+free, another one is allocated. This module does not know the meaning of the numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Staging:
 
     @property
     def is_shared(self) -> bool:
-        """Whether host and device have one memory, so that each reads the other's numbers as they are."""
+        """Whether host and device share memory, so that each can read the other's numbers directly."""
         return not self._packs
 
     def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:

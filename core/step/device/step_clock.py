@@ -1,10 +1,10 @@
-"""Measures on the device how long steps take, and how long it has nothing to do between them.
+"""Measures on the device how long steps take, and how long it is idle between them.
 
     device   ─[ forward n, sample n ]──idle──[ forward n+1, sample n+1 ]─
               begin              end          begin                  end
 
-A step begins where its forward pass is launched, so what is copied and planned before that counts as idle time. Nothing
-waits for the device but `take`.
+A step starts when its forward pass is launched, so copies and planning before that count as idle time. Only `take` waits
+for the device.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What one step took.
+    """Time of one step.
 
     Attributes:
-        idle_ms: milliseconds from the end of the step before to its beginning; less than 0 never.
-        busy_ms: from its beginning to its end.
+        idle_ms: milliseconds from the end of the previous step to its start; never negative.
+        busy_ms: milliseconds from its start to its end.
     """
 
     idle_ms: float
@@ -33,7 +33,7 @@ class StepClock:
     """Measures the steps of an engine that was built with it (see `build_generation_engine`).
 
     Args:
-        device: where the steps run.
+        device: device on which the steps run.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -42,7 +42,7 @@ class StepClock:
         self._begun: torch.cuda.Event | float | None = None
 
     def begin(self) -> None:
-        """Mark the beginning of a step, on the current stream."""
+        """Mark the start of a step, on the current stream."""
         self._begun = self._mark()
 
     def end(self) -> None:
@@ -51,7 +51,7 @@ class StepClock:
         self._marks.append((self._begun, self._mark()))
 
     def take(self) -> list[StepTime]:
-        """Wait for the steps marked since the last call; return their times, but for the first of them."""
+        """Wait for the steps marked since the last call; return their times, except for the first one."""
         marks, self._marks = self._marks, self._marks[-1:]
         if marks and isinstance(marks[-1][1], torch.cuda.Event):
             marks[-1][1].synchronize()
@@ -69,7 +69,7 @@ class StepClock:
 
 
 def _between(first: torch.cuda.Event | float, second: torch.cuda.Event | float) -> float:
-    """Return milliseconds."""
+    """Return the milliseconds between two marks."""
     if isinstance(first, torch.cuda.Event):
         assert isinstance(second, torch.cuda.Event)
         return float(first.elapsed_time(second))

@@ -1,8 +1,8 @@
-"""What a request changes about its logits before a token is drawn: penalties, then bias, then the ban on stop tokens.
+"""Applies a request's changes to its logits before a token is drawn: penalties, then bias, then the ban on end tokens.
 
-All rows that ask are changed together, by as many operations as one would take, and only at the tokens that matter: those
-of its prompt and output, of its bias, of its ends. How often which token was generated stands on the device, so that a
-token need not reach the host before the next one is sampled.
+All rows with changes are updated together, with the same number of operations as one row, and only at the affected
+tokens: those of the prompt and output, of the bias, and of the ends. The counts of generated tokens are on the device, so
+that the next token can be sampled before the last one reaches the host.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .token_counts import Entries, TokenCounts
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
 PENALTIES, BIAS, HOLD = 1, 2, 4
-"""What a request asks for."""
+"""Flags of the changes that a request asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Penalised:
-    """The sequences of a step that have penalties: P of them.
+    """The P sequences of a step that have penalties.
 
     Attributes:
-        rows: theirs, on the host: [P].
-        places: theirs among the logits, on the device: [P].
-        entries: their tokens, and how often each was generated.
+        rows: their rows, on the host: [P].
+        places: their places among the logits, on the device: [P].
+        entries: their tokens, with the number of times that each was generated.
     """
 
     rows: Ints
@@ -41,12 +41,12 @@ class Penalised:
 
 
 class Adjustments:
-    """Changes logits as requests ask for.
+    """Changes logits as requests specify.
 
     Args:
-        max_rows: sequences that may run at once.
-        staging: brings numbers to the device.
-        device: where the logits are.
+        max_rows: maximum number of sequences that run at once.
+        staging: sends numbers to the device.
+        device: device of the logits.
     """
 
     def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
@@ -64,7 +64,7 @@ class Adjustments:
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
 
     def start(self, start: RowStart) -> None:
-        """Note what a sequence asks for that gets a row."""
+        """Record the changes that a sequence with a new row asks for."""
         row, params = start.row, start.sampling
         self._repetition[row] = params.repetition_penalty
         self._frequency_presence[:, row] = params.frequency_penalty, params.presence_penalty
@@ -82,7 +82,7 @@ class Adjustments:
         )
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
-        """Replace what is counted of some rows."""
+        """Replace the counts of some rows."""
         if counts:
             rows = [each.row for each in counts]
             self._counts.write(rows, [(each.token_ids, each.counts) for each in counts])
@@ -93,12 +93,12 @@ class Adjustments:
         """Change logits in place: [S, vocab].
 
         Args:
-            rows: that they belong to: [S].
-            positions: of the tokens that are sampled: [S].
-            masked: places of those whose mask says whether they may end.
+            rows: rows of the logits: [S].
+            positions: positions of the sampled tokens: [S].
+            masked: places whose mask decides whether the output may end.
 
         Returns:
-            what `count` needs, if tokens of any of them are to be counted.
+            The input of `count`, if tokens of any row are to be counted.
         """
         asked = self._asked[rows]
         if not np.count_nonzero(asked):
@@ -122,13 +122,13 @@ class Adjustments:
         """Count sampled tokens.
 
         Args:
-            penalised: what `apply` returned.
+            penalised: result of `apply`.
             tokens: one for each row of the logits, on the device: [S].
         """
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
     def _hold(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Forbid the ends of the logits at some places, which may not end yet."""
+        """Forbid end tokens at some places, whose outputs may not end yet."""
         stops = [
             (place, token) for place in places.tolist() for token in self._stop_token_ids[int(rows[place])]
         ]
@@ -136,7 +136,7 @@ class Adjustments:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
 
     def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
-        """Apply penalties in place. What none of the sequences asks for changes nothing, and is left out."""
+        """Apply penalties in place. Skips kinds of penalties that no sequence asks for."""
         ends = self._counts.ends(rows)
         repetition, others = self._repetition[rows], self._frequency_presence[:, rows]
         has_others = bool(others.any())
@@ -157,7 +157,7 @@ class Adjustments:
         return Penalised(rows, sent[0], entries)
 
     def _bias(self, places: Ints, rows: Ints) -> list[torch.Tensor]:
-        """Return at which places, to which tokens, to add what. As long as the same sequences run, it stays on the device."""
+        """Return places, tokens and amounts to add. They stay on the device while the same sequences run."""
         key = places.tobytes() + rows.tobytes()
         if self._sent_bias[0] != key:
             biases = [self._biases[row] for row in rows.tolist()]

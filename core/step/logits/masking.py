@@ -14,9 +14,9 @@ def apply_masks(masks: TokenMasks, logits: torch.Tensor, staging: Staging) -> No
     """Set the logits of forbidden tokens to minus infinity, in place.
 
     Args:
-        masks: of R rows.
+        masks: masks of R rows.
         logits: [S, vocab].
-        staging: brings the masks to the device.
+        staging: sends the masks to the device.
     """
     places, words = staging.send(np.array(masks.places, dtype=np.int64), masks.words)
     bits = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=logits.device)) & 1

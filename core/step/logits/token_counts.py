@@ -57,7 +57,7 @@ class TokenCounts:
         self._ends = np.zeros(max_rows, dtype=np.int64)
 
     def write(self, rows: Sequence[int], lists: Sequence[TokensAndCounts]) -> None:
-        """Put new lists into rows. One that is empty becomes token 0, with the count 0."""
+        """Write new lists into rows. An empty list becomes token 0, with the count 0."""
         width = max(1, *(len(ids) for ids, _ in lists))
         all_ids = np.zeros((len(rows), width), dtype=np.int64)
         all_counts = np.zeros((len(rows), width), dtype=np.float32)
@@ -72,7 +72,7 @@ class TokenCounts:
         self._counts[:, :width].index_copy_(0, at, new_counts)
 
     def ends(self, rows: Ints) -> Ints:
-        """Return how many entries rows have: [R]."""
+        """Return the number of entries of each row: [R]."""
         return self._ends[rows]
 
     def read(self, rows: torch.Tensor, ends: torch.Tensor, known_ends: Ints, *, with_counts: bool) -> Entries:
@@ -95,12 +95,12 @@ class TokenCounts:
 
         Args:
             rows: on the host: [R].
-            entries: what was read of them last.
+            entries: last result of `read` for these rows.
             tokens: on the device: [R].
         """
         self._ends[rows] += 1
         self._widen(int(self._ends[rows].max()))
-        # It comes to the end even if it is in the list: all entries of a token are kept alike.
+        # The token is appended even if it is in the list: all entries of a token get the same count.
         end = (entries.rows, entries.ends)
         self._ids.index_put_(end, tokens)
         if entries.counts is not None:

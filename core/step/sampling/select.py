@@ -1,19 +1,20 @@
-"""Sampling among the tokens that top_k, top_p and min_p leave, however many: without a sort, and without reading anything back.
+"""Samples among the tokens that top_k, top_p and min_p leave, however many: without a sort, and without reading from the
+device.
 
-What a sort would be asked for is where a running sum, by probability, reaches a number. That is found in two looks:
+A sort would serve to find where a running sum, by probability, reaches a number. This module finds that in two passes:
 
     the bits of a probability   |  0  0  |  15: its bin  |  15: its place in the bin  |
-    first look                             sums by bin → the bin in which the number is reached
-    second look                                            sums within that bin → the probability
+    first pass                             sums by bin → the bin in which the number is reached
+    second pass                                            sums within that bin → the probability
 
-for the bits of a float32 that is not negative, read as an integer, are in the order of the floats. Probabilities are
-counted in whole 2**-30ths: sums of integers are the same in whatever order a device adds them up, so that a row's token
-depends on no other row, and comes out alike each time. Each row takes the same operations, whose number does not depend
-on how many rows there are.
+This works because the bits of a non-negative float32, read as an integer, have the same order as the floats. Probabilities
+are counted in whole 2**-30ths: sums of integers do not depend on the order in which a device adds them, so a row's token
+depends on no other row, and is the same each time. Each row takes the same operations, and their number does not depend on
+the number of rows.
 
-The token is the one that `sample_candidates` would draw from as many candidates as the vocabulary has, to the last
-digits: tokens come in the order of their probabilities, the most likely first. Of tokens that are exactly as likely, all
-are kept if one is, and the first ones come first.
+The token is the same that `sample_candidates` would draw with the whole vocabulary as candidates, except for the last
+digits: tokens are ordered by probability, the most likely first. Of equally likely tokens, all are kept if one is, and the
+first ones come first.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ NUM_BINS = 1 << BITS
 
 
 class Limits(NamedTuple):
-    """Which filters any row of a step asks for. The others change nothing, and are left out.
+    """Filters that any row of a step asks for. The others would change nothing, and are skipped.
 
     Attributes:
-        top_k, top_p, min_p: whether any row has one that limits.
+        top_k, top_p, min_p: whether any row has a limiting value.
     """
 
     top_k: bool
@@ -44,12 +45,12 @@ class Limits(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Where a running sum of weights, by ascending key, reaches a number: each [S, 1], int32.
+    """Point at which a running sum of weights, by ascending key, reaches a number: each [S, 1], int32.
 
     Attributes:
-        key: the smallest one with which the sum reaches it.
-        below: the sum of the weights of all smaller keys.
-        through: that, with the weights of this key.
+        key: smallest key with which the sum reaches the number.
+        below: sum of the weights of all smaller keys.
+        through: `below` plus the weights of this key.
     """
 
     key: torch.Tensor
@@ -61,8 +62,8 @@ class RunningSums:
     """Sums of weights in ascending order of keys, for each row.
 
     Args:
-        keys: below 2**30, int32: [S, N].
-        weights: not negative, int32, whose sum in a row is above 0 and below 2**31: [S, N].
+        keys: keys below 2**30, int32: [S, N].
+        weights: non-negative weights, int32; the sum of a row is above 0 and below 2**31: [S, N].
     """
 
     def __init__(self, keys: torch.Tensor, weights: torch.Tensor) -> None:
@@ -79,10 +80,10 @@ class RunningSums:
         return self._sums[:, -1:]
 
     def reach(self, number: torch.Tensor) -> Reached:
-        """Return where numbers are reached.
+        """Return the points at which numbers are reached.
 
         Args:
-            number: from 1 to the total: [S, 1], int32.
+            number: numbers from 1 to the total: [S, 1], int32.
         """
         upper, below = _find(self._sums, number)
         is_elsewhere = (self._keys >> BITS) != upper
@@ -97,11 +98,11 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
 
     Args:
         logits: [S, vocab].
-        numbers: of the rows. A top_p that does not limit is above 1 by more than masses are rounded, as 2 is.
-        limits: of the rows.
+        numbers: parameters of the rows. A top_p without a limit exceeds 1 by more than the rounding of masses, such as 2.
+        limits: filters of the rows.
     """
     vocab_size = logits.shape[-1]
-    # A row that is no distribution gives some token, too: what is counted below is never nothing.
+    # A row that is not a distribution also gives some token, because the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
@@ -124,7 +125,7 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
         kept = masses.masked_fill(keys < least, 0).sum(dim=-1, keepdim=True, dtype=torch.int32)
     number = sums.total - (numbers.draws[:, None] * kept).int()
     found = sums.reach(number)
-    del sums, masses  # before there is as much of something else
+    del sums, masses  # frees memory before tensors of the same size are allocated
     return _take(keys, found, number)
 
 
@@ -143,7 +144,7 @@ def _sums_by_bin(bins: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return running sums of weights by bin: [S, 1 + NUM_BINS], int32, of which the first are 0.
 
     Args:
-        bins: which of all S × (1 + NUM_BINS) each weight belongs to: [S, N].
+        bins: bin of each weight, among all S × (1 + NUM_BINS): [S, N].
     """
     num_rows = len(bins)
     sums = torch.zeros(num_rows * (NUM_BINS + 1), dtype=torch.int32, device=bins.device)
