@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..params import plugins_of
+from llmfw.api.settings.loaded_plugins import plugins_of
 
 MOST_SHOWN = 10
 """Differing steps that are printed."""
