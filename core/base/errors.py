@@ -15,7 +15,8 @@
     │   ├── TooLargeError      more bytes than are taken
     │   └── ConflictError      what is asked for is in the way of something that is going on
     ├── StorageError           a store cannot do now what was asked of it; later it may
-    │   └── StorageFullError   there is no room left
+    │   ├── StorageFullError   there is no room left
+    │   └── ContentLostError   the bytes of what is stored are gone or damaged
     ├── OverloadedError        so much waits already that a request is not accepted now; later it may be
     │   └── TenantLimitError   one key or user has so many requests already
     ├── DeadlineError          a request's own timeout has passed
@@ -127,6 +128,10 @@ class StorageError(LLMFWError):
 
 class StorageFullError(StorageError):
     """A store has no room for what it was given."""
+
+
+class ContentLostError(StorageError):
+    """A store knows a file, and its bytes are gone or damaged: to try again is of no use."""
 
 
 class OverloadedError(LLMFWError):

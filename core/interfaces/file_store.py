@@ -52,6 +52,7 @@ class FileStore(ABC):
         KeyError: from every method that is given an id: it is not there.
         StorageError: from every method: the store cannot do it now; nothing has changed.
         StorageFullError: there is no room for it; nothing has changed.
+        ContentLostError: from `read`: the store knows the file, and its bytes are gone or damaged.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
