@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
     from .base.errors import ConfigError as ConfigError
     from .base.errors import ConflictError as ConflictError
+    from .base.errors import ContentLostError as ContentLostError
     from .base.errors import ContextLengthError as ContextLengthError
     from .base.errors import CrashingRequestError as CrashingRequestError
     from .base.errors import DeadlineError as DeadlineError
@@ -102,6 +103,7 @@ _HOMES = {
     ".base.errors": (
         "ConfigError",
         "ConflictError",
+        "ContentLostError",
         "ContextLengthError",
         "CrashingRequestError",
         "DeadlineError",

@@ -107,6 +107,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ConflictError",
         "StorageError",
         "StorageFullError",
+        "ContentLostError",
+        "ContentLostError",
         "OverloadedError",
         "TenantLimitError",
         "DeadlineError",

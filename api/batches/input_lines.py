@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import ContentLostError, LLMFWError
 from llmfw.core.interfaces.file_store import FileStore
 
 MAX_LINE = 64 * 2**20
@@ -19,7 +19,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class InputGoneError(LLMFWError):
-    """The input file is not there any more."""
+    """The input file, or its content, is not there any more."""
 
 
 class LongLine:
@@ -30,7 +30,7 @@ async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int
     """Yield number (from 1) and bytes of each line that is not blank, without the line break.
 
     Raises:
-        InputGoneError: the file is not there.
+        InputGoneError: the file or its content is not there.
         StorageError: it cannot be read now.
     """
     splitter = LineSplitter()
@@ -45,6 +45,10 @@ async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int
                     until = time.perf_counter() + SLICE_S
     except KeyError as error:
         raise InputGoneError(f"the input file {file_id!r} is not there any more") from error
+    except ContentLostError as error:
+        raise InputGoneError(
+            f"the server has lost the content of the input file {file_id!r}: upload it again"
+        ) from error
     finally:
         if isinstance(pieces, AsyncGenerator):
             await pieces.aclose()

@@ -14,6 +14,7 @@ from litestar.types import ExceptionHandlersMap
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.core.base.errors import (
     ConflictError,
+    ContentLostError,
     CrashingRequestError,
     DeadlineError,
     EngineDeadError,
@@ -41,6 +42,7 @@ STATUS: dict[type[LLMFWError], int] = {
     ConflictError: 409,
     RequestError: 400,
     StorageFullError: 507,
+    ContentLostError: 500,
     StorageError: 503,
     TenantLimitError: 429,
     OverloadedError: 503,
@@ -81,7 +83,9 @@ def body_of(error: Exception) -> ErrorBody:
     elif isinstance(error, CrashingRequestError):
         detail = ErrorDetail(message=str(error), type="server_error", code="request_crashed_engine")
     elif isinstance(error, StorageError):
-        code = "storage_full" if isinstance(error, StorageFullError) else "storage_unavailable"
+        code = next(
+            (code for kind, code in _STORAGE_CODES.items() if isinstance(error, kind)), "storage_unavailable"
+        )
         detail = ErrorDetail(message=_STORAGE[code], type="server_error", code=code)
     elif isinstance(error, TenantLimitError):
         detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
@@ -106,7 +110,10 @@ def body_of(error: Exception) -> ErrorBody:
     return ErrorBody(detail)
 
 
+_STORAGE_CODES = {StorageFullError: "storage_full", ContentLostError: "file_lost"}
+
 _STORAGE = {
+    "file_lost": "the server's storage has lost the content of this file; upload it again, or ask the operator to restore it",
     "storage_full": "the server's storage has no room for this; delete files that you do not need, or ask the operator "
     "for more room",
     "storage_unavailable": "the server's storage cannot be used now; its log says why",
@@ -152,7 +159,7 @@ def error_response(error: Exception) -> Response[bytes]:
 
 def retry_advice(error: Exception, status: int) -> dict[str, str]:
     """Return the headers that tell a client whether the same request may succeed later."""
-    if isinstance(error, StorageError) and not isinstance(error, StorageFullError):
+    if isinstance(error, StorageError) and not isinstance(error, StorageFullError | ContentLostError):
         return RETRY_SOON
     if isinstance(error, ConflictError):
         return RETRY_SOON if error.passing else NO_RETRY

@@ -15,7 +15,8 @@
     │   ├── TooLargeError      more bytes than the limit
     │   └── ConflictError      an operation in progress rules the request out
     ├── StorageError           a store cannot do this now; a retry may succeed
-    │   └── StorageFullError   a store has no space left
+    │   ├── StorageFullError   a store has no space left
+    │   └── ContentLostError   the bytes of what is stored are gone or damaged
     ├── OverloadedError        the queue is full; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
@@ -127,6 +128,10 @@ class StorageError(LLMFWError):
 
 class StorageFullError(StorageError):
     """A store has no space for the data."""
+
+
+class ContentLostError(StorageError):
+    """A store knows a file, but its bytes are gone or damaged. A retry does not help."""
 
 
 class OverloadedError(LLMFWError):

@@ -52,6 +52,7 @@ class FileStore(ABC):
         KeyError: from every method with an id: no file has this id.
         StorageError: from every method: the store cannot do it now; nothing has changed.
         StorageFullError: the store has no space for it; nothing has changed.
+        ContentLostError: from `read`: the store knows the file, but its bytes are gone or damaged.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

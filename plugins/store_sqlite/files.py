@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, ClassVar, TypeVar
 
 import sqlite_utils
 
-from llmfw.core import ConfigError, Describe, FileRecord, FileStore, StorageError
+from llmfw.core import ConfigError, ContentLostError, Describe, FileRecord, FileStore
 
 from .contents import Contents, Incoming, Stock, has_entries
 from .database import Database, bindable, one_of
@@ -34,6 +34,7 @@ ResultT = TypeVar("ResultT")
 APPLICATION_ID = 0x6C6C6D66  # "llmf"
 PIECE = 2**18  # bytes that are written or read at once
 DISK_THREADS = 4
+RESTORE = "bring it back from a copy, or delete the file"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
@@ -151,7 +152,9 @@ class SqliteFiles(FileStore):
             while start < end:
                 piece = await self._on_disk(os.pread, content.fileno(), min(PIECE, end - start), start)
                 if not piece:
-                    raise StorageError(f"{content.name!r} has been cut to {start} of its {size} bytes")
+                    raise ContentLostError(
+                        f"{content.name!r} was cut to {start} of its {size} bytes: {RESTORE}"
+                    )
                 yield piece
                 start += len(piece)
 
@@ -255,7 +258,12 @@ class SqliteFiles(FileStore):
     def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
         """Open a file's bytes until the stack is left; return them and their number."""
         row = self._row(file_id)
-        return stack.enter_context(self._contents.open(row["content"])), row["bytes"]
+        try:
+            return stack.enter_context(self._contents.open(row["content"])), row["bytes"]
+        except FileNotFoundError as error:
+            if not self._folder.is_dir():  # a disk that is not mounted now, perhaps
+                raise
+            raise ContentLostError(f"{error.filename!r} is gone: {RESTORE}") from error
 
     def _row(self, file_id: str) -> Mapping[str, Any]:
         row = self._found(file_id)

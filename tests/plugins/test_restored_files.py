@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.base.errors import ConfigError, StorageError
+from llmfw.core.base.errors import ConfigError, ContentLostError, StorageError
 from llmfw.core.testing.file_model import ids, put, read
 from llmfw.plugins.store_sqlite import files
 from llmfw.plugins.store_sqlite.database import Database
@@ -78,17 +78,23 @@ async def test_an_older_copy_never_removes_a_reused_id(tmp_path: Path) -> None:
     assert names(tmp_path) == [name]
 
 
-async def test_lost_contents_are_reported(tmp_path: Path, caplog: Log) -> None:
+async def test_lost_contents_are_reported_and_named(tmp_path: Path, caplog: Log) -> None:
     await store_files(tmp_path, "file-1", "file-2", "file-3")
-    gone, _, _ = (tmp_path / "files" / name for name in names(tmp_path))
+    gone, cut, _ = (tmp_path / "files" / name for name in names(tmp_path))
     gone.unlink()
+    cut.write_bytes(b"f")
     store = SqliteFiles(tmp_path)
     assert f"lacks 1 files that files.db knows, such as '{gone.name}'" in caplog.text
+    with pytest.raises(ContentLostError, match=rf"{gone.name}' is gone: bring it back"):
+        await read(store, "file-1")
+    with pytest.raises(ContentLostError, match=rf"{cut.name}' was cut to 1 of its 6 bytes"):
+        await read(store, "file-2")
     assert await read(store, "file-3") == b"file-3"
     await store.delete("file-1")
     shutil.rmtree(tmp_path / "files")  # as a disk that is not mounted
-    with pytest.raises(StorageError, match="cannot be read or written: No such file"):
+    with pytest.raises(StorageError, match="cannot be read or written: No such file") as found:
         await read(store, "file-3")
+    assert not isinstance(found.value, ContentLostError)
     await store.delete("file-3")
     await store.close()
     with pytest.raises(ConfigError, match=r"files' is missing, and 'files.db' beside it knows 1 files"):

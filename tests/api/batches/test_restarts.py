@@ -211,6 +211,25 @@ async def test_a_job_whose_input_is_gone_fails_and_keeps_what_it_has(
     assert [error.code for error in record.errors] == ["file_not_found"]
 
 
+@pytest.mark.parametrize("state", ["validating", "in_progress"])
+async def test_a_lost_input_ends_its_job(tokenizer: Tokenizer, tmp_path: Path, state: str) -> None:
+    stores = fresh_stores("sqlite", tmp_path)
+    faults = with_faults(stores)
+    async with running(tokenizer, stores) as rig:
+        faults.fail = held(BLOCKED_AT[state])
+        batch_id = await rig.create(chat_lines(3))
+        await rig.reaches(batch_id, state)
+    faults.fail = lambda name: None
+    for content in (tmp_path / "store" / "files").iterdir():
+        content.unlink()
+    async with running(tokenizer, stores) as rig:
+        record = await rig.ended(batch_id)
+    assert record.status == "failed"
+    assert [error.code for error in record.errors] == ["file_not_found"]
+    assert "the server has lost the content of the input file" in record.errors[0].message
+    await close(stores)
+
+
 async def test_an_older_batches_db_removes_no_results(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """The job runs again, into files of its own."""
     stores = fresh_stores("sqlite", tmp_path)

@@ -8,6 +8,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from llmfw.plugins.store_sqlite.files import SqliteFiles
+
+from ...doubles.echo_engine import EchoEngine
+from ...doubles.serving import byte_tokenizer, serving
+
 CONTENT = bytes(range(256)) * 4096
 
 
@@ -80,3 +85,17 @@ def test_a_client_that_goes_or_reads_slowly_holds_up_nobody(url):
         assert slow.recv(100).startswith(b"HTTP/1.1 200")
         assert httpx.get(url).content == CONTENT
     assert httpx.get(url).content == CONTENT
+
+
+def test_lost_content_is_an_error_not_retried(tmp_path):
+    store = SqliteFiles(tmp_path / "store")
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"files": store}) as server:
+        with server.openai() as sdk:
+            file = sdk.files.create(file=("a", b"data"), purpose="user_data")
+        for content in (tmp_path / "store" / "files").iterdir():
+            content.unlink()
+        reply = httpx.get(f"{server.url}/v1/files/{file.id}/content")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "file_lost")
+        assert reply.headers["x-should-retry"] == "false"
+        assert str(tmp_path) not in reply.text
+        assert httpx.delete(f"{server.url}/v1/files/{file.id}").json()["deleted"]

@@ -17,7 +17,13 @@ import pytest
 from llmfw.api.access.ownership import Ownership
 from llmfw.api.files.expiry import FileExpiry
 from llmfw.api.files.service import FileService, new_record
-from llmfw.core.base.errors import ConflictError, NotFoundError, StorageError, StorageFullError
+from llmfw.core.base.errors import (
+    ConflictError,
+    ContentLostError,
+    NotFoundError,
+    StorageError,
+    StorageFullError,
+)
 from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.batch_store import BatchRecord
 from llmfw.core.interfaces.file_store import FileRecord
@@ -223,6 +229,7 @@ def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, 
     ("error", "status", "code", "header"),
     [
         (StorageFullError("no inode left in /srv"), 507, "storage_full", ("x-should-retry", "false")),
+        (ContentLostError("/srv/a is gone"), 500, "file_lost", ("x-should-retry", "false")),
         (StorageError("/srv/a is locked"), 503, "storage_unavailable", ("retry-after", "1")),
     ],
 )
