@@ -1,1 +1,1 @@
-"""What everything else may know: errors, settings, requests and controls as plain data, log and ids. Imports nothing of llmfw above it."""
+"""Data that all other rooms use: errors, settings, requests and controls as plain data, log and ids. Imports no other room."""

@@ -1,7 +1,7 @@
-"""What a container may use: the limits of this process's control group on memory and CPUs, on Linux.
+"""Reads the limits of a container: those of this process's control groups on memory and CPUs, on Linux.
 
-Both versions are read. A limit of any group above counts, too. Without control groups, or elsewhere than on Linux,
-there is no limit.
+Supports both versions of control groups. Limits of parent groups count, too. Without control groups, or on other systems
+than Linux, there is no limit.
 
 Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
@@ -21,11 +21,11 @@ NO_LIMIT = 2**60
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """A limit on memory, and what of it is left.
+    """A limit on memory, and its unused part.
 
     Attributes:
-        total: bytes that all processes of the group may have.
-        available: bytes that they do not have yet, or that are cached files that can be dropped.
+        total: maximum number of bytes of all processes of the group.
+        available: number of bytes that are unused, or hold cached files that can be dropped.
     """
 
     total: int
@@ -33,10 +33,10 @@ class MemoryLimit:
 
 
 def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
-    """Return the smallest limit and the smallest rest of this process's groups; None if they have no limit.
+    """Return the smallest limit and the smallest unused part of this process's groups; None if they have no limit.
 
     Args:
-        root: the folder that holds proc and sys.
+        root: folder that holds proc and sys.
     """
     limits = [limit for group in _groups(root, V1_MEMORY) if (limit := _memory_of(group))]
     if not limits:
@@ -47,10 +47,10 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
 def num_cpus(root: Path = Path("/")) -> int:
     """Return how many CPUs this process may use at once, at least 1.
 
-    That is the number that its threads may run on, or what the time limit of its groups comes to, rounded up.
+    This is the number of CPUs that its threads may run on, or its groups' limit of CPU time, rounded up, if that is less.
 
     Args:
-        root: the folder that holds proc and sys.
+        root: folder that holds proc and sys.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     shares = [share for group in _groups(root, V1_CPU) if (share := _cpus_of(group))]
@@ -58,10 +58,10 @@ def num_cpus(root: Path = Path("/")) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and of those above it, of version 1 and 2.
+    """Yield the folders of this process's group and of its parent groups, in version 1 and 2.
 
-    In a container, the path in /proc may be that outside of it, and the group's files lie at the top. So the top
-    is among the folders in any case, and one that is not there is passed over.
+    In a container, the path in /proc may be the one outside of it, while the group's files are at the top. So this always
+    includes the top, and skips folders that do not exist.
     """
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, path = [*line.split(":", 2), "", ""][:3]

@@ -1,11 +1,11 @@
 """Settings, each declared once, read once from the command line and frozen.
 
-Two structs: what the engine process needs and what the API process needs. They hold what a user may choose;
-what follows from the device (how many pages fit) is a result of the engine, not a field here. Options of a component
-are not fields either: they travel in `options` and are checked by the component's own `Options`.
+`EngineConfig` holds the settings of the engine process, `ServerConfig` those of the API process. Both hold only what a
+user may choose. The engine computes what follows from the device, such as how many pages fit. Options of a component are
+not fields: they travel in `options`, and the component's own `Options` checks them.
 
-A field's annotation says which values it may have (with any other a struct cannot be made: ConfigError), and its
-`Setting` how users see it. The command line, the environment, the config file and the docs follow from these.
+A field's annotation states its values, and constructing a struct with any other value raises ConfigError. Its `Setting`
+describes it for users. The command line, the environment, the config file and the docs are generated from both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .setting import Setting
 from .values import check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
-"""Of an option of a component: a text is converted to the type that the component declares; what is not a text must
-fit."""
+"""Value of a component's option. Strings are converted to the type that the component declares; other values must have
+it."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -27,7 +27,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 # fmt: off
-# What both processes have.
+# Settings of both processes.
 Grammar = Annotated[str, Setting(
     "Backend of structured output; auto: the best installed one. none rejects requests for it.",
     aliases=("--grammar-backend",), kind="grammar", words=("auto", "none"))]
@@ -42,9 +42,9 @@ DisabledPlugins = Annotated[tuple[str, ...], Setting(
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the engine process. `None` is what the help calls the default.
+    """Settings of the engine process. `None` stands for the default in the help.
 
-    `model` is a folder or a hub id: a registered model's name is resolved already.
+    `model` is a folder or a hub id, already resolved from a registered model's name.
     """
 
     model: str

@@ -1,8 +1,8 @@
-"""How users see a setting: what its type does not say of it.
+"""Describes a setting for users: everything that its type does not say.
 
-A setting is a field of a config struct. Type, range and default are the field's own; a `Setting` stands in the same
-annotation. The options of the command line, the variables of the environment, the keys of the config file and the
-tables of the docs follow from both.
+A setting is a field of a config struct. The field defines type, range and default; a `Setting` in the same annotation
+defines the rest. Options of the command line, environment variables, keys of the config file and tables of the docs are
+generated from both.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How users see one field.
+    """Description of one field for users.
 
     Attributes:
-        help: one or two sentences. The default is added to them.
+        help: help text of one or two sentences, to which the default is added.
         flag: name of the option, if it is not the field's, as in `--page-size`.
         aliases: further names of the option.
-        unset: what happens without the option, in words. A setting without these words has the field's default.
-        kind: of the component whose name the value is.
-        words: values in addition to the names of components, as in "auto".
-        metavar: what stands for the value in the help. Follows from the type if it is empty.
-        group: heading in the help that starts here.
-        turns_off: the option is a flag that sets the field to False.
-        is_secret: the value is never shown.
-        is_local: neither a variable nor a key of the config file sets it.
+        unset: text that says what happens without the option; empty: the field's default applies.
+        kind: kind of the component that the value names.
+        words: values in addition to the names of components, such as "auto".
+        metavar: placeholder of the value in the help; empty: derived from the type.
+        group: heading in the help that starts at this option.
+        turns_off: whether the option is a flag that sets the field to False.
+        is_secret: whether the value is never shown.
+        is_local: whether environment variables and the config file cannot set it.
     """
 
     help: str
@@ -51,9 +51,9 @@ class Declared:
     """A setting of a struct.
 
     Attributes:
-        field: its name.
-        type: of its values: bool, int, float, str, tuple or dict; a choice is a str.
-        default: `msgspec.NODEFAULT` if there is none.
+        field: name of the field.
+        type: type of its values: bool, int, float, str, tuple or dict; a choice is a str.
+        default: default value; `msgspec.NODEFAULT` if there is none.
     """
 
     field: str

@@ -1,4 +1,4 @@
-"""Compiling clients' grammars in processes that may crash, hang or run out of memory without hurting anyone else.
+"""Compiles clients' grammars in processes that may crash, hang or run out of memory without affecting other requests.
 
 The API process holds a `GrammarProver` (`prover.py`), which starts one *supervisor* process (`supervisor.py`) when the
 first grammar arrives. The supervisor builds the grammar backend once and then forks a child for each grammar

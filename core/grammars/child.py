@@ -1,6 +1,6 @@
 """A process forked from the supervisor that compiles grammars, one after another, each within limits.
 
-It ends after a grammar that was slow or large: memory and priority do not come back by themselves.
+It ends after a slow or large grammar, because a process cannot restore its memory and priority.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from llmfw.core.ipc.wire import Frames, framed
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
 
 STACK_BYTES = 4 * 2**20
-"""Of the thread that compiles. The engine's threads that compile have more (`engine.grammars`), so that what fits here
-fits there."""
+"""Stack of the thread that compiles. The engine's compiling threads have a larger one (`engine.grammars`), so that a
+grammar that fits here fits there."""
 
 MAX_GROWTH = 16 * 2**20
 """Bytes that a child may keep from its jobs before it is replaced."""
@@ -44,16 +44,16 @@ class Child:
     """A forked process that takes one job at a time.
 
     Args:
-        prove: returns what the engine is to compile; runs in the process.
-        limits: of each job.
+        prove: function that returns the spec for the engine to compile; runs in the process.
+        limits: limits of each job.
         close: sockets and files of the parent that the process must not keep open.
 
     Attributes:
-        pid: of the process.
-        sock: connected to it.
-        job: that it runs; None: it waits for one.
-        begun: when that was started.
-        is_slow: it runs at low priority, and is not used again.
+        pid: id of the process.
+        sock: socket connected to it.
+        job: its current job; None: it is idle.
+        begun: start time of the job.
+        is_slow: whether it runs at low priority, and is not used again.
     """
 
     def __init__(self, prove: Prove, limits: Limits, close: Callable[[], None]) -> None:
@@ -79,17 +79,17 @@ class Child:
         self.job, self.begun, self._cpu_before = job, now, self._cpu_now()
         if is_slow:
             self.slow_down()
-        with contextlib.suppress(OSError):  # it has died: `read` says so
+        with contextlib.suppress(OSError):  # it has died: `read` reports that
             self.sock.sendall(framed(encode(job)))
 
     def slow_down(self) -> None:
-        """Give way to other processes from now on."""
+        """Lower the priority of the process from now on."""
         self.is_slow = True
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICENESS)
 
     def cpu_s(self, now: float) -> float:
-        """Return the CPU time that the job has taken; where the system does not say, the time since its start."""
+        """Return the CPU time of the job, or the time since its start if the system does not report CPU time."""
         return self._cpu_now() - self._cpu_before if sys.platform == "linux" else now - self.begun
 
     def _cpu_now(self) -> float:
@@ -99,7 +99,7 @@ class Child:
             return 0.0
 
     def read(self) -> bytes | None:
-        """Read what there is. Returns the answer once it is whole, b"" if the process ended without one."""
+        """Read available data. Return the answer once it is complete, b"" if the process ended without one."""
         try:
             data = self.sock.recv(2**20)
         except OSError:
@@ -165,7 +165,7 @@ def _out_of_memory() -> str:
 
 @contextlib.contextmanager
 def _limited(limits: Limits) -> Iterator[None]:
-    """Limit memory, and CPU time as a second line behind the parent's deadline."""
+    """Limit memory, and CPU time as a fallback for the parent's deadline."""
     _set_soft(resource.RLIMIT_CPU, int(process_time() + limits.deadline_s) + 2)
     if sys.platform == "linux":
         with open("/proc/self/status", encoding="ascii") as file:
@@ -178,7 +178,7 @@ def _limited(limits: Limits) -> Iterator[None]:
 
 
 def _set_soft(kind: int, value: int | None) -> None:
-    """Set a soft limit, None: to the hard one, which stays."""
+    """Set a soft limit; None: to the hard limit, which does not change."""
     _, hard = resource.getrlimit(kind)
     if value is None or hard != resource.RLIM_INFINITY:
         value = hard if value is None else min(value, hard)

@@ -1,4 +1,4 @@
-"""A queue that takes tenants in turns, so that the length of one tenant's line does not delay another's."""
+"""A queue that serves tenants in turns, so that one tenant's many jobs do not delay another's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .messages import Job
 
 
 class FairQueue:
-    """Jobs that wait: first in, first out within a tenant, round robin among tenants.
+    """Waiting jobs: first in, first out within a tenant, round robin among tenants.
 
     Args:
-        limit: most jobs that may wait.
+        limit: maximum number of waiting jobs.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,10 +23,10 @@ class FairQueue:
         return self._size
 
     def add(self, job: Job) -> bool:
-        """Append a job. Returns whether it was taken: not if the queue is full.
+        """Append a job. Returns whether the queue took it: a full queue does not.
 
-        A full queue still takes the job of a tenant that has a smaller share than the largest one, whose last job
-        `shed` then removes.
+        Exception: a full queue takes a job of a tenant that has fewer jobs than the largest tenant, whose last job `shed`
+        then removes.
         """
         if self._size >= self._limit and len(self._lines.get(job.tenant, ())) + 1 >= self._longest():
             return False
@@ -35,7 +35,7 @@ class FairQueue:
         return True
 
     def shed(self) -> Job | None:
-        """Remove and return the newest job of the tenant with most jobs, if there are more than the limit."""
+        """Remove and return the newest job of the tenant with the most jobs, if the queue exceeds its limit."""
         if self._size <= self._limit:
             return None
         line = max(self._lines.values(), key=len)
@@ -50,7 +50,7 @@ class FairQueue:
         return self._taken(tenant, line.popleft())
 
     def remove(self, job_id: int) -> bool:
-        """Remove a job. Returns whether it was there."""
+        """Remove a job. Returns whether the queue held it."""
         for tenant, line in self._lines.items():
             for job in line:
                 if job.id == job_id:

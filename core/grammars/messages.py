@@ -14,17 +14,17 @@ TOO_COMPLEX, TIMEOUT = "grammar_too_complex", "grammar_timeout"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one grammar may cost, and how many are compiled and queued.
+    """Limits of one grammar's cost, and of the number of grammars that are compiled and queued.
 
     Attributes:
-        deadline_s: seconds of CPU time after which a child is killed; it is also killed after twice as many seconds.
-        memory_mb: MiB that a child may allocate beyond what the backend itself takes.
-        workers: most children for quick grammars; slow ones have one fewer of their own, but at least one.
+        deadline_s: seconds of CPU time after which a child is killed; it is also killed after twice that in wall time.
+        memory_mb: MiB that a child may allocate beyond the memory of the backend itself.
+        workers: maximum number of children for quick grammars; slow grammars have one fewer, but at least one.
         quick_s: seconds of CPU time after which a grammar counts as slow.
-        quick_chars: a longer source counts as slow from the start.
-        max_quick, max_slow: most grammars that wait in each queue; more are refused as overload.
+        quick_chars: length of a source beyond which a grammar counts as slow from the start.
+        max_quick, max_slow: maximum number of waiting grammars in each queue; further ones are refused as overload.
         step_ms: CPU milliseconds that a step of the compiled grammar may take.
-        max_prepared: most characters of a prepared grammar.
+        max_prepared: maximum number of characters of a prepared grammar.
     """
 
     deadline_s: float = 10.0
@@ -44,13 +44,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor reads from its socket first.
+    """First message that the supervisor reads from its socket.
 
     Attributes:
         entry: fields of the backend's `Entry`.
-        options: of the backend, as "kind.key" → value.
-        tokenizer: JSON text.
-        eos_token_ids, special_tokens: of the tokenizer.
+        options: options of the backend, as "kind.key" → value.
+        tokenizer: tokenizer as JSON text.
+        eos_token_ids, special_tokens: attributes of the tokenizer.
         vocab_size: width of the model's logits.
         import_path: `sys.path` of the API process, so that the supervisor finds the same plugins.
     """
@@ -69,8 +69,8 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     """A grammar to prove.
 
     Attributes:
-        id: unique among the jobs of one supervisor.
-        tenant: whose it is; tenants are served in turns.
+        id: id, unique among the jobs of one supervisor.
+        tenant: tenant that it belongs to; tenants are served in turns.
     """
 
     id: int
@@ -91,14 +91,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     """The answer to a job.
 
     Attributes:
-        id: of the job; 0 where a child answers, which does not know it.
+        id: id of the job; 0 in a child's answer, since a child does not know it.
         outcome: "proved": `spec` is what the engine should compile. "refused": the backend or a limit refuses the
             grammar. "failed": the backend raised something unexpected. "killed": the child crashed or was killed.
             "overloaded": too many grammars wait.
-        message: why there is no spec.
+        message: reason why there is no spec.
         code: machine-readable reason for the client, or "".
         detail: traceback of a failure, for the log.
-        is_last: the child has grown and takes no further job.
+        is_last: whether the child has grown, and takes no further job.
     """
 
     id: int = 0

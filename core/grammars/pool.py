@@ -45,13 +45,13 @@ class Pool:
         return [*self._running, *self._idle]
 
     def add(self, job: Job, now: float) -> None:
-        """Take a job: it is answered exactly once, unless it is cancelled."""
+        """Add a job. It gets exactly one answer, unless it is cancelled."""
         is_slow = len(job.spec.source) > self._limits.quick_chars
         self._put(self._slow if is_slow else self._quick, job)
         self.advance(now)
 
     def cancel(self, job_id: int, now: float) -> None:
-        """Drop a job, which is not answered."""
+        """Drop a job; it gets no answer."""
         if not (self._quick.remove(job_id) or self._slow.remove(job_id)):
             for child in self._running:
                 if child.job is not None and child.job.id == job_id:
@@ -60,7 +60,7 @@ class Pool:
         self.advance(now)
 
     def on_readable(self, child: Child, now: float) -> None:
-        """Read what a child has to say; it answers, or has died."""
+        """Read a child's data: it has answered, or has died."""
         payload = child.read()
         if payload is None:
             return
@@ -72,7 +72,7 @@ class Pool:
         self.advance(now)
 
     def advance(self, now: float) -> float | None:
-        """Do what is due; return the time at which to call again, None if nothing is to come."""
+        """Do what is due; return the time of the next call, or None if nothing is pending."""
         for child in list(self._running):
             used_s = child.cpu_s(now)
             if used_s >= self._limits.deadline_s or now - child.begun >= self._limits.longest_s:
@@ -83,7 +83,7 @@ class Pool:
         return min((self._due(child, now) for child in self._running), default=None)
 
     def _due(self, child: Child, now: float) -> float:
-        """Return when a child has to be looked at again."""
+        """Return the time of the next check of a child."""
         limit = self._limits.deadline_s if child.is_slow else self._limits.quick_s
         left = limit - child.cpu_s(now)  # CPU time grows no faster than time does
         return min(child.begun + self._limits.longest_s, now + max(left, MIN_SLICE_S))
@@ -94,7 +94,7 @@ class Pool:
             child.end()
 
     def _fill(self, now: float) -> None:
-        """Give children to the jobs whose turn it is."""
+        """Assign children to the jobs whose turn it is."""
         num_slow = sum(child.is_slow for child in self._running)
         places = (
             (self._quick, self._limits.workers - (len(self._running) - num_slow), False),
@@ -111,7 +111,7 @@ class Pool:
         self._refill()
 
     def _refill(self) -> None:
-        """Have one child more than there are quick jobs, so that the next one need not wait for a fork."""
+        """Keep one idle child more than quick jobs, so that the next job need not wait for a fork."""
         if not self._idle:
             self._idle.append(self._spawn())
 
@@ -182,7 +182,7 @@ class Pool:
 
 
 def _verdict_of(payload: bytes) -> Verdict | None:
-    """Return a child's answer, None if it is none: a child may have written over its own memory."""
+    """Return a child's answer, or None if it is invalid: a child may have corrupted its own memory."""
     try:
         return decode_verdict(payload) if payload else None
     except (msgspec.DecodeError, ValueError):

@@ -35,17 +35,17 @@ logger = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "llmfw.core.grammars.supervisor")
 TRIES = 2
-"""How often a grammar is sent if the supervisor ends before it has answered."""
+"""Number of times that a grammar is sent if the supervisor ends without an answer."""
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Keeps libraries from starting threads, which do not survive a fork."""
 
 
 class BackendFailureError(LLMFWError):
-    """The grammar backend raised something that it should not.
+    """The grammar backend raised an unexpected exception.
 
     Args:
-        detail: its traceback.
+        detail: traceback of the exception.
     """
 
     def __init__(self, message: str, detail: str) -> None:
@@ -54,11 +54,11 @@ class BackendFailureError(LLMFWError):
 
 
 class GrammarProver:
-    """Has grammars compiled in other processes to see what they do there. Used by one event loop.
+    """Tries out grammars by compiling them in other processes. Used by one event loop.
 
     Args:
-        launch: returns what the supervisor is to know; called in a thread when the first grammar arrives.
-        command: starts a supervisor on the socket that is its standard input.
+        launch: function that returns the supervisor's settings; called in a thread when the first grammar arrives.
+        command: command that starts a supervisor on the socket at its standard input.
     """
 
     def __init__(self, launch: Callable[[], Launch], command: Sequence[str] = COMMAND) -> None:
@@ -71,17 +71,17 @@ class GrammarProver:
 
     @property
     def pid(self) -> int | None:
-        """Of the supervisor, None before the first grammar and after its end."""
+        """Process id of the supervisor; None before the first grammar and after its end."""
         return self._channel.process.pid if self._channel and not self._channel.has_ended else None
 
     async def prove(self, spec: GrammarSpec, tenant: str = "") -> GrammarSpec:
-        """Return what the engine is to compile for a grammar.
+        """Return the spec for the engine to compile for a grammar.
 
         If the caller is cancelled, the grammar is dropped.
 
         Raises:
             RequestError: it is broken; GrammarCostError: it costs more than the limits allow.
-            OverloadedError: too many wait.
+            OverloadedError: too many grammars wait.
             PartError: the backend cannot be built.
             BackendFailureError: the backend failed.
         """
@@ -115,12 +115,12 @@ class GrammarProver:
 
 
 class _Channel(asyncio.Protocol):
-    """One supervisor process and the jobs that it has.
+    """One supervisor process, and its jobs.
 
     Attributes:
         process: the supervisor.
-        has_ended: it has closed its socket.
-        unbuilt: why it could not build the backend, or None.
+        has_ended: whether it has closed its socket.
+        unbuilt: reason why it could not build the backend, or None.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -143,7 +143,7 @@ class _Channel(asyncio.Protocol):
         return channel
 
     async def ask(self, job: Job) -> Verdict | None:
-        """Return the verdict on a job, None if the supervisor ends without one."""
+        """Return the verdict on a job, or None if the supervisor ends without one."""
         if self.has_ended:
             return None
         future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
@@ -159,7 +159,7 @@ class _Channel(asyncio.Protocol):
             self._waiting.pop(job.id, None)
 
     async def close(self) -> None:
-        """Have the supervisor end, and wait for it."""
+        """Ask the supervisor to end, and wait for it."""
         self._transport.abort()
         self._end()
         try:
@@ -195,7 +195,7 @@ class _Channel(asyncio.Protocol):
 
 
 def _start(command: Sequence[str], sock: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a supervisor, in a session of its own: the API process decides what the terminal's Ctrl-C means.
+    """Start a supervisor in its own session, so that only the API process handles the terminal's Ctrl-C.
 
     Runs in a thread of the event loop's executor, which lives as long as the loop: the supervisor ends with it.
     """
@@ -205,7 +205,7 @@ def _start(command: Sequence[str], sock: socket.socket) -> subprocess.Popen[byte
 
 
 def _spec_of(verdict: Verdict, spec: GrammarSpec, tenant: str) -> GrammarSpec:
-    """Return the verdict's spec, or raise what it says."""
+    """Return the verdict's spec, or raise its error."""
     if verdict.spec is not None:
         return verdict.spec
     if verdict.outcome == "overloaded":

@@ -1,6 +1,6 @@
 """The process that compiles clients' grammars: builds the backend once, and forks a child for each grammar.
 
-It handles no client's data itself but to pass it on. It ends when its socket to the API process does.
+It only passes clients' data on, without processing it. It ends when its socket to the API process closes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Supervisor:
     """Serves one API process.
 
     Args:
-        sock: connected to it.
+        sock: socket connected to it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -77,7 +77,7 @@ class Supervisor:
         self._limits = launch.limits
         self._prove = partial(prove, backend, vocab_size=launch.vocab_size, limits=launch.limits)
         gc.collect()
-        gc.freeze()  # so that a child's collections do not copy the pages of what is there
+        gc.freeze()  # so that a child's collections do not copy the pages of existing objects
         gc.disable()
         self._pool = Pool(launch.limits, self._spawn, self._send)
 
@@ -85,7 +85,7 @@ class Supervisor:
         return Child(lambda spec: self._prove(spec), self._limits, self._forget)
 
     def _forget(self) -> None:
-        """Close, in a child, what belongs to the supervisor."""
+        """Close the supervisor's resources in a child."""
         gc.enable()
         self._sock.close()
         if hasattr(self, "_pool"):
@@ -112,7 +112,7 @@ class Supervisor:
                     self._pool.on_readable(child, monotonic())
 
     def _take_in(self) -> bool:
-        """Handle what the API process sends; return False at its end."""
+        """Handle the API process's messages; return False once it has closed the socket."""
         try:
             data = self._sock.recv(2**20)
         except OSError:
@@ -129,7 +129,7 @@ class Supervisor:
             self._pool.cancel(message.id, monotonic())
 
     def _send(self, message: Verdict | Ready | Unbuilt) -> None:
-        with contextlib.suppress(OSError):  # the API process is gone: its socket's end says so
+        with contextlib.suppress(OSError):  # the API process is gone: the socket's end reports that
             self._sock.sendall(framed(encode(message)))
 
 

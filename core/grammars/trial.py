@@ -1,6 +1,6 @@
-"""Proves one grammar: prepares and compiles it, and takes its first steps as the engine would.
+"""Tries out one grammar: prepares and compiles it, and takes its first steps as the engine would.
 
-Runs in a process of its own (`child`): what it calls may crash, hang or take all memory.
+Runs in a process of its own (`child`), because the backend may crash, hang or take all memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .messages import Limits
 FEW_STEPS, FEW_STEPS_S = 2, 0.002
 MANY_STEPS, MANY_STEPS_S = 64, 0.5
 BYTES_A_CHAR = 32
-"""Least memory that a compiled grammar counts with: it may fit where an earlier one was freed."""
+"""Least memory per character that a compiled grammar counts: it may reuse memory that an earlier one freed."""
 MAX_FORCED = 256
-"""Forced tokens of a step that are tried."""
+"""Maximum number of forced tokens to try in a step."""
 
 
 def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
-    """Return what the engine is to compile in place of a client's grammar.
+    """Return the spec for the engine to compile instead of a client's grammar.
 
     Raises:
         RequestError: the grammar is broken, or costs more than the limits allow.
@@ -50,9 +50,9 @@ class _Trial:
     """The first steps of a grammar.
 
     Args:
-        backend: of the grammar.
+        backend: backend of the grammar.
         vocab_size: width of the logits.
-        limits: of the steps.
+        limits: limits of the steps.
     """
 
     def __init__(self, backend: GrammarBackend, vocab_size: int, limits: Limits) -> None:
@@ -68,7 +68,7 @@ class _Trial:
         longer.
 
         Raises:
-            RequestError: a step after the first takes too long, or the grammar cannot go on.
+            RequestError: a step after the first takes too long, or the grammar cannot continue.
         """
         is_free = spec.kind == "ebnf" or (spec.kind == "structural_tag" and '"grammar"' in spec.source)
         steps, seconds = (MANY_STEPS, MANY_STEPS_S) if is_free else (FEW_STEPS, FEW_STEPS_S)
@@ -92,7 +92,7 @@ class _Trial:
                 return
 
     def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
-        """Take in the forced tokens, else one that the mask allows. Returns whether the output goes on."""
+        """Accept the forced tokens, or else one that the mask allows. Returns whether the output continues."""
         tokens: Sequence[int] = state.forced()[:MAX_FORCED]
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

@@ -1,1 +1,1 @@
-"""How libraries are imported without what serving never uses of them."""
+"""Imports libraries without the parts that serving never uses."""

@@ -1,4 +1,4 @@
-"""What the author of a component implements, and the data that it is given. Nothing else of llmfw is needed to write one.
+"""The interfaces that the author of a component implements, and their data. A component needs nothing else of llmfw.
 
 Authors import all of it from `llmfw.core`.
 """

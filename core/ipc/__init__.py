@@ -1,1 +1,1 @@
-"""What processes say to each other: messages as msgpack over a socket pair, and the environment that a child process gets."""
+"""Communication between processes: messages as msgpack over a socket pair, and the environment of a child process."""

@@ -1,1 +1,1 @@
-"""Plugins: their hooks, how they are found, loaded and given options, and what keeps the fault of a broken one its own."""
+"""Plugins: their hooks, how llmfw finds, loads and configures them, and how it isolates faults of broken ones."""

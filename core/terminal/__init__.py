@@ -1,1 +1,1 @@
-"""What commands print: tables as wide as the terminal, and tab-separated rows for pipes."""
+"""Output of commands: tables as wide as the terminal, and tab-separated rows for pipes."""

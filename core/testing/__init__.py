@@ -1,4 +1,4 @@
-"""Tests that hold a part to the promises of its interface: derive from a class, say how to open the part, run pytest.
+"""Tests of the promises of an interface, for its implementations: derive from a class, override a fixture, run pytest.
 
 They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. A class is imported
 when it is asked for, because those of attention backends and module passes need torch.

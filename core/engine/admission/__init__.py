@@ -1,1 +1,1 @@
-"""What happens to a request in the engine before it is scheduled: checks, a full queue, its place in it, its timeout. No tensors."""
+"""Handles a request in the engine before it is scheduled: checks, limits of the queue, its place, its timeout. No tensors."""

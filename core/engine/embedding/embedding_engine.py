@@ -1,4 +1,4 @@
-"""The engine for encoders: requests in, vectors out, one batch a step. Used as `Engine` is."""
+"""The engine for encoders: requests in, vectors out, one batch per step. Used like `Engine`."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ MEANINGLESS = {
 
 @dataclass(slots=True)
 class _Open:
-    """A request whose vectors are being made.
+    """A request whose vectors are being computed.
 
     Attributes:
-        vectors: of its prompts, by index, as bytes.
-        seconds: that its batches have taken.
+        vectors: vectors of its prompts, by index, as bytes.
+        seconds: total time of its batches.
     """
 
     request: EmbedRequest
@@ -143,7 +143,7 @@ class EmbeddingEngine:
         """Do nothing: `has_work` becomes true by `add` alone."""
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Have a function called with the number of tokens of each batch, before the batch is computed."""
+        """Register a function to call with each batch's number of tokens, before the batch is computed."""
         self._report_step = report
 
     def add(self, request: EmbedRequest) -> None:
@@ -151,7 +151,7 @@ class EmbeddingEngine:
 
         Raises:
             RequestError: the request cannot be served.
-            OverloadedError: not now: too many wait.
+            OverloadedError: the queue is full.
         """
         self._check(request)
         now = self._clock()
@@ -233,7 +233,7 @@ class EmbeddingEngine:
         return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
 
     def _end_late(self) -> list[TokenEvent]:
-        """End the requests whose own timeout has passed; return their ends."""
+        """End the requests whose own timeout has passed; return their final events."""
         ends = []
         for request_id, timeout in self._deadlines.take_due(self._clock()).items():
             made = self._open[request_id]

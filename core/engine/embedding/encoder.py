@@ -1,4 +1,4 @@
-"""An encoder of transformers: prompts in, vectors out. Knows nothing of requests."""
+"""An encoder of transformers: prompts in, vectors out. Does not know requests."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Encoder:
 
     Args:
         module: transformers' model without a head, in evaluation mode, on its device.
-        pooling: makes vectors of its outputs.
-        max_length: longest sequence in tokens.
+        pooling: turns its outputs into vectors.
+        max_length: length of the longest sequence in tokens.
     """
 
     def __init__(self, module: PreTrainedModel, pooling: Pooling, max_length: int) -> None:
@@ -52,7 +52,7 @@ class Encoder:
 
     @classmethod
     def load(cls, config: EngineConfig, device: torch.device) -> Encoder:
-        """Load a model and what its files say of pooling.
+        """Load a model and the pooling that its files specify.
 
         Raises:
             ModelError: there is no such model, or it cannot be served; with the reason.
@@ -83,7 +83,7 @@ class Encoder:
             dimensions: of each prompt's vector; None: all.
         """
         longest = max(map(len, prompts))
-        # A padding's token is never looked at: it only has to be one that the model has.
+        # The token of padding never matters: it only has to be in the vocabulary.
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
         mask = torch.zeros_like(ids)
         for row, prompt in enumerate(prompts):

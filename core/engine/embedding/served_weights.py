@@ -1,7 +1,7 @@
-"""Which differences between an encoder and its files change its vectors.
+"""Finds the differences between an encoder and its files that change its vectors.
 
-Encoders are published with heads that are not served, and without poolers that their class has. Those may differ; what
-computes the last hidden states may not.
+Encoders are published with heads that are not served, and without poolers that their class has. Heads and poolers may
+differ, but the weights that compute the last hidden states may not.
 """
 
 from __future__ import annotations

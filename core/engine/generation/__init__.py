@@ -1,1 +1,1 @@
-"""The engine that generates: its loop, its parts, and how they are built from the settings."""
+"""The engine that generates: its loop, its parts, and their construction from the settings."""

@@ -1,4 +1,4 @@
-"""Carries out what an administrator asks of a running engine. Knows which part answers what; the parts do it."""
+"""Dispatches administrators' commands to the parts of a running engine that carry them out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Administration:
         Raises:
             RequestError: it cannot be carried out; nothing has changed.
         """
-        self._keeper.tick()  # pins end by the clock, also while no step is made
+        self._keeper.tick()  # pins expire by the clock, even while no step runs
         match command:
             case GetPolicy():
                 return self._policies.info()

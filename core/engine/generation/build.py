@@ -68,12 +68,12 @@ MakeGraph = Callable[[], Graph]
 
 @dataclass(frozen=True, slots=True)
 class BuiltExecutor:
-    """An executor, and what else was made with it.
+    """An executor, and the objects built with it.
 
     Attributes:
         executor: computes steps.
         attention: name of its attention backend.
-        storage: of keys and values.
+        storage: storage of keys and values.
     """
 
     executor: Executor

@@ -1,6 +1,6 @@
-"""How much an engine can hold: settings that are left open, decided by device and model.
+"""Decides the settings that the user leaves open, by device and model: how much an engine can hold.
 
-What is decided here is logged and told to clients in `EngineInfo`; it is never written back into the config.
+The engine logs these values and sends them to clients in `EngineInfo`; it never writes them back into the config.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ DEFAULT_GRAPH_SIZE = 512
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What fits.
+    """Capacity of an engine.
 
     Attributes:
-        num_pages: pages of key and value storage.
-        max_model_len: longest sequence: the model's context, or the whole pool if that is smaller.
-        max_running: most sequences in one step.
-        prefill_budget: most prompt tokens in one step.
+        num_pages: number of pages of key and value storage.
+        max_model_len: maximum length of a sequence: the model's context, or the whole pool if that is smaller.
+        max_running: maximum number of sequences in one step.
+        prefill_budget: maximum number of prompt tokens in one step.
         chunked: whether a prompt may be cut to fit the budget.
-        max_graph_size: most sequences in a captured step; 0: none is captured.
+        max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
     """
 
     num_pages: int
@@ -102,7 +102,7 @@ def decide_capacity(
 
 
 def shape_of(model: LoadedModel) -> ModelShape:
-    """Return the numbers of a model that its memory follows from."""
+    """Return the sizes of a model that determine its memory."""
     hf_config: Any = model.module.config
     config = hf_config.get_text_config(decoder=True)
     hidden = int(config.hidden_size)
@@ -130,7 +130,7 @@ def _tokens_on_gpu(
     budget: int,
     graph_size: int,
 ) -> int:
-    """Return how many tokens the KV storage holds; log where the memory goes."""
+    """Return how many tokens the KV storage holds; log the use of the memory."""
     asked = config.max_total_tokens
     torch.cuda.empty_cache()  # what merging projections left
     plan = plan_memory(

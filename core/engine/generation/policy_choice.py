@@ -1,4 +1,4 @@
-"""Which scheduling policy is in force: chosen by name when the engine is built, and by an administrator while it runs."""
+"""Holds the scheduling policy in force: chosen by name when the engine is built, and by an administrator while it runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ KIND = "policy"
 
 
 class PolicyChoice:
-    """The policy in force, and the others that there are.
+    """The policy in force, and the available ones.
 
     Args:
-        registry: has the policies.
-        name: of the first one.
-        options: "policy.key" → value, among those of other parts.
+        registry: registry of the policies.
+        name: name of the first policy.
+        options: "policy.key" → value, among options of other parts.
 
     Attributes:
-        policy: in force.
+        policy: policy in force.
 
     Raises:
-        ConfigError: there is no such policy, or it has no such option.
+        ConfigError: the policy or one of the options does not exist.
     """
 
     def __init__(self, registry: Registry, name: str, options: Mapping[str, OptionValue]) -> None:
@@ -44,7 +44,7 @@ class PolicyChoice:
         self.policy = self._build(name, self._options)
 
     def info(self) -> PolicyInfo:
-        """Return what is in force."""
+        """Return a description of the policy in force."""
         options = {key: option_text(value) for key, value in self._options.items()}
         return PolicyInfo(self._name, options, self.policy.failure, self._registry.names(KIND))
 
@@ -52,7 +52,7 @@ class PolicyChoice:
         """Put another policy in force, and return it.
 
         Raises:
-            RequestError: there is no such policy, it has no such option, or it cannot be built: the old one stays.
+            RequestError: the policy or an option does not exist, or the policy cannot be built; the old one stays.
         """
         try:
             self._registry.find(KIND, name)

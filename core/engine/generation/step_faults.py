@@ -1,7 +1,7 @@
-"""What a step that raised is blamed on, and whether the engine can go on after it.
+"""Finds the cause of a step that raised, and whether the engine can continue after it.
 
-The attention backend, and the modules that passes have put in place, are a plugin's, and run within transformers' own
-code. Whose code raised is read from the traceback. This module knows nothing of sequences.
+The attention backend, and the modules that passes have inserted, belong to plugins and run inside transformers' own code.
+The traceback shows whose code raised. This module does not know sequences.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ KINDS = ("attention", "module_pass")
 
 
 class StepFaults:
-    """Finds out who is to blame for a step.
+    """Finds the part that made a step fail.
 
     Args:
-        registry: has the parts.
-        device: where steps run.
+        registry: registry of the parts.
+        device: device on which steps run.
     """
 
     def __init__(self, registry: Registry, device: torch.device) -> None:
@@ -32,10 +32,10 @@ class StepFaults:
         self._device = device
 
     def blame(self, error: Exception) -> Exception:
-        """Log what a step raised; return the error that ends its requests.
+        """Log an exception from a step; return the error that ends the step's requests.
 
         Raises:
-            Exception: that error, if the device does not go on after it.
+            Exception: that error, if the device cannot continue after it.
         """
         if self._device.type == "cuda":
             try:
@@ -49,7 +49,7 @@ class StepFaults:
         return EngineError("the step of this request failed; the server's log says why")
 
     def _culprit(self, error: Exception) -> Entry | None:
-        """Return the part in whose code it happened, the innermost one; None: in none's."""
+        """Return the innermost part whose code was running; None: no part's code was."""
         parts = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         for module in reversed(_modules(error.__traceback__)):
             for entry in parts:

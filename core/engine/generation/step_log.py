@@ -1,4 +1,4 @@
-"""The lines that the engine logs about its steps, in the words of SGLang's log."""
+"""Logs the engine's steps, in the words of SGLang's log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class StepLog:
     """Logs each step that holds prompt tokens, and every n-th that holds decode tokens.
 
     Args:
-        scheduler, pages: whose figures are logged.
-        interval: decode steps from one line to the next.
-        speculation: whose figures are logged, too; None: there are no drafts.
+        scheduler, pages: sources of the logged figures.
+        interval: number of decode steps per line.
+        speculation: source of figures on drafts; None: there are no drafts.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class StepLog:
         self._since = time.perf_counter()
 
     def note(self, plan: BatchPlan) -> None:
-        """Take note of a launched step."""
-        # Output tokens that a grammar forced are computed as a prompt's piece is, and are none.
+        """Record a launched step."""
+        # Output tokens that a grammar forced are computed like a piece of a prompt, but are not prompt tokens.
         prefills = [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
         num_forced = (
             plan.num_tokens - plan.num_drafted - len(plan.sequences) - sum(p.count - 1 for p in prefills)

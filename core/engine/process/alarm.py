@@ -7,7 +7,7 @@ import socket
 
 
 class Alarm:
-    """Wakes a thread that polls, from any other thread. It is polled as a socket is."""
+    """Wakes a polling thread, from any other thread. It can be polled like a socket."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -15,7 +15,7 @@ class Alarm:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Of what becomes readable."""
+        """File descriptor that becomes readable."""
         return self._reader.fileno()
 
     def ring(self) -> None:

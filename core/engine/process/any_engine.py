@@ -1,4 +1,4 @@
-"""What the two kinds of engine have in common: all that their processes and clients know of them."""
+"""The common interface of the two kinds of engine, which their processes and clients use."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class AnyEngine(Protocol):
 
         Raises:
             RequestError: the request cannot be served.
-            OverloadedError: not now: too many wait.
+            OverloadedError: the queue is full.
         """
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Have a function called, in any thread, when something else than `add` has made `has_work` true."""
+        """Register a function to call, in any thread, when something other than `add` makes `has_work` true."""
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Have a function called with the number of tokens of each step, before the step is computed."""
+        """Register a function to call with each step's number of tokens, before the step is computed."""
 
     def abort(self, request_id: str) -> None:
         """End a request without an event. An unknown id is fine."""
 
     def step(self) -> list[TokenEvent]:
-        """Run one step; return what became known by it."""
+        """Run one step; return its events."""
 
     def stats(self) -> EngineStats:
         """Return the engine's figures."""

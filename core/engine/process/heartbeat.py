@@ -1,4 +1,4 @@
-"""Reports what an engine process does through a page of memory that its client reads at any time.
+"""Reports the activity of an engine process in a page of memory, which its client can read at any time.
 
 The engine writes four integers and never waits. A report costs less than a microsecond, and the client can read it while
 a native call holds the engine's interpreter lock. `client.watchdog` judges what is read here.
@@ -22,22 +22,22 @@ _BEATS, _PROGRESS, _PHASE, _NUM_TOKENS = range(4)
 
 
 class Phase(enum.IntEnum):
-    """What the engine's main thread does."""
+    """Activity of the engine's main thread."""
 
-    BUILDING = 0  # imports, weights, allocation: no limit of time
+    BUILDING = 0  # imports, weights, allocation: no time limit
     IDLE = 1  # waits for a message
     BUSY = 2  # handles messages, or does work between steps
     STEP = 3  # computes a step
 
 
 class Reading(NamedTuple):
-    """One look at the page.
+    """One reading of the page.
 
     Attributes:
-        beats: grows while the process runs, whatever its main thread does.
-        progress: grows whenever the main thread has finished something.
-        phase: of the main thread.
-        num_tokens: of the step that runs, in the phase STEP.
+        beats: counter that grows while the process runs, whatever its main thread does.
+        progress: counter that grows whenever the main thread has finished something.
+        phase: phase of the main thread.
+        num_tokens: number of tokens in the current step, in the phase STEP.
     """
 
     beats: int
@@ -61,14 +61,14 @@ class HeartbeatReader:
     """The client's view of a page.
 
     Args:
-        descriptor: of the page; may be closed afterwards.
+        descriptor: file descriptor of the page; may be closed afterwards.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._page = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
 
     def read(self) -> Reading:
-        """Return what the engine has written last."""
+        """Return the engine's last report."""
         page = self._page
         return Reading(page[_BEATS], page[_PROGRESS], Phase(page[_PHASE]), page[_NUM_TOKENS])
 
@@ -77,7 +77,7 @@ class Heartbeat:
     """The engine's view of a page. The methods are called by the thread that runs the engine.
 
     Args:
-        descriptor: of the page, which this object closes; None: a private page.
+        descriptor: file descriptor of the page, which this object closes; None: a private page.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -93,15 +93,15 @@ class Heartbeat:
         threading.Thread(target=self._beat, name="llmfw-heartbeat", daemon=True).start()
 
     def idle(self) -> None:
-        """Report that the engine waits for messages, however long."""
+        """Report that the engine waits for messages, without a time limit."""
         self._report(Phase.IDLE)
 
     def busy(self) -> None:
-        """Report that the engine has finished something, and goes on."""
+        """Report that the engine has finished something, and continues."""
         self._report(Phase.BUSY)
 
     def step(self, num_tokens: int) -> None:
-        """Report that a step begins."""
+        """Report that a step starts."""
         self._page[_NUM_TOKENS] = num_tokens
         self._report(Phase.STEP)
 

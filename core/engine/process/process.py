@@ -1,7 +1,7 @@
 """The engine process: the loop around `Engine`, socket in, socket out.
 
-Started by `llmfw.core.client.process`. Reads its settings from stdin, which then stays open: its end tells that the
-parent is gone, whatever ended it. This module knows messages and clients; it does not know what a step does.
+Started by `llmfw.core.client.process`. Reads its settings from stdin, which then stays open: its end means that the parent
+is gone, whatever ended it. This module knows messages and clients, but not the contents of steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("llmfw.core.engine.process.process")
 
-FAREWELL_S = 1.0  # how long a last message may take to leave
+FAREWELL_S = 1.0  # maximum time to send a last message
 ORPHAN_GRACE_S = 3.0
 MAX_SLEEP_S = 60.0
 
@@ -43,11 +43,11 @@ class EngineServer:
     """Serves one engine to any number of clients.
 
     Args:
-        engine: used by the thread that calls `run`.
-        connections: to the clients.
-        alarm: that the connections listen to.
-        stream_interval: tokens in one event, where a request does not say.
-        heartbeat: reports progress; None: to a private page.
+        engine: engine, used only by the thread that calls `run`.
+        connections: connections to the clients.
+        alarm: alarm that the connections listen to.
+        stream_interval: number of tokens in one event, unless a request sets its own.
+        heartbeat: reports progress; None: in a private page.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class EngineServer:
             raise SystemExit(1) from error
 
     def _poll(self) -> list[tuple[Client, list[bytes]]]:
-        """Return what clients have said, waiting for it if there is nothing else to do."""
+        """Return the clients' messages; wait for one if there is nothing else to do."""
         idle_s = self._idle_s()
         if idle_s != 0:
             self._heartbeat.idle()
@@ -95,7 +95,7 @@ class EngineServer:
         return found
 
     def _idle_s(self) -> float | None:
-        """Return for how long there is nothing to do, unless something comes; None: for any time."""
+        """Return how long there is nothing to do unless a message arrives; None: without limit."""
         if self._engine.has_work or self._engine.has_chores:
             return 0
         sleep_s = self._engine.sleep_s
@@ -139,7 +139,7 @@ class EngineServer:
 
 
 def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = False) -> None:
-    """Send a message to each client; wait for the last one to leave, as the process' end would cut it."""
+    """Send a message to each client; with `last`, wait until it is sent, because the process' end would cut it."""
     payload = encode(message)
     for client in connections.clients:
         connections.send(client, payload)
@@ -163,7 +163,7 @@ class _End:
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def if_asked(self) -> None:
-        """Raise SystemExit if the signal came and its exception went no further."""
+        """Raise SystemExit if the signal came and its exception was swallowed."""
         if self._asked:
             raise SystemExit(0)
 
@@ -176,7 +176,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
     """Run an engine process to its end.
 
     Args:
-        build: makes the engine; None: the real one, with the installed plugins.
+        build: factory of the engine; None: the real engine, with the installed plugins.
     """
     end = _End()
     end.take_over_sigterm()

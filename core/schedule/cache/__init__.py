@@ -1,1 +1,1 @@
-"""The prefix cache: pages of keys and values, which prefixes are in them, and which are evicted first. No torch."""
+"""The prefix cache: pages of keys and values, the prefixes in them, and the order of eviction. No torch."""

@@ -1,1 +1,1 @@
-"""What brings the numbers of a step to a device: one copy, the page table, the clock."""
+"""Sends the numbers of a step to a device: one copy, the page table, the clock."""

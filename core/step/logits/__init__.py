@@ -1,1 +1,1 @@
-"""What requests change about logits before a token is drawn: masks, penalties, bias, and the earliest end."""
+"""Applies requests' changes to logits before a token is drawn: masks, penalties, bias, and the earliest end."""

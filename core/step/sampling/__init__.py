@@ -1,1 +1,1 @@
-"""Draws the next token from logits, with randomness that depends on seed and position alone."""
+"""Draws the next token from logits, with randomness that depends only on seed and position."""
