@@ -6,7 +6,6 @@ weights, those that were downloaded already are read.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,8 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
+
+from .small_files import read_json
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
@@ -171,9 +172,17 @@ def _weight_files(path: str) -> list[Path]:
         if file := _find(path, name):
             return [file]
         if index := _find(path, f"{name}.index.json"):
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            shards = sorted(set(_weight_map(index).values()))
             return [file for shard in shards if (file := _find(path, shard))]
     return []
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Return which shard each tensor is in, by an index of shards."""
+    found = read_json(index).get("weight_map")
+    if not (isinstance(found, dict) and all(isinstance(shard, str) for shard in found.values())):
+        raise ModelError(f"{index}: weight_map is {found!r:.100}; it must be an object of file names")
+    return found
 
 
 def _safetensors(file: Path) -> dict[str, StoredTensor]:
@@ -198,11 +207,7 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
 
 def _base_of(path: str) -> str:
     file = _find(path, "adapter_config.json")
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8")) if file else {}
-    except (OSError, ValueError):
-        return ""
-    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    base = read_json(file).get("base_model_name_or_path") if file else None
     return f" ({base})" if base else ""
 
 

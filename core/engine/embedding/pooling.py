@@ -6,7 +6,6 @@ Anything else is refused with its name: left out, it would give other vectors wi
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.model.small_files import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,4 @@ def _read(model: str, name: str) -> Any:
     path = _find(model, name)
     if path is None:
         return None
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    return parse_json(Path(path))
