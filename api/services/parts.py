@@ -13,7 +13,7 @@ import msgspec
 from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
-from llmfw.core.base.errors import ConfigError, ModelError, UnknownPartError
+from llmfw.core.base.errors import ConfigError, ModelError, PartError, UnknownPartError
 from llmfw.core.base.request import EngineInfo
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits
@@ -23,6 +23,7 @@ from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.response_store import ResponseStore
 from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.model.small_files import check_files, read_text
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
@@ -64,15 +65,21 @@ def build_chat_template(
     Raises:
         ConfigError: it is neither, the template is broken, or an option is wrong.
     """
-    source, entry_name = tokenizer.chat_template, "jinja"
+    source, entry_name, file = tokenizer.chat_template, "jinja", tokenizer.template_file
     if name is not None:
         try:
             entry_name = registry.find("chat_template", name).full_name
         except UnknownPartError as error:
-            source = _read_template(name, str(error))
+            source, file = _read_template(name, str(error)), name
     entry = registry.find("chat_template", entry_name)
     made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
-    return entry.build(made, source, tokenizer.special_tokens, **entry.built_with(options))
+    given = entry.built_with(options)
+    try:
+        return entry.build(made, source, tokenizer.special_tokens, **given)
+    except ConfigError as error:
+        if not file or isinstance(error, PartError):
+            raise
+        raise ConfigError(f"{file}: {error}") from error
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
@@ -108,6 +115,8 @@ async def start_engine(
         ConfigError: a part or the model's files cannot be had; with the reason.
         EngineError: the engine could not be started.
     """
+    if Path(engine.model).is_dir():
+        check_files(Path(engine.model))
     starting = asyncio.create_task(client.start())
     try:
         parts = await asyncio.to_thread(load_model_parts, engine, config, registry)
@@ -215,6 +224,6 @@ def _where(names: Sequence[str], folder: Path | None) -> str:
 
 def _read_template(path: str, unknown: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        return read_text(Path(path).expanduser())
+    except ModelError as error:
         raise ConfigError(f"chat template {path!r} cannot be read: {error} ({unknown})") from error

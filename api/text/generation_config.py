@@ -6,7 +6,8 @@ import msgspec
 
 from llmfw.core.base.errors import ModelError, RequestError
 from llmfw.core.base.request import SamplingParams
-from llmfw.core.model.tokenizer_files import model_files, read_json
+from llmfw.core.model.small_files import read_json
+from llmfw.core.model.tokenizer_files import model_files
 
 NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 

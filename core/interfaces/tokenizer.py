@@ -26,6 +26,7 @@ class Tokenizer:
         eos_token_ids: tokens that end the model's output.
         special_tokens: special tokens by name: `bos_token`, `eos_token`, ….
         chat_template: text of the model's own template, "" if it has none.
+        template_file: file that the template was read from, for errors; "" if there is none.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Tokenizer:
         eos_token_ids: tuple[int, ...] = (),
         special_tokens: Mapping[str, str] | None = None,
         chat_template: str = "",
+        template_file: str = "",
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
@@ -44,6 +46,7 @@ class Tokenizer:
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
+        self.template_file = template_file
 
     @property
     def num_ids(self) -> int:

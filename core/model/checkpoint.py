@@ -6,7 +6,6 @@ weights, those that were downloaded already are read.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from transformers.utils import cached_file
 from llmfw.core.base.errors import ModelError
 
 from .shards import shard_names
+from .small_files import read_json
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
@@ -226,11 +226,7 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
 
 def _base_of(path: str) -> str:
     file = find_file(path, "adapter_config.json")
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8")) if file else {}
-    except (OSError, ValueError):
-        return ""
-    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    base = read_json(file).get("base_model_name_or_path") if file else None
     return f" ({base})" if base else ""
 
 

@@ -6,7 +6,6 @@ model then computes NaN, or wrong numbers without an error.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 from llmfw.core.base.errors import ModelError
 
 from .checkpoint import find_file
+from .small_files import read_json
 
 EPSILON = re.compile(r"_(eps|epsilon)$")
 """Of norms. ProphetNet's `eps` is another number, and may be 0."""
@@ -41,19 +41,7 @@ def read_settings(path: str) -> dict[str, Any]:
         ModelError: it cannot be read, or is not a JSON object.
     """
     file = find_file(path, "config.json", download=True)
-    if file is None:
-        return {}
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ModelError(f"model {path!r}: {file} cannot be read: it is nested too deeply") from error
-    except OSError as error:
-        raise ModelError(f"model {path!r}: {file} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ModelError(f"model {path!r}: {file} cannot be read: it is not JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise ModelError(f"model {path!r}: {file} does not hold a JSON object")
-    return settings
+    return read_json(file) if file else {}
 
 
 def check_numbers(path: str, settings: dict[str, Any]) -> None:

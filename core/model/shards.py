@@ -11,7 +11,7 @@ from typing import Any
 
 from llmfw.core.base.errors import ModelError
 
-from .tokenizer_files import read_json
+from .small_files import read_json
 
 MAX_NAMES = 3
 AGAIN = "download or convert the checkpoint again"

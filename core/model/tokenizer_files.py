@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import string
 from collections.abc import Iterable
@@ -14,6 +13,8 @@ import tokenizers
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.tokenizer import Tokenizer
+
+from .small_files import check_files, read_json, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
         ModelError: the folder cannot be had, or has no tokenizer that can be read.
     """
     folder = model_files(model)
+    check_files(folder)
     config = read_json(folder / "tokenizer_config.json")
     eos_token_ids = _eos_token_ids(folder)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
@@ -48,11 +50,13 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     eos = backend.token_to_id(special_tokens.get("eos_token", ""))
     if eos is not None and eos not in eos_token_ids:
         eos_token_ids = (*eos_token_ids, eos)
+    template, file = _chat_template(folder, config)
     return Tokenizer(
         backend,
         eos_token_ids=eos_token_ids,
         special_tokens=special_tokens,
-        chat_template=_chat_template(folder, config),
+        chat_template=template,
+        template_file=str(file) if template else "",
     )
 
 
@@ -87,24 +91,12 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"the tokenizer in {folder} cannot be read: {error}") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object, {} if there is no file. Raises ModelError."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} does not hold a JSON object")
-    return content
-
-
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     """Return the model's end tokens: of its generation config, else of its config."""
     for name in ("generation_config.json", "config.json"):
         config = read_json(folder / name)
-        eos = config.get("eos_token_id", (config.get("text_config") or {}).get("eos_token_id"))
+        inner = config.get("text_config")
+        eos = config.get("eos_token_id", inner.get("eos_token_id") if isinstance(inner, dict) else None)
         if eos is not None:
             found = tuple(eos) if isinstance(eos, list) else (eos,)
             if all(type(token) is int and token >= 0 for token in found):
@@ -126,19 +118,29 @@ def _special_tokens(*sources: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _chat_template(folder: Path, config: dict[str, Any]) -> str:
+def _chat_template(folder: Path, config: dict[str, Any]) -> tuple[str, Path]:
+    """Return the model's chat template, "" if there is none, and the file that it is in."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
-    template = read_json(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
+        return read_text(path), path
+    path = folder / "chat_template.json"
+    template = read_json(path).get("chat_template")
+    if not template:
+        path, template = folder / "tokenizer_config.json", config.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {item["name"]: item["template"] for item in template}
+        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
         template = named.get("default") or next(iter(named.values()), "")
-    return template or ""
+    if not isinstance(template, str | None):
+        raise ModelError(
+            f"{path}: chat_template is {template!r:.100}; it must be a text, or a list of named ones"
+        )
+    return template or "", path
 
 
 def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
     size = read_json(folder / "config.json").get("vocab_size", 0)
+    if type(size) is not int:
+        raise ModelError(f"{folder / 'config.json'}: vocab_size is {size!r:.100}; it must be a whole number")
     logger.warning("%s has no tokenizer; a stand-in takes its place: one token per byte of text", folder)
     vocabulary = list(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocabulary = sorted(vocabulary) + list(islice(_words(), max(0, size - len(vocabulary))))

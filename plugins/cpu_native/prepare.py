@@ -45,11 +45,12 @@ def probable_scalar(config: EngineConfig) -> Scalar | None:
 
 def _dtype_of(model: Path) -> str | None:
     """Return the dtype that a model's config names, as transformers reads it."""
+    path = model / "config.json"
     try:
-        config = json.loads((model / "config.json").read_bytes())
-    except (OSError, ValueError):
+        config = json.loads(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):  # reading the model says what is wrong with it
         return None
-    for part in (config.get("text_config") or {}, config) if isinstance(config, dict) else ():
-        if found := part.get("dtype") or part.get("torch_dtype"):
+    for part in (config.get("text_config"), config) if isinstance(config, dict) else ():
+        if isinstance(part, dict) and (found := part.get("dtype") or part.get("torch_dtype")):
             return str(found)
     return None

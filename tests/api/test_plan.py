@@ -206,7 +206,7 @@ def test_a_context_past_the_models_is_an_error(llama_8b):
     ("config", "reason"),
     [
         ("{", "cannot be read"),
-        ("[]", "is not a JSON object"),
+        ("[]", "must hold a JSON object"),
         ('{"hidden_size": 8}', "has no num_attention_heads"),
     ],
 )

@@ -151,3 +151,16 @@ def test_what_a_request_is_sampled_with_counts_in_the_fingerprint_and_the_policy
     info = EchoEngine().info
     assert system_fingerprint(info, sampling_defaults={"top_p": 0.9}) != system_fingerprint(info)
     assert system_fingerprint(msgspec.structs.replace(info, policy="fair")) == system_fingerprint(info)
+
+
+def test_a_template_beyond_a_limit_is_named_by_its_file(tmp_path):
+    registry, tokenizer = load_plugins().registry, byte_tokenizer(tmp_path)
+    path = tmp_path / "bomb.jinja"
+    path.write_text("{{ 'a' * 10 ** 10 }}")
+    with pytest.raises(
+        ConfigError, match=r"bomb\.jinja: the chat template makes a text of 10000000000 characters"
+    ):
+        build_chat_template(str(path), registry, tokenizer)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"bomb\.jinja is not UTF-8"):
+        build_chat_template(str(path), registry, tokenizer)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.model.small_files import read_json
 
 from .choices import DTYPE_BYTES
 
@@ -96,12 +97,9 @@ def read_numbers(folder: Path) -> ModelNumbers:
         ModelError: it cannot be read, lacks a number, or is of a model that llmfw does not serve.
     """
     path = folder / "config.json"
-    try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    if not isinstance(whole, dict):
-        raise ModelError(f"{path} is not a JSON object")
+    if not path.exists():
+        raise ModelError(f"{path} cannot be read: No such file or directory")
+    whole = read_json(path)
     inner = whole.get("text_config")
     config = whole | inner if isinstance(inner, dict) else whole
     heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)

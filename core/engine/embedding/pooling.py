@@ -6,7 +6,6 @@ refuses any other step by name, because leaving the step out would silently chan
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.shards import is_inside
+from llmfw.core.model.small_files import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,4 @@ def _read(model: str, name: str) -> Any:
     path = _find(model, name)
     if path is None:
         return None
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    return parse_json(Path(path))

@@ -68,7 +68,7 @@ def test_an_absolute_shard_is_refused(folder: Path) -> None:
     ("content", "expected"),
     [
         ("{", "index.json cannot be read: "),
-        ("[]", "index.json does not hold a JSON object"),
+        ("[]", "index.json holds a list; it must hold a JSON object"),
         ({"metadata": {}}, "has no weight_map"),
         ({"metadata": {}, "weight_map": []}, "has no weight_map"),
         ({"metadata": {}, "weight_map": {}}, "has no weight_map"),
