@@ -1,12 +1,12 @@
 """Attention by FlashInfer: kernels for paged keys and values.
 
-A step's sequences with one new token go to one wrapper, its prompts to another, each with one call for all of them. A
-step is planned on the host, once for each kind of layer (`Kind`), while the device still computes the step before:
-nothing here waits for the device, but for the copies of the last plan, which are long done (`_copied`). New keys and
-values are written first, then all of a sequence's are read from their pages; what a prompt shares with others is thus
-read where it lies.
+One wrapper attends to all sequences of a step that have one new token; another attends to all its prompts. The host
+plans a step once for each kind of layer (`Kind`), while the device still computes the previous step. The plan waits
+only for the copies of the previous plan, which ended long before (`_copied`). A layer first writes the new keys and
+values. Then the wrappers read all keys and values of a sequence from their pages, so a prefix that prompts share is
+read in place.
 
-What is asked of FlashInfer is in `planner`, how much memory it takes in `scratch`.
+`planner` calls FlashInfer; `scratch` computes how much memory it needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 CORES_GROUPS = (1, 2, 3, 4, 8)
 """How many query heads may share a key head in the kernel without tensor cores."""
 TENSOR_CORES_FROM = 4
-"""Where fewer query heads share a key head, the tile of a tensor core would be mostly empty."""
+"""If fewer query heads share a key head, the tile of a tensor core would be mostly empty."""
 
 
 class FlashInferAttention(AttentionBackend):
@@ -48,8 +48,8 @@ class FlashInferAttention(AttentionBackend):
         """Options, `-o attention.key=value`.
 
         Attributes:
-            workspace_mb: MiB of scratch memory on the device, at least; what the model needs is found out.
-            decode_tensor_cores: whether single tokens are computed on tensor cores; "auto": where at least four query
+            workspace_mb: least MiB of scratch memory on the device; the backend takes more if the model needs more.
+            decode_tensor_cores: whether single tokens are computed on tensor cores; "auto": if at least four query
                 heads share a key head.
             prefill_backend: kernels for prompts: "fa2", or "fa3" (compute capability 9.0 alone).
         """
@@ -77,7 +77,7 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why not, as a sentence, or None; from what is quickly known to what has to be looked for."""
+        """Return why not, as a sentence, or None. The quick checks come first, the search for kernels last."""
         return (
             _unsupported_device(torch.device(device))
             or _unsupported_dtype(dtype)
@@ -91,12 +91,12 @@ class FlashInferAttention(AttentionBackend):
         if is_fp8(stored_as):
             return None
         return (
-            f"keys and values in {dtype_name(stored_as)} beside queries in {dtype_name(dtype)} have no kernel; "
+            f"keys and values in {dtype_name(stored_as)} with queries in {dtype_name(dtype)} have no kernel; "
             "fp8_e4m3 and fp8_e5m2 have"
         )
 
     def graph_unsupported(self) -> str | None:
-        """Return None: a graph of so many sequences has a wrapper of its own, whose buffers stay where they are."""
+        """Return None: each number of sequences has a wrapper for its graph, whose buffers never move."""
         return None
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -131,9 +131,9 @@ class FlashInferAttention(AttentionBackend):
         return output
 
     def _load_kernels(self) -> None:
-        """Plan once, so that kernels which are not ready are compiled now, and not while the first request waits."""
+        """Plan once, so that missing kernels are compiled now, and not while the first request waits."""
         logger.info(
-            "Loading FlashInfer's kernels; those that are not ready are compiled, which takes minutes"
+            "Loading FlashInfer's kernels. Kernels that are not compiled yet are compiled now, which takes minutes."
         )
         pages = one_page(self._device)
         try:
@@ -166,10 +166,10 @@ class FlashInferAttention(AttentionBackend):
         }
 
     def _make_graph_buffers(self, size: int, most_pages: int) -> GraphBuffers:
-        """Return buffers for graphs of so many sequences.
+        """Return buffers for graphs of `size` sequences.
 
-        Room for page ids is large where contexts may be long. So graphs, which never run at once, share it; and there
-        is room for twice as many sequences each time, whatever the order in which sizes are captured.
+        Page ids need much room if contexts may be long. Graphs never run at the same time, so they share this room.
+        It grows to twice the sequences each time, so sizes may be captured in any order.
         """
 
         def zeros(count: int) -> torch.Tensor:
@@ -230,7 +230,7 @@ class FlashInferAttention(AttentionBackend):
 
 
 def _scales(storage: KVStorage, index: int) -> dict[str, float]:
-    """Return what a layer's `run` is told of what is stored; nothing where it is as it was."""
+    """Return the scales of stored keys and values for a layer's `run`; nothing if they are stored unscaled."""
     key_scale, value_scale = storage.scales(index)
     return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
 
@@ -241,7 +241,7 @@ def unsupported_layers(layers: Sequence[LayerSpec]) -> str | None:
         if layer.head_dim not in HEAD_DIMS:
             return f"heads of size {layer.head_dim} have no kernel; {_one_of(HEAD_DIMS)} have"
         if layer.v_head_dim != layer.head_dim:
-            return f"values of size {layer.v_head_dim} beside keys of size {layer.head_dim} have no kernel"
+            return f"values of size {layer.v_head_dim} with keys of size {layer.head_dim} have no kernel"
         if layer.has_sinks:
             return "attention sinks have no kernel"
     return None
@@ -265,7 +265,7 @@ def _unsupported_dtype(dtype: torch.dtype) -> str | None:
 
 
 def _missing_kernels() -> str | None:
-    """Return what is missing to load ready kernels or to compile them, where FlashInfer would look for it."""
+    """Return what FlashInfer lacks to load ready kernels or to compile them, or None. Looks in FlashInfer's places."""
     if importlib.util.find_spec("flashinfer_jit_cache"):
         return None
     if os.environ.get("FLASHINFER_DISABLE_JIT"):

@@ -1,4 +1,4 @@
-"""What FlashInfer has to know of a layer before it can plan. Layers that are equal in it share their plans."""
+"""The properties of a layer that a FlashInfer plan depends on. Layers with equal properties share their plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llmfw.core import LayerSpec
 
 
 class Kind(NamedTuple):
-    """The geometry of layers, and which scores count.
+    """The geometry of layers, and how scores are computed and masked.
 
     Attributes:
         num_heads, num_kv_heads, head_dim: as in `LayerSpec`.

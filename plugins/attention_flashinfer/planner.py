@@ -1,11 +1,12 @@
-"""FlashInfer's wrappers for the layers of one kind: which there are, what they share, how they are planned.
+"""FlashInfer's wrappers for the layers of one kind, the memory that they share, and their plans.
 
     decode      single tokens, steps of any size
     graphs[B]   single tokens, CUDA graphs of B sequences; reads fixed buffers
     prefill     prompts, whole or in pieces, over what is stored of them
 
-A wrapper's plan lies in integers on the device. Single tokens are planned once in a step, be it for a graph or not, so
-those wrappers share the integers; prompts may be in the same step and have their own. All share the scratch memory.
+A wrapper keeps its plan as integers on the device. A step plans its single tokens once, for a graph or without one, so
+`decode` and `graphs` share these integers. Prompts may be in the same step, so `prefill` has its own. All wrappers
+share the scratch memory.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from .pages import Pages, Rows
 from .scratch import Scratch, bytes_for_graph
 
 DECODE_INTEGERS_BYTES = 1 << 20
-"""A plan for single tokens has at most a dozen bytes for each sequence and each block that runs at once."""
+"""A plan for single tokens takes at most a dozen bytes per sequence and per block that runs at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBuffers:
-    """What a CUDA graph of B sequences reads instead of a step's `Pages`: int32, on the device, never moved.
+    """Buffers that a CUDA graph of B sequences reads instead of a step's `Pages`: int32, on the device, never moved.
 
     Attributes:
         indptr: [B + 1].
-        indices: as many as B sequences can have at most.
+        indices: room for the most pages that B sequences can have.
         last_page_len: [B].
     """
 
@@ -40,7 +41,7 @@ class GraphBuffers:
     last_page_len: torch.Tensor
 
     def fill(self, pages: Pages) -> None:
-        """Take a step's pages over."""
+        """Copy a step's pages into the buffers."""
         self.indptr.copy_(pages.device.indptr)
         self.last_page_len.copy_(pages.device.last_page_len)
         self.indices[: len(pages.indices)].copy_(pages.indices)
@@ -87,7 +88,7 @@ class Planner:
             "window_left": kind.window_left,
             "logits_soft_cap": kind.soft_cap,
             "sm_scale": kind.scale,
-            "q_data_type": dtype,  # where nothing is said, FlashInfer takes float16
+            "q_data_type": dtype,  # FlashInfer's default is float16
             "kv_data_type": stored_as,
         }
 
@@ -116,11 +117,11 @@ class Planner:
         return self._prefill
 
     def plan_graph(self, pages: Pages, buffers: GraphBuffers, num_processors: int) -> Any:
-        """Return the wrapper of CUDA graphs of so many sequences, planned for these pages.
+        """Return the wrapper for CUDA graphs of this number of sequences, planned for these pages.
 
         Args:
-            pages: of the step.
-            buffers: filled with them; always the same ones for so many sequences.
+            pages: the pages of the step.
+            buffers: filled with `pages`; must be the same object for the same number of sequences.
             num_processors: multiprocessors of the device.
         """
         size = len(buffers.last_page_len)
@@ -149,11 +150,11 @@ class Planner:
         )
 
     def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
-        """Plan a wrapper whose first plan was a whole one, without what a whole one does besides.
+        """Plan a wrapper that has a whole plan, without the extra work of a whole plan.
 
-        That is, to copy tensors to the device once more, and to look for the longest sequence with Python's `max`, which
-        takes a microsecond or more for each. A wrapper of a graph does not read `rows`, one of steps keeps them; there it
-        asks for the last pages' lengths on the host, unless pages have one token.
+        A whole plan copies tensors to the device once more and finds the longest sequence with Python's `max`, which
+        takes a microsecond or more per sequence. A wrapper of a graph does not read `rows`; a wrapper of steps keeps
+        them. It also needs the last pages' lengths on the host, unless a page holds one token.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,

@@ -1,8 +1,9 @@
-"""How much scratch memory FlashInfer's fa2 kernels take, and where it is.
+"""The scratch memory of FlashInfer's fa2 kernels, and its size.
 
-Where a step has few sequences, a kernel cuts their keys into chunks, and keeps what it found in each chunk, in float32,
-until all are merged. FlashInfer recommends 128 MiB for that. It is not enough for 64 query heads, nor for a CUDA graph
-of 512 sequences of 32, so the need is computed here, from the rule that its planner goes by (scheduler.cuh, 0.6.12).
+If a step has few sequences, a kernel cuts their keys into chunks. It keeps the result of each chunk, in float32, until
+it merges them. FlashInfer recommends 128 MiB for these results. That is not enough for 64 query heads, nor for a CUDA
+graph of 512 sequences with 32, so this module computes the size by the rule of FlashInfer's planner (scheduler.cuh,
+0.6.12).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ LARGEST_TILE = 128
 
 
 class Scratch:
-    """The memory that all kernels of one backend share: they run one after the other.
+    """Memory that all kernels of one backend share, because they run one after the other.
 
     Args:
-        device: where they run.
-        num_bytes: to begin with.
+        device: the device of the kernels.
+        num_bytes: the first size.
     """
 
     def __init__(self, device: torch.device, num_bytes: int) -> None:
@@ -29,10 +30,10 @@ class Scratch:
         self._buffer = self._allocate(num_bytes)
 
     def at_least(self, num_bytes: int) -> torch.Tensor:
-        """Return the memory, uint8, all zeros when it is new; one of twice the size where it has become too small.
+        """Return the memory as uint8, at least `num_bytes` of it. New memory is all zeros.
 
-        Who has been given the smaller one keeps it: a captured graph knows its address. All that are kept together
-        are then not larger than the last one.
+        Memory that is too small is replaced by at least twice the size. Captured graphs hold the address of the smaller
+        memory and keep it alive. All kept buffers together are not larger than the last one.
         """
         if num_bytes > self._buffer.nbytes:
             self._buffer = self._allocate(max(num_bytes, 2 * self._buffer.nbytes))
@@ -43,17 +44,17 @@ class Scratch:
 
 
 def bytes_for_steps(kind: Kind, num_processors: int) -> int:
-    """Return what any step needs that is not in a CUDA graph.
+    """Return the bytes that a step outside of CUDA graphs needs at most.
 
     Args:
-        kind: of the layers.
+        kind: the kind of the layers.
         num_processors: multiprocessors of the device.
     """
     return max(RECOMMENDED_BYTES, _bytes(kind, _most_chunks(kind, num_processors), LARGEST_TILE))
 
 
 def bytes_for_graph(kind: Kind, num_processors: int, num_sequences: int) -> int:
-    """Return what a CUDA graph of single tokens needs: it keeps room for each tile of each sequence, cut or not."""
+    """Return the bytes that a CUDA graph of single tokens needs: room for each tile of each sequence, cut or not."""
     tile = _tile_of_single_tokens(kind)
     tiles = -(-num_sequences * kind.num_shared // tile) + num_sequences - 1
     return _bytes(kind, max(tiles, _most_chunks(kind, num_processors)), tile)
@@ -65,12 +66,12 @@ def _bytes(kind: Kind, chunks: int, tile: int) -> int:
 
 
 def _most_chunks(kind: Kind, num_processors: int) -> int:
-    """Return into how many chunks keys are cut at most: two blocks for each processor."""
+    """Return the largest number of chunks that keys are cut into: two blocks for each processor."""
     return 2 * num_processors // kind.num_kv_heads
 
 
 def _tile_of_single_tokens(kind: Kind) -> int:
-    """Return how many rows a block computes at once; each token has one for each query head that shares a key head."""
+    """Return the rows that a block computes at once. A token has one row per query head that shares a key head."""
     if kind.num_shared <= 16:
         return 16
     return 64 if kind.num_shared <= 64 or kind.head_dim >= 256 else LARGEST_TILE

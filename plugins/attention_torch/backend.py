@@ -1,13 +1,13 @@
-"""The reference attention backend: pages are gathered, then attended to by torch's own operators.
+"""The reference attention backend: gathers pages, then attends with torch's own operators.
 
-Sequences with one new token (decode) are gathered together, in groups of similar length, padded to the longest;
-prompts one by one, in blocks of queries so that a mask stays small. Query heads that share a key head are folded
-into the query dimension or broadcast, so keys are never repeated in memory. It does whatever `LayerSpec` can say.
+The backend gathers sequences with one new token (decode) in groups of similar length, padded to the longest. It
+computes prompts one by one, in blocks of queries, so that a mask stays small. Query heads that share a key head are
+folded into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is supported.
 
-A token's result does not depend on what it is computed with. torch's kernels choose how they add up by the shapes
-that they are given, so all shapes are rounded up, queries to 8 rows and keys to 64, and what is past the end is
-masked. With torch 2.13 on x86 the result is equal to the last bit alone, in a batch, and in a prompt cut anywhere;
-a test holds it. Other devices may differ in the last bits.
+A token's result does not depend on the rest of the batch. torch's kernels choose the order of their sums by the shapes
+of their inputs, so the backend rounds all shapes up, queries to 8 rows and keys to 64, and masks the padding. With
+torch 2.13 on x86 the result is equal to the last bit alone, in a batch, and in a prompt cut anywhere; a test checks
+this. Other devices may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class TorchAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return None: torch's operators do it all, everywhere."""
+        """Return None: torch's operators support all layers on all devices."""
         return None
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return None: what is gathered is converted."""
+        """Return None: the backend converts the keys and values that it gathers."""
         return None
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -117,7 +117,7 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return [G, H, Dv]. One key head serves H/Hkv query heads: they are its queries here."""
+        """Return [G, H, Dv]. H/Hkv query heads share a key head; they stand in the dimension of its queries."""
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = _pad_rows(
             query.view(size, layer.num_kv_heads, num_shared, layer.head_dim)
@@ -141,7 +141,7 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return [t, H, Dv]. Key heads stand in the batch dimension, the query heads that share one beside it."""
+        """Return [t, H, Dv]. Key heads are the batch dimension; the query heads that share one are the dimension after."""
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
         k, v = (
@@ -158,7 +158,7 @@ class TorchAttention(AttentionBackend):
         return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
-        """Return what is attended to, in the shape of the part's distances; made once for all layers."""
+        """Return which keys are attended to, in the shape of the part's distances. All layers share one mask."""
         name = (id(part), window)
         if name not in self._masks:
             seen = part.distance >= 0
@@ -167,7 +167,7 @@ class TorchAttention(AttentionBackend):
 
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what is kept at slots, converted but not scaled: [slots, Hkv, …]."""
+    """Return the stored rows at slots, converted but not scaled: [slots, Hkv, …]."""
     return decode(as_bytes(pages).index_select(0, slots).view(pages.dtype), dtype)
 
 
@@ -195,7 +195,7 @@ def _attend(
 
 
 def _similar_lengths(lengths: np.ndarray) -> list[np.ndarray | None]:
-    """Cut sequences into groups in which padding costs little. None stands for all, in order."""
+    """Split sequences into groups in which padding costs little. None stands for all sequences, in order."""
     total, count = int(lengths.sum()), len(lengths)
     if count == 0:
         return []

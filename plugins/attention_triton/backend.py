@@ -1,7 +1,7 @@
-"""The backend `triton`: plans a step for the kernels beside it, and launches them layer by layer.
+"""The backend `triton`: plans a step for the kernels of this package, and launches them layer by layer.
 
-A step's sequences with one new token go to the decoding kernels, the others to the prefill kernel. What both need
-goes to the device in one copy, and nothing comes back.
+Sequences with one new token go to the decoding kernels, the others to the prefill kernel. One copy takes the inputs of
+both to the device; nothing is copied back.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CONVERTS_E4M3 = (8, 9)
 """The first compute capability that converts fp8_e4m3 in hardware."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED_SMS = 8
-"""What the interpreter takes itself for: enough to split keys, as a device does."""
+"""The number of multiprocessors that the interpreter assumes: enough to split keys as on a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """What decoding kernels read in steps of so many sequences.
+    """Inputs of the decoding kernels in a step of B sequences.
 
     Attributes:
         kv_lens: [B], int32.
-        schedules: for each window among the layers.
-        partials: room for the pieces of any of them. Others may have the same.
+        schedules: one schedule for each window among the layers.
+        partials: room for the pieces of any schedule; other `Decodes` may share it.
     """
 
     kv_lens: torch.Tensor
@@ -51,11 +51,11 @@ class Decodes:
 
 @dataclass(frozen=True, slots=True)
 class Prefills:
-    """What the prefill kernel reads.
+    """Inputs of the prefill kernel.
 
     Attributes:
-        spans: which tokens are whose.
-        blocks: of queries, by how they were cut.
+        spans: the tokens of each sequence.
+        blocks: blocks of queries, by how they were cut.
     """
 
     spans: Spans
@@ -69,7 +69,7 @@ class TritonAttention(AttentionBackend):
         """Options of the backend.
 
         Attributes:
-            programs_per_sm: into how many pieces for each multiprocessor the keys of all decoding sequences are cut.
+            programs_per_sm: number of pieces per multiprocessor that the keys of all decoding sequences are cut into.
         """
 
         programs_per_sm: Annotated[int, msgspec.Meta(ge=1)] = 4
@@ -119,14 +119,14 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return None: what is read is converted by the kernels."""
+        """Return None: the kernels convert what they read."""
         return None
 
     def graph_unsupported(self) -> None:
-        """Return None: what is launched depends on the number of sequences only."""
+        """Return None: the launches depend on the number of sequences only."""
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Copy lengths to the device, and have it cut the keys into pieces."""
+        """Copy lengths to the device, which cuts the keys into pieces."""
         if batch.is_static:
             self._prefills = None
             self._decodes = self._plan_static(batch.kv_lens)
@@ -200,7 +200,7 @@ class TritonAttention(AttentionBackend):
         return output
 
     def _plan_static(self, kv_lens: npt.NDArray[np.int64]) -> Decodes:
-        """Return what stands at the same addresses in each static step of so many sequences, for these lengths."""
+        """Return the inputs for these lengths. Static steps of the same size get the same addresses."""
         [there] = _to_device([kv_lens], self._device)
         decodes = self._static.get(len(kv_lens))
         if decodes is None:
@@ -218,7 +218,7 @@ class TritonAttention(AttentionBackend):
         }
         num_pieces = num_sequences + max(self._num_spare.values())
         if num_pieces > self._num_pieces:
-            # Whoever has the smaller ones keeps them, as a captured graph must.
+            # Earlier steps keep the smaller partials: a captured graph holds their addresses.
             self._num_pieces, self._partials = num_pieces, self._make_partials(num_pieces)
         return Decodes(kv_lens, schedules, self._partials)
 
@@ -232,7 +232,7 @@ class TritonAttention(AttentionBackend):
             schedule(decodes.kv_lens, window, made)
 
     def _scales_of(self, index: int) -> tuple[float, float]:
-        """Return what a layer's keys, and values, have to be multiplied by as the kernels read them."""
+        """Return the factors for a layer's keys and values, as the kernels read them."""
         by_kernel = BYTES_MEAN if self._reads_bytes else 1.0
         key_scale, value_scale = self.storage.scales(index)
         return key_scale * by_kernel, value_scale * by_kernel
@@ -243,7 +243,7 @@ class TritonAttention(AttentionBackend):
 
 
 def reads_bytes(stored_as: torch.dtype, capability: tuple[int, int]) -> bool:
-    """Whether kernels are given bytes in place of a dtype, as the device cannot convert it."""
+    """Whether kernels read the dtype as bytes, because the device cannot convert it."""
     return stored_as == torch.float8_e4m3fn and capability < CONVERTS_E4M3
 
 
@@ -257,7 +257,7 @@ def _num_sms(device: torch.device) -> int:
 def _to_device(arrays: Sequence[npt.NDArray[np.integer]], device: torch.device) -> list[torch.Tensor]:
     """Return arrays as int32 tensors, flat, on the device, by one copy.
 
-    Each begins at a multiple of 16 bytes: Triton compiles a kernel anew for pointers that do not.
+    Each tensor starts at a multiple of 16 bytes, because Triton compiles another kernel for unaligned pointers.
     """
     sizes = [array.size for array in arrays]
     rooms = [-(-size // 4) * 4 for size in sizes]

@@ -1,8 +1,8 @@
-"""The kernel that cuts the keys of decoding sequences into pieces of about one size, one piece to a program.
+"""The kernel that cuts the keys of decoding sequences into pieces of about one size, one piece per program.
 
-All of it happens on the device, from lengths that stand there: how many programs attend to so many sequences never
-depends on how long they are, so one CUDA graph serves every length. With B sequences there are at most B + S pieces:
-a piece is as long as makes S pieces of all keys, and each sequence's last one may be shorter.
+The kernel runs on the device and reads the lengths there. The number of programs depends on the number of sequences,
+never on their lengths, so one CUDA graph serves every length. B sequences have at most B + S pieces: the length of a
+piece is such that all keys make S pieces, and each sequence's last piece may be shorter.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 
 PIECE_STEP = 64
-"""Pieces are multiples of so many tokens: of each tile of keys that the decoding kernel uses."""
+"""Tokens that the length of a piece is a multiple of: a multiple of each tile of keys in the decoding kernel."""
 
 NO_WINDOW = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Which program attends to what.
+    """Assignment of keys to programs.
 
     Attributes:
         pieces: of each piece its sequence, first token, token after the last, and how many pieces the sequence has:
@@ -34,7 +34,7 @@ class Schedule:
 
     @classmethod
     def empty(cls, num_sequences: int, num_spare: int, device: torch.device) -> Schedule:
-        """Return one to be written by `schedule`."""
+        """Return a schedule whose content `schedule` writes."""
         return cls(
             torch.empty((num_sequences + num_spare, 4), dtype=torch.int32, device=device),
             torch.empty(num_sequences + 1, dtype=torch.int32, device=device),
@@ -53,7 +53,7 @@ def schedule_kernel(
     block_sequences: tl.constexpr,
     block_pieces: tl.constexpr,
 ) -> None:
-    """Write the pieces of one sequence: program (sequence,). Each adds up the lengths of all, which are few."""
+    """Write the pieces of one sequence: program (sequence,). Each program adds up the lengths of all sequences."""
     sequence = tl.program_id(0)
     others = tl.arange(0, block_sequences)
     visible = tl.load(kv_lens + others, mask=others < num_sequences, other=0)
@@ -82,8 +82,8 @@ def schedule(kv_lens: torch.Tensor, window: int | None, made: Schedule) -> None:
 
     Args:
         kv_lens: their lengths: [B], int32.
-        window: how many of its last tokens a sequence attends to; None: all.
-        made: where to.
+        window: number of last tokens that a sequence attends to; None: all.
+        made: the schedule to write.
     """
     num_sequences = len(kv_lens)
     num_spare = len(made.pieces) - num_sequences

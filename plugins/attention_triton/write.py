@@ -1,7 +1,7 @@
 """The kernel that writes a step's keys and values to their slots, in the dtype of the storage.
 
-fp8 is encoded by operations on integers, so that a code has the same bits on every device, in the interpreter, and
-where torch encodes. Hardware does it from compute capability 8.9 on alone.
+The kernel encodes fp8 with integer operations, so that a code has the same bits on every device, in the interpreter
+and in torch. Only hardware with compute capability 8.9 or later encodes fp8 itself.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import triton.language as tl
 from llmfw.core.interfaces.kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
-"""Bits of a code after its exponent; 0 is for what Triton converts to itself."""
+"""Mantissa bits of a code; 0: a dtype that Triton converts to itself."""
 
 TILE = 4096
-"""Numbers of keys, and about as many of values, that one program writes."""
+"""Elements of keys that one program writes, with about the same number of elements of values."""
 
 
 @triton.jit
 def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
     """Return numbers, which are float32 and no larger than the largest code, as codes of 8 bits, rounded to even.
 
-    A number with an exponent of 8 bits and 23 more becomes one of `7 - mantissa` bits and `mantissa` more: the rest is
-    rounded away, and the exponent's bias changed. Where that leaves no exponent, the sum with a power of 2 that has
-    one has the code in its lowest bits.
+    The input has 8 exponent and 23 mantissa bits; the code has `7 - mantissa` exponent and `mantissa` mantissa bits.
+    Encoding rounds the mantissa and changes the bias of the exponent. If the code's exponent would be below its range
+    (a subnormal), the number is added to a power of 2; the lowest bits of the sum are the code.
     """
     bias: tl.constexpr = (1 << (6 - mantissa)) - 1
     gone: tl.constexpr = 23 - mantissa
@@ -144,10 +144,10 @@ def write(
         keys: [pages, page_size, Hkv, D], contiguous; of the dtype of `key`, or fp8, float16 or wider.
         values: [pages, page_size, Hkv, Dv].
         slots: [T], integers.
-        scales: what the stored keys, and values, have to be multiplied by.
+        scales: factors that readers multiply the stored keys and values by.
     """
     stored_as = keys.dtype
-    # What the storage cannot hold becomes the largest number that it can; 0: it can hold all.
+    # Numbers out of the storage's range become its largest number; 0: all numbers are in range.
     largest = 0.0 if key.dtype == stored_as else torch.finfo(stored_as).max
     mantissa = MANTISSAS.get(stored_as, 0)
     keys, values = as_bytes(keys), as_bytes(values)

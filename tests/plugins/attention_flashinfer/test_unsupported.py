@@ -39,7 +39,7 @@ def test_layers_that_it_has_kernels_for_are_supported(dtype: torch.dtype, change
         ({"device": "cpu"}, "it runs on NVIDIA GPUs, not on cpu"),
         ({"dtype": torch.float32}, "keys and values in float32 have no kernel; float16 and bfloat16 have"),
         ({"head_dim": 80}, "heads of size 80 have no kernel; 64, 128 or 256 have"),
-        ({"v_head_dim": 64}, "values of size 64 beside keys of size 128 have no kernel"),
+        ({"v_head_dim": 64}, "values of size 64 with keys of size 128 have no kernel"),
         ({"has_sinks": True}, "attention sinks have no kernel"),
     ],
 )
@@ -84,6 +84,6 @@ def test_fp8_is_stored(stored_as: torch.dtype) -> None:
 
 def test_another_dtype_of_16_bits_than_the_model_s_is_not() -> None:
     sentence = (
-        "keys and values in float16 beside queries in bfloat16 have no kernel; fp8_e4m3 and fp8_e5m2 have"
+        "keys and values in float16 with queries in bfloat16 have no kernel; fp8_e4m3 and fp8_e5m2 have"
     )
     assert FlashInferAttention.storage_unsupported("cuda", torch.bfloat16, torch.float16) == sentence
