@@ -1,4 +1,4 @@
-"""Runs a workload once: draws its prompts, keeps so many requests going, collects the replies."""
+"""Runs a workload once: draws its prompts, keeps `concurrency` requests running, collects the replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Run:
 
 
 async def calibrate(client: CompletionClient) -> WordText:
-    """Return a source of words whose length on this server is known: two requests, one word and all words.
+    """Measure how many tokens this server counts per word, with two requests: one word and all words.
 
     Raises:
         BenchError: as `CompletionClient.probe`; or the server's count does not grow with the prompt.
@@ -44,7 +44,7 @@ async def calibrate(client: CompletionClient) -> WordText:
 
 
 async def run_workload(client: CompletionClient, workload: Workload, prompts: PromptSource, seed: str) -> Run:
-    """Run the workload once, with prompts drawn from `seed`. Requests that fail are among the replies."""
+    """Run the workload once, with prompts drawn from `seed`. The replies include failed requests."""
     rng = random.Random(seed)
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [
@@ -64,7 +64,7 @@ async def _converse(
     pieces: list[Piece],
     gate: asyncio.Semaphore,
 ) -> list[Reply]:
-    """Send one request, or the turns of one conversation; it ends where a turn fails."""
+    """Send one request, or the turns of one conversation. A failed turn ends the conversation."""
     dialogue = Dialogue(client.api)
     replies: list[Reply] = []
     async with gate:

@@ -1,4 +1,4 @@
-"""The workloads: how many requests, how many at a time, how long. They know nothing of text or of HTTP."""
+"""The workloads: number, concurrency and lengths of requests. They know nothing of text or of HTTP."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class Workload:
     """A load of one shape. Lengths are in tokens.
 
     Attributes:
-        name: by which users choose it.
-        requests: how many requests, or conversations where `turns` is above 1.
-        concurrency: how many of them at a time.
+        name: the name that users type.
+        requests: number of requests, or of conversations if `turns` is above 1.
+        concurrency: number of requests or conversations that run at the same time.
         prompt: new prompt tokens of each request (of each turn).
         output: tokens that each request asks for.
-        shared: prompt tokens that all requests begin with, before their own.
-        turns: requests of one conversation, one after the other; each prompt holds all that was said before.
+        shared: number of leading prompt tokens that all requests share, before their own.
+        turns: requests of one conversation, one after the other; each prompt holds all earlier turns.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Workload:
     turns: int = 1
 
     def scaled(self, factor: float) -> Workload:
-        """Return the workload with `factor` times as many requests, at least one, and all else as it is."""
+        """Return the workload with `factor` times its requests, at least one. Everything else stays the same."""
         return replace(self, requests=max(1, round(self.requests * factor)))
 
     def warmup(self) -> Workload:
-        """Return one wave of the workload: as many requests as run at a time, at least two if there are two."""
+        """Return one wave of the workload: `concurrency` requests, at least two if the workload has two."""
         return replace(self, requests=min(self.requests, max(2, self.concurrency)))
 
     def describe(self) -> str:
@@ -57,4 +57,4 @@ WORKLOADS: dict[str, Workload] = {
     )
 }
 ALL = "all"
-"""The name that stands for every workload, one after the other."""
+"""The name that runs all workloads, one after the other."""

@@ -1,7 +1,7 @@
-"""The attention backend `cpu`: keys and values are read where they are, by the C++ code of csrc/attention*.
+"""The attention backend `cpu`: C++ code (csrc/attention*) reads keys and values in place.
 
-A step is planned there once for each kind of layer, and each layer is one call. What is checked is checked here: the
-other side takes addresses as they come.
+The C++ code plans a step once for each kind of layer, and each layer is one call. This module makes all checks: the C++
+code trusts the addresses that it gets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class LayerCall:
     """What a layer's call needs, in the terms of csrc/attention.h.
 
     Attributes:
-        plan: address of the AttentionPlan, which is of the step that was planned last.
-        shape: of the layer.
-        tensors: with the storage of the layer. Whoever calls fills in the rest.
+        plan: address of the AttentionPlan, which holds the step that was planned last.
+        shape: the shape of the layer.
+        tensors: addresses of the layer's storage; the caller sets the other fields.
     """
 
     plan: int
@@ -44,7 +44,7 @@ class CpuAttention(AttentionBackend):
     """Attention over pages in place, on CPUs.
 
     Attributes:
-        library: whose code it is.
+        library: the library that holds the native code.
     """
 
     has_own_threads = True
@@ -53,8 +53,8 @@ class CpuAttention(AttentionBackend):
         """Options of the backend.
 
         Attributes:
-            products: as what numbers in bfloat16 are multiplied: in `pairs`, by AVX512_BF16, or each as `float32`;
-                `auto`: as is faster on CPUs of this make.
+            products: how numbers in bfloat16 are multiplied: `pairs`, by AVX512_BF16; `float32`, one by one; `auto`:
+                the faster way on CPUs of this make.
         """
 
         products: Literal["auto", "pairs", "float32"] = "auto"
@@ -80,7 +80,7 @@ class CpuAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return the first reason why such layers cannot be served there, or None."""
+        """Return the first reason why the backend cannot serve these layers on this device, or None."""
         if torch.device(device).type != "cpu":
             return f"it runs on CPUs, not on {device}"
         if dtype not in DTYPES:
@@ -90,7 +90,7 @@ class CpuAttention(AttentionBackend):
         return why_no_attention(dtype)
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Have the step's work cut into pieces, for each kind of layer."""
+        """Cut the step's work into pieces, for each kind of layer."""
         slots, rows, table = batch.slots.contiguous(), batch.rows.contiguous(), batch.page_table
         if (slots.dtype, rows.dtype, table.dtype) != (torch.int64, torch.int64, torch.int32) or table.stride(
             1
@@ -122,7 +122,7 @@ class CpuAttention(AttentionBackend):
         batch: ForwardBatch,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values, and attend: one call."""
+        """Write keys and values, and attend, in one native call."""
         count, dtype = self._step.num_tokens, self.storage.keys[layer.index].dtype
         query, query_strides = _checked("query", query, count, layer.num_heads, layer.head_dim, dtype)
         key, key_strides = _checked("key", key, count, layer.num_kv_heads, layer.head_dim, dtype)
@@ -142,7 +142,7 @@ class CpuAttention(AttentionBackend):
         return output
 
     def call(self, layer: LayerSpec) -> LayerCall:
-        """Return what other native code needs to attend in this layer, from the next `plan` on."""
+        """Return what other native code needs to attend in this layer. It is valid from the next `plan` on."""
         return self._calls[layer.index]
 
     def _make_call(self, layer: LayerSpec) -> LayerCall:
@@ -158,7 +158,7 @@ class CpuAttention(AttentionBackend):
 def _checked(
     name: str, tensor: torch.Tensor, count: int, heads: int, size: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, tuple[int, int]]:
-    """Return a tensor whose heads have no gaps, and its strides of tokens and heads.
+    """Return the tensor with contiguous numbers in each head, and its strides of tokens and heads.
 
     Raises:
         ValueError: it is not [count, heads, size] of the dtype.

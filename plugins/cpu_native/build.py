@@ -1,8 +1,8 @@
 """Builds shared libraries of native code, once per machine, compiler and version of the sources.
 
-What was built stands in the user's cache folder under a hash of all that went into it, so another compiler, another
-CPU or changed sources make another library, and nothing has to be thrown away. Processes take turns: who finds another
-one building waits, and finds the library built. Knows nothing of what is in the libraries.
+A library is kept in the user's cache folder under a hash of all its inputs. Another compiler, another CPU or changed
+sources therefore build another library, and no library becomes invalid. Processes take turns: a process that finds
+another one building waits, and then uses its library. This module knows nothing of the content of the libraries.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-pthread",
-    "-ffp-contract=fast",  # a product and a sum in one instruction, as everybody else's kernels have it
+    "-ffp-contract=fast",  # a product and a sum in one instruction, as in other kernel libraries
     "-fno-math-errno",
     "-fvisibility=default",
     "-Wno-psabi",
 )
 BUILDING = "building-"
-"""How folders begin in which somebody builds."""
+"""Prefix of the folders that builds run in."""
 TIMEOUT_S = 300
 HOW_TO_GET_ONE = (
     "install one (apt install g++, dnf install gcc-c++, xcode-select --install), or name it by CXX"
@@ -45,15 +45,15 @@ HOW_TO_GET_ONE = (
 
 
 class BuildError(Exception):
-    """There is no library; the message says why, and what to do."""
+    """A library cannot be built; the message says why, and what to do."""
 
 
 class Unit(NamedTuple):
-    """Files that one run of the compiler takes as one, in their order, so that it reads what they include once.
+    """Files that the compiler reads as one file, in this order, so that it reads their common headers once.
 
     Attributes:
-        files: by their names.
-        flags: of this unit alone.
+        files: the names of the files.
+        flags: compiler flags of this unit alone.
     """
 
     files: tuple[str, ...]
@@ -66,16 +66,16 @@ def build_library(
     sources: Path = SOURCES,
     units: Sequence[Unit] | None = None,
 ) -> Path:
-    """Return the path of a library, which is built if it is not there.
+    """Return the path of a library. Builds the library if it does not exist.
 
     Args:
-        flags: for the machine that it is to run on, and what else is to be in the library.
-        environment: CXX, XDG_CACHE_HOME and PATH are read; None: the process's.
+        flags: compiler flags for the target machine, and flags that select the library's content.
+        environment: environment variables, of which CXX, XDG_CACHE_HOME and PATH are read; None: the process's.
         sources: folder of the C++ files.
-        units: what goes into the library; None: each file of the folder.
+        units: the units of the library; None: each file of the folder is one.
 
     Raises:
-        BuildError: there is no compiler, or it fails.
+        BuildError: no compiler was found, or it fails.
     """
     environment = os.environ if environment is None else environment
     compiler = find_compiler(environment)
@@ -103,7 +103,7 @@ def build_library(
 
 
 def find_compiler(environment: Mapping[str, str]) -> list[str]:
-    """Return the command of the C++ compiler, with what CXX says beside its name."""
+    """Return the command of the C++ compiler, with the arguments that CXX has after its name."""
     search = environment.get("PATH", os.defpath)
     if asked := shlex.split(environment.get("CXX", "")):
         if shutil.which(asked[0], path=search) is None:
@@ -116,16 +116,16 @@ def find_compiler(environment: Mapping[str, str]) -> list[str]:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return where libraries are kept."""
+    """Return the folder of the built libraries."""
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path(environment.get("HOME") or Path.home()) / ".cache") / "llmfw"
 
 
 @contextlib.contextmanager
 def _turn_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process builds there; remove what those have left behind that were killed.
+    """Wait until no other process builds in the folder; remove the files of killed processes.
 
-    Where a file system has no locks, processes build at the same time, each in a folder of its own.
+    On a file system without locks, processes build at the same time, each in a folder of its own.
     """
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -144,7 +144,7 @@ def _turn_in(folder: Path) -> Iterator[None]:
 def _compile(
     command: Sequence[str], units: Sequence[Unit], sources: Path, made: Path, environment: Mapping[str, str]
 ) -> None:
-    """Compile each unit in a process of its own, at the same time, then link them."""
+    """Compile the units in parallel, each in a process of its own, then link them."""
     objects, running = [], []
     for i, unit in enumerate(units):
         source, target = made.parent / f"{i}.cpp", str(made.parent / f"{i}.o")
@@ -173,7 +173,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _output_of(process: subprocess.Popen[str]) -> str:
-    """Return what a compiler said if it failed, else nothing."""
+    """Return the output of a compiler that failed, else an empty text."""
     try:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -199,7 +199,7 @@ def _key(command: Sequence[str], units: Sequence[Unit], sources: Path, environme
 
 
 def _cpu() -> str:
-    """Return what tells this CPU from another one that would need another library."""
+    """Return the properties of this CPU that decide which library it needs."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What Linux says of this CPU. Where it says nothing, nothing is known."""
+"""Features of this CPU, as Linux reports them. Features that Linux does not report count as absent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def has_bfloat16_pairs() -> bool:
-    """Return whether it has AVX512_BF16, the product of pairs of bfloat16."""
+    """Return whether this CPU has AVX512_BF16, the product of pairs of bfloat16."""
     return "avx512_bf16" in _line("flags").split()
 
 
@@ -18,13 +18,13 @@ def has_fast_bfloat16() -> bool:
 
 
 def is_intel() -> bool:
-    """Return whether Intel makes it."""
+    """Return whether this CPU is made by Intel."""
     return _line("vendor_id") == "GenuineIntel"
 
 
 @functools.cache
 def _line(name: str) -> str:
-    """Return what stands beside a name in /proc/cpuinfo, of the first core."""
+    """Return the value of a name in /proc/cpuinfo, for the first core."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""A native decoder and its head, without what transformers does around the two at each step.
+"""A native decoder and its head, without the work of transformers around the two at each step.
 
-That is outputs that are dictionaries, and keywords that are looked through: host work that a small model's step feels.
-Knows nothing of layers.
+transformers builds outputs that are dictionaries and searches keywords. This host work is a measurable part of a small
+model's step. This module knows nothing of layers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .ends import Ends
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """What a causal language model gives: [1, T, vocab], of the tokens that were asked for."""
+    """The output of a causal language model: logits of the requested tokens, [1, T, vocab]."""
 
     logits: torch.Tensor
 
 
 class HeadedForward:
-    """What a model's `forward` is, where it is no more than its decoder and then its head.
+    """The `forward` of a model that consists of a decoder and a head, and nothing else.
 
     Args:
-        decoder: gives hidden states.
-        head: makes logits of them.
+        decoder: computes hidden states.
+        head: computes logits from hidden states.
     """
 
     def __init__(self, decoder: NativeDecoder, head: nn.Module) -> None:
@@ -49,9 +49,9 @@ class HeadedForward:
         llmfw_step: Any,
         **kwargs: object,
     ) -> Logits:
-        """Return the logits of one packed row: of all its tokens, of the last ones, or of those at some places.
+        """Return the logits of one packed row: of all its tokens, of the last tokens, or of tokens at given places.
 
-        The arguments are transformers'.
+        The arguments are the arguments of transformers' `forward`.
         """
         is_asked_as_usual = inputs_embeds is None and past_key_values is None and not use_cache
         if (

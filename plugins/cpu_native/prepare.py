@@ -1,4 +1,4 @@
-"""Builds what a model will need before torch is there, by what its config says. A wrong guess costs time, no more."""
+"""Builds the libraries that a model's config asks for, before torch is imported. A wrong guess costs only time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .libraries import Scalar, build, build_quantized
 
 SCALARS = {"float32": Scalar.FLOAT32, "bfloat16": Scalar.BFLOAT16, "float16": Scalar.FLOAT16}
 ACCELERATORS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
-"""What is there where torch may find a GPU."""
+"""Device files of GPUs that torch may find."""
 
 
 def prepare(config: EngineConfig) -> None:
-    """Build the libraries that an engine of this config will probably load. What fails is told where it loads them."""
+    """Build the libraries that an engine of this config will probably load.
+
+    Ignores build errors: the engine reports them when it loads the libraries.
+    """
     scalar = probable_scalar(config)
     if scalar is None:
         return
@@ -30,7 +33,7 @@ def prepare(config: EngineConfig) -> None:
 
 
 def probable_scalar(config: EngineConfig) -> Scalar | None:
-    """Return in which type of numbers a model will be computed by native code, or None if it will not be."""
+    """Return the type of numbers that native code will compute a model in, or None if it will not compute it."""
     has_gpu = any(path.exists() for path in ACCELERATORS)
     if config.device != "cpu" and (config.device != "auto" or has_gpu):
         return None

@@ -1,7 +1,7 @@
-"""What tells an ordinary decoder from one that only looks like it: where its modules come from, and what they compute.
+"""Recognizes ordinary decoders by the origin of their modules and by their results.
 
-Every module of the stack has to be transformers' own, of the expected class and parts, without hooks. That a layer
-computes what the native code computes in its place is then tried on random input (layers.py).
+Every module of the stack must be transformers' own, of the expected class, with the expected parts and without hooks.
+A trial on random input then compares each layer with the native code that replaces it (layers.py).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """What a decoder layer consists of.
+    """The parts of a decoder layer.
 
     Attributes:
-        layer: itself.
+        layer: the layer itself.
         attention, feeding: its two blocks.
         linears: its seven linear layers by name, plain or merged, or all of them quantised.
-        input_norm, after_norm: before the blocks.
-        head_norms: of queries and keys, if there are any.
-        head_dim: of queries, keys and values.
-        keywords: what its attention hands on beside tensors and what it is called with.
+        input_norm, after_norm: the norms before the two blocks.
+        head_norms: norms of queries and keys, if there are any.
+        head_dim: size of the heads of queries, keys and values.
+        keywords: arguments that its attention passes on, other than tensors and the arguments of its own call.
     """
 
     layer: nn.Module
@@ -72,7 +72,7 @@ class LayerParts:
 
 
 def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
-    """Return a decoder's layers, or None if anything in it is not ordinary."""
+    """Return a decoder's layers, or None if a part of it is not ordinary."""
     family = type(decoder).__name__.removesuffix("Model")
     if family not in FAMILIES or not _is(decoder, f"{family}Model", DECODER) or decoder._parameters:
         return None
@@ -93,14 +93,14 @@ def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
 
 
 def is_bare_causal(model: nn.Module, decoder: nn.Module) -> bool:
-    """Return whether a model is no more than this decoder, and a head that makes logits of what it gives."""
+    """Return whether a model consists only of this decoder and a head that computes logits from its output."""
     family = type(decoder).__name__.removesuffix("Model")
     own = _is(model, f"{family}ForCausalLM", {"model", "lm_head"}) and not model._parameters
     return own and model.get_submodule("model") is decoder
 
 
 def read_norm(module: nn.Module, family: str) -> Norm | None:
-    """Return what an RMS norm consists of, None for any other module."""
+    """Return the parts of an RMS norm, or None for any other module."""
     epsilon, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
     if not _is(module, f"{family}RMSNorm", set()) or set(module._parameters) != {"weight"}:
         return None
@@ -110,12 +110,12 @@ def read_norm(module: nn.Module, family: str) -> Norm | None:
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Return whether a module is a linear layer as torch has it, with a weight of its own on the CPU."""
+    """Return whether a module is torch's own linear layer, with a weight of its own on the CPU."""
     return type(module) is nn.Linear and is_untouched(module) and module.weight.device.type == "cpu"
 
 
 def is_quantized_linear(module: nn.Module) -> bool:
-    """Return whether a module is a quantised linear layer on the CPU, and no more."""
+    """Return whether a module is a quantised linear layer on the CPU, without additions."""
     return (
         type(module) is QuantizedLinear
         and is_untouched(module)
@@ -124,7 +124,7 @@ def is_quantized_linear(module: nn.Module) -> bool:
 
 
 def is_plain_embedding(module: nn.Module) -> bool:
-    """Return whether a module looks up embeddings, and no more."""
+    """Return whether a module only looks up embeddings."""
     return type(module) is nn.Embedding and is_untouched(module) and module.max_norm is None
 
 
@@ -178,7 +178,7 @@ def _size(linear: nn.Module, name: str) -> int:
 
 
 def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
-    """Return whether sizes are those of a layer, and even where the native code reads pairs."""
+    """Return whether the sizes fit together, and are even if the native code reads pairs."""
     sizes = {
         name: (_size(linear, "in_features"), _size(linear, "out_features"))
         for name, linear in linears.items()
@@ -199,13 +199,13 @@ def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
 
 
 def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
-    """Return whether a module is transformers' own of this class and with these parts, and not changed."""
+    """Return whether a module is transformers' own, unchanged, of this class and with these parts."""
     own = type(module).__name__ == name and is_of_transformers(module)
     return own and set(module._modules) == parts
 
 
 def _are_linear(modules: Iterable[nn.Module]) -> bool:
-    """Return whether modules are linear layers, all with weights as they are, or all quantised."""
+    """Return whether modules are linear layers, all plain or all quantised."""
     modules = list(modules)
     return all(map(_is_linear, modules)) or all(map(is_quantized_linear, modules))
 
@@ -221,7 +221,7 @@ def _is_silu(module: nn.Module) -> bool:
 
 
 def bias_of(linear: nn.Module) -> torch.Tensor | None:
-    """Return what a plain, merged or quantised linear layer adds to its product."""
+    """Return the bias of a plain, merged or quantised linear layer."""
     if isinstance(linear, MergedPart):
         whole = linear.merged.product.bias
         return None if whole is None else whole.split(linear.merged.sizes)[linear.index]

@@ -1,4 +1,4 @@
-"""A stack of packed layers, and its steps: one native call, or several with somebody else's attention between them."""
+"""A stack of packed layers, and its steps: one native call, or several with another backend's attention between them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .weights import Arena, NativeLinear, Packed, round_up
 
 PADDING = 32
 CACHE_SETS = 1024
-"""Rows so many bytes apart fall on each other in a core's nearest cache: buffers get a little wider then."""
+"""Bytes. Rows that are a multiple of this apart share sets of a core's nearest cache, so `_stride` widens such buffers."""
 
 
 class PackedLayer:
-    """One layer's weights in the native code's layout. They are copied; see `take_place`.
+    """Copies of one layer's weights in the native code's layout; see `take_place`.
 
     Args:
-        parts: what the layer consists of.
-        arena: where the weights go.
+        parts: the parts of the layer.
+        arena: the memory that holds the copies.
     """
 
     def __init__(self, parts: LayerParts, arena: Arena) -> None:
@@ -37,7 +37,7 @@ class PackedLayer:
 
     @property
     def qkv(self) -> Packed:
-        """Queries, keys and values."""
+        """The weights of queries, keys and values."""
         return self._packed["q_proj"]
 
     @property
@@ -51,7 +51,7 @@ class PackedLayer:
         return self._packed["gate_proj"].widths[0]
 
     def take_place(self) -> int:
-        """Put the packed weights in the place of the layer's own, which are freed; return how many modules."""
+        """Replace the layer's own weights, which are freed, by the packed ones; return the number of replaced modules."""
         num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
@@ -62,7 +62,7 @@ class PackedLayer:
         return num_replaced
 
     def struct(self) -> LayerStruct:
-        """Return what the native code reads. Valid as long as this object lives."""
+        """Return the struct that the native code reads. It is valid as long as this object lives."""
         parts = self.parts
         query_norm, key_norm = parts.head_norms or (None, None)
         return LayerStruct(
@@ -76,8 +76,8 @@ class Stack:
     """Layers of one shape, then a norm.
 
     Args:
-        layers: in their order; at least one.
-        norm: after the last one.
+        layers: the layers in their order; at least one.
+        norm: the norm after the last layer.
     """
 
     def __init__(self, layers: Sequence[PackedLayer], norm: Norm) -> None:
@@ -117,13 +117,13 @@ class Stack:
         tables: tuple[torch.Tensor, torch.Tensor],
         step: Step,
     ) -> torch.Tensor:
-        """Return the final norm of what the layers make of tokens, [T, width].
+        """Run tokens through the layers and the final norm; return the result, [T, width].
 
         Args:
             embeddings: [T, width]. Not changed.
             positions: rows of the tables, [T].
             tables: cosines and sines, [positions, head_dim], contiguous.
-            step: whose attention is between the calls. What it is given changes after the layer.
+            step: the step, whose attention runs between the calls. The tensors that it receives change after the layer.
         """
         rows = len(embeddings)
         result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
@@ -147,14 +147,14 @@ class Stack:
         attentions: ctypes.Array[AttentionStruct],
         wanted: torch.Tensor | None,
     ) -> int:
-        """Run from token ids to logits, in one call; return what that returns: 0 if it was done.
+        """Run from token ids to logits in one native call; return its status: 0 if it succeeded.
 
         Args:
-            ends: what is before and after the layers, with the ids, as many as positions, at least one; and with room
+            ends: the work before and after the layers, with one token id per position, at least one, and with room
                 for the logits.
-            positions, tables: as of `run`.
-            attentions: from `native_attention`.
-            wanted: of which rows there are logits, int64, contiguous; None: of all.
+            positions, tables: as in `run`.
+            attentions: the result of `native_attention`.
+            wanted: rows to compute logits for, int64, contiguous; None: all rows.
         """
         struct = self._step
         if wanted is not None:  # a row may be wanted more than once
@@ -169,7 +169,7 @@ class Stack:
         return status
 
     def _prepare(self, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Point at what a step reads, and at the buffers; all rows have a result."""
+        """Set the addresses of a step's inputs and of the buffers; all rows have a result."""
         rows = positions.numel()
         self._reserve(rows)
         struct = self._step
@@ -194,7 +194,7 @@ class Stack:
             self._point_at("attended")
 
     def native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
-        """Return each layer's attention, if that is in the same library."""
+        """Return each layer's attention, or None if another library computes it."""
         if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
             return None
         if step.backend.library is not self._library:
@@ -212,7 +212,7 @@ class Stack:
         return self._attention[1]
 
     def _heads(self, rows: int) -> list[torch.Tensor]:
-        """Return where queries, keys and values will be, each [1, heads, T, head_dim]."""
+        """Return the buffers of queries, keys and values, each [1, heads, T, head_dim]."""
         qkv = self._buffers["qkv"][:rows]
         found = []
         for i, count in enumerate(self._shapes):
@@ -222,7 +222,7 @@ class Stack:
         return found
 
     def _reserve(self, rows: int) -> None:
-        """Have buffers for so many rows; past each row's width they are zero."""
+        """Reserve buffers for `rows` rows. Bytes past the width of a row are zero."""
         if rows <= self._capacity:
             return
         self._capacity = 1 << (rows - 1).bit_length()
@@ -233,7 +233,7 @@ class Stack:
             self._point_at(name)
 
     def _point_at(self, name: str) -> None:
-        """Have the native code use the buffer of a name."""
+        """Set the address of the named buffer in the struct."""
         buffer = self._buffers[name]
         setattr(self._step, name, buffer.data_ptr())
         setattr(self._step, f"{name}_stride", buffer.stride(0))

@@ -1,6 +1,7 @@
-"""Weights in the native code's layout, and the module that stands where a linear layer stood.
+"""Weights in the native code's layout, and the modules that replace linear layers and embeddings.
 
-A weight is held once: who asks for it by its name gets a copy in the usual layout. Knows nothing of models.
+Each weight is held once, in this layout: reading a module's `weight` returns a copy in the usual layout. This module
+knows nothing of models.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from torch import nn
 from .library import largest, load_library
 
 PANEL = 32
-"""Output features that stand together; PANEL in csrc/products.h."""
+"""Output features in a panel; PANEL in csrc/products.h."""
 ALIGNMENT = 64
 PIECE = 1 << 26
-"""Bytes asked of the system at once. Numpy asks for large pages from 4 MB on, so what reads all of it does so faster; and
-only the edges of a piece have small ones. What is not written to takes no memory."""
+"""Bytes that the arena allocates at once. Numpy requests large pages from 4 MB on, which makes reading all weights faster;
+only the edges of a piece have small pages. Pages that are never written take no memory."""
 
 
 class Matrix(ctypes.Structure):
@@ -37,7 +38,7 @@ class Arena:
     """Memory for packed weights, in large pieces.
 
     Args:
-        size: bytes of a piece; what is larger has one of its own.
+        size: bytes of a piece; a larger request gets a piece of its own.
     """
 
     def __init__(self, size: int = PIECE) -> None:
@@ -45,7 +46,7 @@ class Arena:
         self._piece = torch.empty(0, dtype=torch.uint8)
 
     def take(self, num_bytes: int) -> torch.Tensor:
-        """Return so many bytes that nobody else has, aligned, of any content."""
+        """Return `num_bytes` unused bytes, aligned, with arbitrary content."""
         num_bytes = round_up(num_bytes, ALIGNMENT)
         if num_bytes > len(self._piece):
             array = np.empty(max(num_bytes, self._size) + ALIGNMENT, dtype=np.uint8)
@@ -56,15 +57,15 @@ class Arena:
 
 
 class Packed(ABC):
-    """What linear layers with one input have, packed beside each other: each begins a new panel.
+    """Weights of linear layers that share one input, packed one after another. Each layer starts a new panel.
 
     Args:
-        dtype: of their inputs and outputs.
-        shapes: of their weights, each (out_features, in_features).
-        biases: of each, or None for all; they are copied.
-        arena: where the panels go.
-        row_bytes: that an output feature takes in them.
-        kind: a `Kind` of csrc/products.h: what the panels hold.
+        dtype: dtype of the layers' inputs and outputs.
+        shapes: shapes of the weights, each (out_features, in_features).
+        biases: the bias of each layer, or None if none has one; they are copied.
+        arena: the memory that holds the panels.
+        row_bytes: bytes of one output feature in a panel.
+        kind: the format of the panels, a `Kind` of csrc/products.h.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class Packed(ABC):
         """Return a copy of one layer's weight, [out_features, in_features]."""
 
     def first_column(self, index: int) -> int:
-        """Return where the outputs of one of the layers begin in those of all."""
+        """Return the first column of one layer's outputs among the outputs of all."""
         return sum(self.widths[:index])
 
     def matrix(self, index: int | None = None) -> Matrix:
-        """Return one layer's, or all layers', for the native code. Valid as long as this object lives."""
+        """Return the struct of one layer, or of all, for the native code. It is valid as long as this object lives."""
         first = self.first_column(index or 0)
         summands = self._summands[first:].data_ptr() if self.biases is not None else None
         out = sum(self.widths) if index is None else self.widths[index]
@@ -108,12 +109,12 @@ class Packed(ABC):
 
 
 class PackedWeights(Packed):
-    """Weights as they are.
+    """Packed weights that are not quantised.
 
     Args:
         weights: each [out_features, in_features], of one dtype; they are copied.
-        biases: of each, or None for all.
-        arena: where they go.
+        biases: the bias of each layer, or None if none has one.
+        arena: the memory that holds the copies.
     """
 
     def __init__(
@@ -140,8 +141,8 @@ class NativeLinear(nn.Module):
     """A linear layer whose weight only the native code reads.
 
     Args:
-        packed: weights, of several layers perhaps.
-        index: which of them is this one.
+        packed: packed weights of one or more layers.
+        index: the index of this layer among them.
     """
 
     def __init__(self, packed: Packed, index: int = 0) -> None:
@@ -154,12 +155,12 @@ class NativeLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight as it was, [out_features, in_features]. A copy: what reads it in every step is slow."""
+        """The weight in the usual layout, [out_features, in_features]. Each read makes a copy, which is slow."""
         return self.packed.weight(self.index)
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """What is added to the product, [out_features]."""
+        """The bias, [out_features]."""
         return None if self.packed.biases is None else self.packed.biases[self.index]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -180,14 +181,14 @@ class NativeLinear(nn.Module):
         return output[:, : self.out_features].view(*hidden.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """Return what is shown of it beside its class."""
+        """Return the attributes that `repr` shows after the class name."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
         )
 
 
 class NativeEmbedding(nn.Module):
-    """Embeddings that are the weights of a head, too.
+    """Embeddings that share the weights of a head.
 
     Args:
         packed: the head's weights, alone.
@@ -201,14 +202,14 @@ class NativeEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight as it was, [num_embeddings, embedding_dim]. A copy: what reads it in every step is slow."""
+        """The weight in the usual layout, [num_embeddings, embedding_dim]. Each read makes a copy, which is slow."""
         return self.packed.weight(0)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return [..., embedding_dim] for token ids [...].
 
         Raises:
-            IndexError: there is no such token.
+            IndexError: a token id is out of range.
         """
         ids = ids.contiguous()
         output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype)
@@ -224,10 +225,10 @@ class NativeEmbedding(nn.Module):
         return output
 
     def extra_repr(self) -> str:
-        """Return what is shown of it beside its class."""
+        """Return the attributes that `repr` shows after the class name."""
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
 def round_up(number: int, multiple: int) -> int:
-    """Return the next multiple."""
+    """Round a number up to a multiple."""
     return -(-number // multiple) * multiple

@@ -20,7 +20,7 @@ import msgspec
 from llmfw.core import ConfigError, Drafter, SequenceDrafter
 
 MOST_PLACES = 16
-"""So many places of a key are looked at, the latest first."""
+"""Number of places of a key that `draft` compares, the latest first."""
 
 NOWHERE = -1
 
@@ -29,11 +29,11 @@ class PromptLookup(Drafter):
     """Drafts what followed the longest match of the last tokens."""
 
     class Options(Drafter.Options, frozen=True):
-        """What can be set.
+        """Options of the drafter.
 
         Attributes:
-            min_ngram: nothing is drafted unless so many last tokens have been there before, in this order.
-            max_ngram: of longer matches no one is better than the others: the latest is taken.
+            min_ngram: least number of last tokens that must occur earlier, in this order, to draft anything.
+            max_ngram: length from which on matches count as equally good; the latest of them is taken.
         """
 
         min_ngram: Annotated[int, msgspec.Meta(ge=1)] = 3
@@ -57,7 +57,7 @@ class Lookup(SequenceDrafter):
     """The tokens of one sequence, and where each key ended.
 
     Args:
-        min_ngram, max_ngram: as of `PromptLookup.Options`.
+        min_ngram, max_ngram: as in `PromptLookup.Options`.
     """
 
     def __init__(self, min_ngram: int, max_ngram: int) -> None:
@@ -90,7 +90,7 @@ class Lookup(SequenceDrafter):
         return found
 
     def _best_place(self) -> int:
-        """Return where the longest match of the last tokens ends, the latest of equals; NOWHERE: there is none."""
+        """Return the end of the longest match of the last tokens, the latest among equals; NOWHERE if none matches."""
         tokens = self._tokens
         if not tokens:
             return NOWHERE

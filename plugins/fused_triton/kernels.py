@@ -1,8 +1,8 @@
 """The kernels. Each reads a row once and writes it once; sums and products are in float32.
 
-They round where transformers' modules round: to the tensors' dtype after each operation that makes a tensor there. So
-what comes out is what transformers' modules give, but for the order in which squares are added and for the last bit of
-exp and rsqrt. Strides are in elements. `ops` launches them.
+The kernels round at the same points as transformers' modules: to the tensors' dtype after each operation that makes a
+tensor there. The results equal those of transformers' modules, except for the order in which squares are added and for
+the last bit of exp and rsqrt. Strides are in elements. `ops` launches the kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 
-# A number of rows changes from step to step: to compile anew for one row, or for sixteen, would hold up a step.
+# The number of rows changes from step to step. Compiling again for one row, or for a multiple of 16, would delay a step.
 @triton.jit(do_not_specialize=["num_rows"])
 def rms_norm_kernel(
     hidden,  # [rows, width], rows hidden_stride apart
@@ -28,7 +28,7 @@ def rms_norm_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Norm of each row, times the weight, or (FROM_ONE) times one more than it, as Gemma has it."""
+    """Norm of each row, times the weight, or (FROM_ONE) times the weight plus one, as in Gemma."""
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < num_rows) & (column < width)

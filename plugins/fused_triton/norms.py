@@ -1,9 +1,9 @@
 """RMS norms, each together with the addition of the residual before it.
 
-A decoder layer of a known class is replaced by one that has the same parts. Where the old one adds, and somebody takes
-a norm of the sum next, ours has that norm do both: it keeps the normed sum until it is called with that very tensor.
-So the model's own code stays as transformers wrote it, and stays right: a norm that is called with anything else
-computes it anew.
+A decoder layer of a known class is replaced by one that has the same parts. If a layer adds and a norm of the sum
+follows, the new layer lets this norm do both: the norm keeps the normed sum until it is called with the same tensor.
+The model's own code stays as transformers wrote it and stays correct: a norm that is called with another tensor computes
+that tensor's norm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm
 from .recognition import adopt, is_ordinary, no_kernels, replace
 
 FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
-"""Whose decoder layers add, norm and add."""
+"""Model families whose decoder layers add, norm and add."""
 
 PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
@@ -34,7 +34,7 @@ class NormPass(ModulePass):
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why the kernels cannot run."""
+        """Return why the kernels cannot run, or None."""
         return no_kernels(device, dtype)
 
     @torch.inference_mode()
@@ -64,7 +64,7 @@ class FusedNorm(nn.Module):
         self._normed: torch.Tensor | None = None
 
     def add(self, residual: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Return residual + hidden, [..., width], and have the norm of that tensor ready."""
+        """Return residual + hidden, [..., width], and keep the norm of that tensor for `forward`."""
         total, self._normed = add_rms_norm(hidden, residual, self.weight, self.eps, self.from_one)
         self._total = total
         return total
@@ -78,7 +78,7 @@ class FusedNorm(nn.Module):
         return rms_norm(hidden, self.weight, self.eps, self.from_one)
 
     def extra_repr(self) -> str:
-        """Return what is shown of it beside its class."""
+        """Return the attributes that `repr` shows after the class name."""
         return f"{len(self.weight)}, eps={self.eps}, from_one={self.from_one}"
 
 
@@ -86,7 +86,7 @@ class FusedLayer(nn.Module):
     """A decoder layer: residual + attention, then residual + feed-forward, with norms before each.
 
     Args:
-        layer: of which it takes the parts; both norms are `FusedNorm`s.
+        layer: the layer whose parts it takes; both norms are `FusedNorm`s.
     """
 
     self_attn: nn.Module
@@ -101,7 +101,7 @@ class FusedLayer(nn.Module):
         self._following: tuple[FusedNorm, ...] = ()
 
     def set_following(self, norm: FusedNorm) -> None:
-        """Name the norm that what this layer returns goes to."""
+        """Set the norm that receives this layer's output."""
         self._following = (norm,)
 
     def forward(
@@ -114,7 +114,7 @@ class FusedLayer(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
-        """Return the next layer's input, [..., width]. The arguments are those of transformers' layers."""
+        """Return the next layer's input, [..., width]. Takes the arguments of transformers' layers."""
         attended, _ = self.self_attn(
             hidden_states=self.input_layernorm(hidden_states),
             attention_mask=attention_mask,
@@ -132,10 +132,10 @@ class FusedLayer(nn.Module):
 
 
 def read_norm(module: nn.Module) -> HeadNorm | None:
-    """Return what an RMS norm consists of, None for any other module.
+    """Return the weight and eps of an RMS norm, or None for any other module.
 
-    The class's name says which modules to look at; what they are is found out by running them beside the kernel, with
-    rows that are so small that eps counts, ordinary and large.
+    Selects modules by the name of their class, then compares their results with the kernel's on ordinary rows, large
+    rows, and rows that are small enough for eps to matter.
     """
     if isinstance(module, FusedNorm):
         return HeadNorm(module.weight, module.eps, module.from_one)
@@ -156,7 +156,7 @@ def read_norm(module: nn.Module) -> HeadNorm | None:
 
 
 def _replace_layers(decoder: nn.Module) -> int:
-    """Replace the layers of a model that can be; return how many."""
+    """Replace the layers of a model that can be replaced; return their number."""
     wanted = {f"{family}Model": f"{family}DecoderLayer" for family in FAMILIES}.get(type(decoder).__name__)
     if wanted is None or not is_ordinary(decoder, "Model"):
         return 0

@@ -1,8 +1,8 @@
 """Attention modules: the rotary embedding of queries and keys in one kernel, with the norms that Qwen3 has before it.
 
-What comes before (the projections) and after (our attention interface, the output projection) is called as transformers
-calls it. What a module of transformers hands to attention beside its tensors, such as a window, is noted when it is
-looked at, and handed on as it was.
+The projections before, and the attention interface and output projection after, are called as transformers calls them.
+A module of transformers may pass other arguments than tensors to attention, such as a window. The pass records these
+arguments when it inspects the module, and `FusedAttention` passes them on unchanged.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class RotaryPass(ModulePass):
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why the kernels cannot run."""
+        """Return why the kernels cannot run, or None."""
         return no_kernels(device, dtype)
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the modules that can be."""
+        """Replace the attention modules that can be replaced; return their number."""
         found = {name: _replacement(module) for name, module in model.named_modules() if name}
         return replace(model, {name: new for name, new in found.items() if new is not None})
 
@@ -44,8 +44,8 @@ class FusedAttention(nn.Module):
     """Projections, rotary embedding, attention, output projection.
 
     Args:
-        attention: of which it takes the parts.
-        keywords: what it hands to attention beside tensors and what it is called with.
+        attention: the module whose parts it takes.
+        keywords: arguments that `attention` passes on, other than tensors and the arguments of its own call.
     """
 
     q_proj: nn.Module
@@ -69,7 +69,7 @@ class FusedAttention(nn.Module):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Return [..., width] for [..., width], and no attention weights. The arguments are transformers'."""
+        """Return [..., width] for [..., width], and no attention weights. Takes the arguments of transformers."""
         shape = hidden_states.shape[:-1]
         projections = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (
@@ -84,7 +84,7 @@ class FusedAttention(nn.Module):
 
 
 def _replacement(attention: nn.Module) -> FusedAttention | None:
-    """Return what can stand in place of a module, None if it is to stay."""
+    """Return the replacement of a module, or None to keep the module."""
     known = {f"{family}Attention" for family in FAMILIES}
     if type(attention).__name__ not in known or not is_ordinary(attention, "Attention"):
         return None

@@ -62,7 +62,9 @@ def _unevaluated(own: dict[str, Any], place: str, rewrite: Rewrite) -> Any:
     if found not in (True, {}) and any(
         k in own for k in ("$ref", "allOf", "anyOf", "oneOf", "if", "contains")
     ):
-        raise refused(place, "unevaluatedItems", "it stands beside other schemas for the same array")
+        raise refused(
+            place, "unevaluatedItems", "it cannot be combined with other schemas for the same array"
+        )
     return found
 
 

@@ -80,8 +80,8 @@ class LlguidanceGrammar(Grammar):
 class LlguidanceBackend(GrammarBackend):
     """Compiles grammars by llguidance.
 
-    A grammar that turns out too complex while it runs allows nothing but the end of the output; taking that in then
-    raises ValueError, as an output cut off there would not be what was asked for.
+    A grammar that becomes too complex while it runs allows only the end of the output. Accepting this end raises
+    ValueError, because the output would be cut off and would not fit the grammar.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
@@ -99,7 +99,7 @@ class LlguidanceBackend(GrammarBackend):
         }
         self._closing = Closing(tokenizer, vocab_size, self._eos)
         self._executor: LLExecutor | None = None  # has threads, which must not be there when a process forks
-        # A grammar that hits a limit is refused; these are met in well under a second.
+        # A grammar that exceeds a limit is refused; reaching these limits takes well under a second.
         self._limits = LLParserLimits(
             max_items_in_row=2000,
             initial_lexer_fuel=5_000_000,
@@ -134,7 +134,7 @@ class LlguidanceBackend(GrammarBackend):
         ours = [cast("LlguidanceGrammar", grammar) for grammar in grammars]
         masks[:] = 0
         running = [(grammar.matcher, row) for row, grammar in enumerate(ours) if not grammar._ended]
-        if len(running) == 1:  # the threads would cost more than they bring
+        if len(running) == 1:  # threads would cost more than they save
             fill_next_token_bitmask(running[0][0], masks, running[0][1])
         elif running:
             self._executor = self._executor or LLExecutor()
@@ -191,8 +191,8 @@ def lark_of(grammar: str) -> str:
 _EXPLAINED = {
     "panic: ": "the library that compiles it failed on it; write it in another way",
     "recursion limit exceeded": "it is nested too deeply",
-    "circular references with sibling keys": "a '$ref' that leads back to itself stands beside other keywords, or in "
-    "an 'allOf' or 'anyOf' beside them",
+    "circular references with sibling keys": "a '$ref' that leads back to itself is combined with other keywords, "
+    "directly or in an 'allOf' or 'anyOf'",
     "schema too large": "its 'allOf', 'anyOf', 'oneOf' and 'if' have too many combinations",
     "Schema intersection stack level exceeded": "its 'allOf' and '$ref' are combined too deeply",
 }

@@ -1,7 +1,7 @@
 """Conditions on one property: many `if`s that ask what it is become one choice among its values.
 
-Written one by one, n conditions have 2ⁿ ways to be true or not, most of which cannot be. Knows the client's schemas,
-and nothing of how they are written anew.
+Written one by one, n conditions have 2ⁿ combinations, most of which cannot occur. This module knows the client's
+schemas, and nothing of how they are rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Case:
 
     Attributes:
         guard: the client's draft; what the property is in this case.
-        outcomes: what has to hold then.
+        outcomes: the keywords that must hold in this case.
     """
 
     guard: Any
@@ -42,11 +42,13 @@ class _Condition:
 
 
 def cases_of(own: dict[str, Any], proofs: Disjointness) -> tuple[list[Case], set[int]]:
-    """Return cases instead of some conditions in a schema's `allOf`, and which those are; none if that helps nothing.
+    """Return cases that replace conditions in a schema's `allOf`, and the indices of these conditions.
+
+    Returns no cases if fewer than two conditions ask for the same property, or if the schema allows other types.
 
     Args:
         own: the schema.
-        proofs: of its document.
+        proofs: the disjointness proofs of its document.
     """
     found = [
         condition

@@ -1,7 +1,7 @@
-"""Brings JSON to its end: of the tokens that a grammar allows, those that close what is open.
+"""Brings JSON to its end: keeps only the allowed tokens that close open strings, arrays and objects.
 
-It looks at masks only, and knows nothing of grammars: where a letter is allowed beside a quote, the output is inside a
-string; where a bracket is allowed, outside.
+This module reads masks only and knows nothing of grammars. If both a letter and a quote are allowed, the output is
+inside a string; if a bracket is allowed, it is outside of strings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Closing:
     """The closing tokens of a vocabulary.
 
     Args:
-        tokenizer: has them.
+        tokenizer: the tokenizer of the vocabulary.
         vocab_size: tokens in a mask.
         eos_token_ids: tokens that end an output.
     """
@@ -39,10 +39,10 @@ class Closing:
         self._commas = self._words(token for token, text in texts.items() if text in _COMMAS)
 
     def narrow(self, mask: Words) -> bool:
-        """Leave only what brings the output nearer to its end, in place; return whether anything was taken away.
+        """Keep only tokens that bring the output nearer to its end, in place; return whether the mask changed.
 
         Args:
-            mask: [ceil(vocab / 32)], at least one token. It keeps at least one.
+            mask: [ceil(vocab / 32)], with at least one token. At least one token stays.
         """
         in_string = bool((mask & self._letters).any())
         if in_string and (mask & self._ends).any():

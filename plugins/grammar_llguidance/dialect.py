@@ -1,6 +1,6 @@
 """Which keywords a JSON schema has, by the draft that it names.
 
-A keyword that the draft does not have means nothing there, as for every validator.
+A keyword that the draft does not define is ignored, as every validator does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dialect:
 
     Attributes:
         number: 4, 6, 7, 2019 or 2020.
-        keywords: those that constrain a value.
+        keywords: the keywords that constrain a value.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Dialect:
 
     @property
     def ref_stands_alone(self) -> bool:
-        """Whether what stands beside a `$ref` means nothing."""
+        """Whether validators ignore the other keywords of a schema that has a `$ref`."""
         return self.number <= 7
 
 

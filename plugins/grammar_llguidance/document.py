@@ -1,6 +1,6 @@
-"""A client's JSON schema as it came: read within limits, with its references.
+"""A client's JSON schema as received: read within limits, with its references.
 
-Knows where things are, and nothing of what they mean.
+This module finds the parts of a schema, and knows nothing of their meaning.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from llmfw.core import RequestError
 from .dialect import OLDEST, dialect_of
 
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and what is written anew may be a little deeper
+MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and the rewritten schema may be a little deeper
 
 
 _MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"}
 
 
 def refused(place: str, keyword: str, reason: str) -> RequestError:
-    """Return the error that names a keyword of a schema which cannot be held to.
+    """Return the error for a keyword of a schema that generation cannot enforce.
 
     Args:
         place: JSON pointer to the schema that has the keyword.

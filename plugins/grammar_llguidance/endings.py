@@ -1,4 +1,4 @@
-"""Recursion in a schema that was written anew: what never ends is left out or refused.
+"""Recursion in a rewritten schema: parts that never end are left out or refused.
 
 Works on schemas as `schema_check` writes them: `$ref` points into `$defs`, and there is no `oneOf`.
 """
@@ -15,7 +15,7 @@ def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema with its definitions.
 
     Raises:
-        RequestError: a definition is itself without any step into a value, or no finite value fits.
+        RequestError: a definition refers to itself without a step into a value, or no finite value fits.
     """
     _check_loops(definitions)
     finite: set[str] = set()
@@ -29,7 +29,7 @@ def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_endless(schema: Any, finite: set[str]) -> Any:
-    """Return a schema with `false` in place of references to what never ends."""
+    """Return a schema with `false` in place of references to definitions that never end."""
     if isinstance(schema, list):
         return [_without_endless(part, finite) for part in schema]
     if not isinstance(schema, dict):
@@ -61,7 +61,7 @@ def _check_loops(definitions: dict[str, Any]) -> None:
 
 
 def _in_place(schema: Any) -> Iterator[str]:
-    """Yield the definitions that a schema applies to the value itself."""
+    """Yield the names of the definitions that a schema applies to the value itself."""
     if not isinstance(schema, dict):
         return
     if "$ref" in schema:
@@ -72,7 +72,7 @@ def _in_place(schema: Any) -> Iterator[str]:
 
 
 def _ends(schema: Any, finite: set[str]) -> bool:
-    """Return whether a finite value may fit, if those definitions have one."""
+    """Return whether a finite value may fit, given that the definitions in `finite` have one."""
     if isinstance(schema, bool):
         return schema
     if "$ref" in schema and _target(schema) not in finite:

@@ -1,7 +1,7 @@
 """The keywords of numbers.
 
 Validators compute with doubles, llguidance with the digits as they are written. The two agree on numbers that a
-double holds exactly and on bounds that belong to the range; the rest is narrowed here until they do.
+double holds exactly and on inclusive bounds. This module narrows all other keywords until the two agree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from .document import refused
 
 SAFE = 2**53 - 1  # up to here every integer is a double
-DECIMALS = Fraction(1, 10**6)  # so that a number beside an exclusive bound is not rounded on to it
+DECIMALS = Fraction(1, 10**6)  # so that a number next to an exclusive bound is not rounded to the bound
 _MANY = 10**9  # from here on, 6 decimals would be more digits than a double has
 
 

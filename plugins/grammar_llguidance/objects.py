@@ -30,7 +30,7 @@ def mapping(own: dict[str, Any], keyword: str, place: str) -> dict[str, Any]:
 
 
 def object_keywords(own: dict[str, Any], place: str, rewrite: Rewrite) -> tuple[dict[str, Any], list[Any]]:
-    """Return the keywords of objects, and further schemas that have to be true."""
+    """Return the keywords of objects, and further schemas that must hold."""
     out: dict[str, Any] = {}
     if properties := mapping(own, "properties", place):
         out["properties"] = {
@@ -44,7 +44,7 @@ def object_keywords(own: dict[str, Any], place: str, rewrite: Rewrite) -> tuple[
             own["additionalProperties"], step(place, "additionalProperties")
         )
         if "unevaluatedProperties" in own and out["additionalProperties"] not in (True, False, {}):
-            # Whether additional ones count as evaluated then is not the same for all validators.
+            # Validators differ in whether additional properties count as evaluated then.
             out["additionalProperties"] = {
                 "allOf": [out["additionalProperties"], _unevaluated(own, place, rewrite)]
             }
@@ -61,7 +61,7 @@ def _patterns(patterns: dict[str, Any], place: str, rewrite: Rewrite) -> dict[st
     found: dict[str, Any] = {}
     for pattern, inner in patterns.items():
         try:
-            # Exact: a key that a validator finds here must not pass for an additional one.
+            # Exact: a key that matches here for a validator must not count as an additional property.
             written = translate(pattern, exact=True)
         except PatternError as error:
             raise refused(place, "patternProperties", f"{pattern!r}: {error}") from error
@@ -77,7 +77,7 @@ def _unevaluated(own: dict[str, Any], place: str, rewrite: Rewrite) -> Any:
         raise refused(
             place,
             "unevaluatedProperties",
-            "it stands beside other schemas for the same object; write 'additionalProperties' in each",
+            "it cannot be combined with other schemas for the same object; write 'additionalProperties' in each",
         )
     return found
 
@@ -106,7 +106,7 @@ def _narrow_names(own: dict[str, Any], out: dict[str, Any], place: str) -> None:
     if (inner is False and "patternProperties" not in out) or not rule or set(rule) == {"type"}:
         return
     if "patternProperties" in out:
-        raise refused(place, "propertyNames", "it stands beside 'patternProperties'")
+        raise refused(place, "propertyNames", "it cannot be combined with 'patternProperties'")
     out["additionalProperties"] = False
     if "enum" in rule or "const" in rule:
         for name in rule.get("enum", [rule.get("const")]):
@@ -146,7 +146,7 @@ def _name_test(rule: dict[str, Any], place: str) -> Any:
 
 
 def _sizes(own: dict[str, Any], out: dict[str, Any], place: str) -> list[Any]:
-    """Set `minProperties` and `maxProperties` where a grammar can hold to them."""
+    """Set `minProperties` and `maxProperties` if a grammar can enforce them."""
     low, high = count(own, "minProperties", place) or 0, count(own, "maxProperties", place)
     required = out.get("required", [])
     optional = [

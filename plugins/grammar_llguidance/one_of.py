@@ -1,7 +1,7 @@
 """`oneOf`: exactly one of several schemas holds.
 
-A grammar can only say "one of these" (`anyOf`). That is the same where no value fits two of them: because they are
-disjoint, or because each forbids a key that the other requires.
+A grammar can only express "at least one of these" (`anyOf`). Both mean the same if no value fits two branches: because
+the branches are disjoint, or because each forbids a key that the other requires.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ def exactly_one(branches: list[Any], written: list[Any], proofs: Disjointness, p
     """Return a schema without `oneOf`, of values that fit one branch and no other.
 
     Args:
-        branches: the client's.
-        written: the same, written anew.
-        place: of the schema that has the `oneOf`.
+        branches: the client's schemas.
+        written: the same schemas, rewritten.
+        place: JSON pointer to the schema that has the `oneOf`.
 
     Raises:
-        RequestError: two branches cannot be told apart.
+        RequestError: a value may fit two branches.
     """
     forbidden: list[list[str]] = [[] for _ in branches]
     for i, one in enumerate(branches):

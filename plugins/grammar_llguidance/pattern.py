@@ -1,9 +1,9 @@
 """Regular expressions of JSON schemas, in the dialect that llguidance reads.
 
-Validators in Python match with `re.search`, llguidance with Rust's syntax, and in the two `\\d`, `\\w`, `\\s`, `$` and
-the escapes are not the same. So a pattern is parsed by Python's own parser and written anew from the tree, with
-character classes spelled out and anchored at both ends. What the new pattern matches, the old one finds.
-Knows nothing of schemas.
+Validators in Python match with `re.search`, llguidance with Rust's syntax. `\\d`, `\\w`, `\\s`, `$` and the escapes
+differ between the two. This module therefore parses a pattern with Python's own parser and writes a new pattern from
+the tree, with character classes spelled out and anchored at both ends. The old pattern finds every string that the new
+one matches. This module knows nothing of schemas.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SURROGATES = (0xD800, 0xDFFF)
 
 @cache
 def _wide(letter: str) -> str:
-    """Return what Python takes for `\\d`, `\\w` or `\\s`, as the inside of a class.
+    """Return the characters that Python matches by `\\d`, `\\w` or `\\s`, as the inside of a class.
 
-    Asked of Python itself: the two know different versions of Unicode.
+    Asks Python itself, because Python and llguidance know different versions of Unicode.
     """
     fits = {"d": str.isdecimal, "w": lambda char: char == "_" or char.isalnum(), "s": str.isspace}[letter]
     parts: list[str] = []
@@ -54,7 +54,7 @@ def translate(pattern: str, *, exact: bool = False) -> str:
             has them, so that validators of both kinds agree.
 
     Raises:
-        PatternError: Python cannot read the pattern, or it has what no automaton can do.
+        PatternError: Python cannot read the pattern, or no automaton can match it.
     """
     if len(pattern) > MAX_LENGTH:
         raise PatternError(f"it has {len(pattern)} characters; the limit is {MAX_LENGTH}")
@@ -99,14 +99,14 @@ class _Writer:
 
     def __init__(self, exact: bool) -> None:
         self._inner = _wide if exact else _NARROW.__getitem__
-        # Python's `$` also matches before a line's end that ends the string.
+        # Python's `$` also matches before a line break at the end of the string.
         self._end = r"\n?" if exact else ""
 
     def alternatives(self, items: list[Any], *, start: bool, end: bool) -> str:
         """Return the pattern of a whole string in which these items are found.
 
         Args:
-            start, end: they have to begin, or end, where the string does.
+            start, end: whether the items must start, or end, where the string does.
         """
         tail = ""
         while items and _is_anchor(items[0], _c.AT_BEGINNING, _c.AT_BEGINNING_STRING):
@@ -176,7 +176,7 @@ class _Writer:
             return _range(*value)
         name = str(value).lower()  # category_digit, category_not_space, …
         letter = {"digit": "d", "word": "w", "space": "s"}[name.rpartition("_")[2]]
-        # A class must not grow: what is taken out is the larger reading, what is put in the smaller.
+        # A class must not grow: exclude the larger reading of a letter, include the smaller one.
         if "_not_" in name:
             return f"[^{(self._inner if negated else _wide)(letter)}]"
         return (_wide if negated else self._inner)(letter)

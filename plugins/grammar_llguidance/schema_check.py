@@ -1,9 +1,9 @@
-"""Rewrites a client's JSON schema into one that llguidance holds to, or says what it cannot hold to.
+"""Rewrites a client's JSON schema into one that llguidance enforces, or refuses it.
 
-llguidance ignores some keywords, reads some in its own way, and knows one draft well. Every keyword is therefore
-looked at here, and written anew: in the latest draft, with only what it does hold to. What comes out allows the same
-values or fewer, never others, so that a reply fits the client's own schema. Where values are left out, the docs
-say so (docs/structured_output.md). What cannot be written so is refused, by keyword and place.
+llguidance ignores some keywords, reads some in its own way, and knows one draft well. This module therefore checks
+every keyword and rewrites it in the latest draft, with only keywords that llguidance enforces. The new schema allows
+the same values or fewer, never others, so a reply fits the client's own schema. docs/structured_output.md lists the
+values that are left out. A keyword that cannot be rewritten is refused, with its place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .overlap import TYPES, Disjointness
 from .pattern import PatternError, translate
 
 MAX_LENGTH = 100_000  # of a string, in characters
-MAX_PARTS = 50_000  # schemas in one that is written
+MAX_PARTS = 50_000  # schemas in a rewritten schema
 
 _REFUSED = {
     "$dynamicRef": "what it refers to depends on the value; use '$ref'",
@@ -40,16 +40,16 @@ def prepare(source: str) -> dict[str, Any]:
     """Return a schema for llguidance.
 
     Args:
-        source: the client's, JSON text.
+        source: the client's schema, JSON text.
 
     Raises:
-        RequestError: it is none, or asks for what cannot be held to; names the keyword and the place.
+        RequestError: the text is no schema, or llguidance cannot enforce it; the message names keyword and place.
     """
     return Rewriter(Document(source)).run()
 
 
 class Rewriter:
-    """Writes one document's schema anew."""
+    """Rewrites the schema of one document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -72,10 +72,10 @@ class Rewriter:
         return close(root, definitions)
 
     def rewrite(self, schema: Any, place: str) -> Any:
-        """Return a part of the document, written anew.
+        """Return a part of the document, rewritten.
 
         Args:
-            place: JSON pointer to it.
+            place: JSON pointer to the part.
         """
         self._parts += 1
         if self._parts > MAX_PARTS:
@@ -94,7 +94,7 @@ class Rewriter:
             if keyword in own:
                 raise refused(place, keyword, reason)
         out, also = self._keywords(own, schema, place)
-        # In this order, as llguidance takes what stands together before a combination for one part.
+        # The order matters: llguidance reads the keywords before a combination as one part.
         if also:
             out["allOf"] = also
         if "$ref" in own:
@@ -192,7 +192,7 @@ class Rewriter:
         return also
 
     def _dependencies(self, own: dict[str, Any], place: str) -> list[Any]:
-        """Return schemas for what a key asks for: it is not there, or the rest holds."""
+        """Return schemas for dependencies: the key is absent, or its requirements hold."""
         also = []
         for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
             for key, rule in mapping(own, keyword, place).items():
@@ -276,5 +276,5 @@ def _types(named: Any, place: str) -> Any:
             raise refused(place, "type", f"{name!r} is no type; types are {', '.join(sorted(known))}")
     if isinstance(named, str):
         return named
-    # "integer" beside "number" says nothing more.
+    # "number" includes "integer".
     return [name for name in dict.fromkeys(listed) if not (name == "integer" and "number" in listed)]

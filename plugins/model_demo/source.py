@@ -1,4 +1,4 @@
-"""Where the demo model's files are: beside this module, in the installed package."""
+"""The demo model's files: in the folder of this module, in the installed package."""
 
 from __future__ import annotations
 

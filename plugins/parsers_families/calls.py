@@ -1,4 +1,4 @@
-"""What tool parsers have in common: content with calls in it, and arguments that are given out as they come.
+"""The common part of tool parsers: finds calls in content and emits arguments as they arrive.
 
 Knows no family's markers.
 """
@@ -24,18 +24,18 @@ _SPACE_AT_END = re.compile(r"\s*\Z")
 
 
 def examples(*found: tuple[str, list[tuple[str, str]], str]) -> Mapping[str, Any]:
-    """Return what a family's class says of itself for `llmfw check`: texts, the calls in them, and other content."""
+    """Return a family's examples for `llmfw check`: texts, the calls in them, and the other content."""
     return {**CallParser.conformance, "examples": found}
 
 
 class CallParser(ToolParser):
-    """Finds calls in the content of one choice. A family says where calls may begin, and reads them.
+    """Finds calls in the content of one choice. A family's class names the texts that may start calls, and reads them.
 
-    - A call begins to be given out once its name is known to be one of the tools' and its arguments have begun.
-      From there on it is a call. Before, it is not certain: then nothing is given out.
-    - Text that turns out to be no call comes back as content, unchanged.
-    - Arguments come as the model writes them. If they stop being JSON, they are what the model wrote up to the
-      next marker of the family, or up to the end of the text: the client sees the error as it was made.
+    - The parser starts to emit a call once the name is a tool's name and the arguments have started. Until then it
+      emits nothing, because the text may still be content.
+    - Text that turns out to be no call is emitted as content, unchanged.
+    - Arguments are emitted as the model writes them. If they stop being JSON, they are the text up to the next marker
+      of the family, or up to the end of the text, so the client sees the model's error unchanged.
     - The last call may lack its end.
     - White space around calls is dropped.
     """
@@ -43,10 +43,10 @@ class CallParser(ToolParser):
     conformance: ClassVar[Mapping[str, Any]] = {"streams_arguments": True}
 
     markers: ClassVar[tuple[str, ...]] = ()
-    """Texts with which calls may begin, anywhere in the text."""
+    """Texts that may start a call, anywhere in the text."""
 
     starts: ClassVar[str] = ""
-    """Characters with which calls may begin, at the beginning of the text."""
+    """Characters that may start a call, at the start of the text only."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(tools)
@@ -65,9 +65,9 @@ class CallParser(ToolParser):
 
     @abstractmethod
     def read_calls(self) -> Steps[bool]:
-        """Read the calls that begin at the reader's place; return whether there was one.
+        """Read the calls that start at the reader's place; return whether there was one.
 
-        If there was, they have been given out and their text was taken. If not, no text was taken.
+        Emits the calls and takes their text. Takes no text if there was no call.
         """
 
     def first_delta(self, name: str, arguments: str = "") -> ToolCallDelta:
@@ -80,7 +80,7 @@ class CallParser(ToolParser):
         return ToolCallDelta(self._num_calls - 1, None, arguments)
 
     def read_named_call(self, name: str, *ends: str) -> Steps[bool]:
-        """Read a call of which the name is known and the arguments come next; return whether it is one.
+        """Read a call whose name is known and whose arguments come next; return whether it is one.
 
         Args:
             ends: markers, one of which ends the arguments if they stop being JSON.
@@ -96,12 +96,12 @@ class CallParser(ToolParser):
     def read_arguments(
         self, scanner: JsonScanner, *ends: str, junk: re.Pattern[str] = _SPACE_AT_END
     ) -> Steps[None]:
-        """Give out the arguments as they come, up to the end of their object.
+        """Emit the arguments as they arrive, up to the end of their object.
 
         Args:
-            scanner: stands before them.
+            scanner: a scanner that stands before the arguments.
             ends: markers, one of which ends the arguments if they stop being JSON.
-            junk: what is left out then at their end.
+            junk: text to drop then at the end of the arguments.
         """
         depth, reader = scanner.depth, self.reader
         while True:
@@ -119,7 +119,7 @@ class CallParser(ToolParser):
     def skip(self, *texts: str) -> Waiting[bool]:
         """Take white space and one of these texts, whole or cut off by the end of all text.
 
-        Returns whether it was there. If not, nothing was taken.
+        Returns whether it was there. Takes nothing if it was not.
         """
         reader = self.reader
         yield from reader.space()
@@ -140,7 +140,7 @@ class CallParser(ToolParser):
                 yield ContentDelta(space + self.reader.take(len(marker)))
 
     def _start(self) -> Waiting[tuple[str, str] | None]:
-        """Return the white space before the first character, and this, if calls may begin with it."""
+        """Return the white space before the first character, and the character, if it may start a call."""
         yield from self.reader.space()
         start = self.reader.text[self.reader.at : self.reader.at + 1]
         if start and start in self.starts:
@@ -149,9 +149,9 @@ class CallParser(ToolParser):
         return None
 
     def _content(self, after_call: bool) -> Steps[tuple[str, str] | None]:
-        """Give out content up to a marker; return the white space before this, and this. None: all text has ended.
+        """Emit content up to a marker; return the white space before the marker, and the marker. None: all text has ended.
 
-        White space that follows a call directly is dropped.
+        White space directly after a call is dropped.
         """
         reader = self.reader
         while True:

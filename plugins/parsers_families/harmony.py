@@ -1,4 +1,4 @@
-"""Harmony, the form of gpt-oss: messages in channels, of which one thinks, one answers, and one calls tools."""
+"""Harmony, the format of gpt-oss: messages in channels for thoughts, answers and tool calls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GptOssToolParser(CallParser):
         return True
 
     def _read_header(self) -> Waiting[str]:
-        """Read all up to the message; return the tool's name, an empty one if it is to nobody or no header."""
+        """Read up to the message; return the tool's name, empty if there is no recipient or no header."""
         reader, name = self.reader, ""
         while True:
             yield from reader.space()
@@ -72,10 +72,10 @@ class GptOssToolParser(CallParser):
 
 
 class GptOssReasoningParser(ReasoningParser):
-    """Splits messages by channel: analysis is reasoning; final, and commentary to nobody, are content.
+    """Splits messages by channel: analysis is reasoning; final, and commentary without a recipient, are content.
 
-    A message to a tool is passed on with its markers as content, for the tool parser; where no tool parser follows,
-    only its text is. Messages of one kind are separated by a line break.
+    The parser passes a message to a tool on as content, with its markers for the tool parser. If no tool parser
+    follows, it passes on the text only. A line break separates messages of one kind.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -101,7 +101,7 @@ class GptOssReasoningParser(ReasoningParser):
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)
         self._reader = Reader()
-        self._written: set[type] = set()  # kinds of which there is text
+        self._written: set[type] = set()  # kinds that have text
         self._steps = self._read()
 
     def feed(self, text: str) -> Deltas:
@@ -125,9 +125,9 @@ class GptOssReasoningParser(ReasoningParser):
                 yield from self._read_body(ContentDelta)
 
     def _read_header(self) -> Waiting[str | None]:
-        """Take a header; return it with its last marker, or an empty text where there is none. None: all text has ended.
+        """Take a header; return it with its last marker, or an empty text if there is none. None: all text has ended.
 
-        One that the end of all text, or of a message, cuts off is left out.
+        Drops a header that is cut off by the end of all text or of a message.
         """
         reader = self._reader
         while True:
@@ -146,7 +146,7 @@ class GptOssReasoningParser(ReasoningParser):
     def _read_body(
         self, kind: type[ReasoningDelta | ContentDelta] | None
     ) -> Generator[ReasoningDelta | ContentDelta | None, None, None]:
-        """Give out a message's text, and take the marker that ends it. A kind of None: as content, with this marker."""
+        """Emit a message's text, and take the marker that ends it. If the kind is None, emit both as content."""
         reader, stops = self._reader, (*ENDS, START, CHANNEL)
         begun = False
         while True:

@@ -12,7 +12,7 @@ OBJECT = '{"name": '
 
 
 class Llama3JsonToolParser(JsonCallParser):
-    """Finds calls at the beginning, after the tag, and wherever an object begins with a name; `;` is between them."""
+    """Finds calls at the start, after the tag, and wherever an object starts with a name. `;` separates calls."""
 
     conformance = examples(
         (

@@ -13,10 +13,10 @@ Deltas = list[ReasoningDelta | ContentDelta]
 
 
 class Qwen3ReasoningParser(ReasoningParser):
-    """Splits off one block of reasoning at the beginning of the text.
+    """Splits off one block of reasoning at the start of the text.
 
-    White space around the block's text and between the block and the answer is dropped. Markers further on are
-    part of the answer. Reasoning that never ends is reasoning.
+    White space around the block's text and between the block and the answer is dropped. Later markers are part of the
+    answer. A block without an end is reasoning up to the end of the text.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -31,7 +31,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         super().__init__(in_reasoning=in_reasoning)
         self._read: Callable[[], Deltas] = self._read_reasoning if in_reasoning else self._read_start
         self._text = ""
-        self._strip = in_reasoning  # white space that comes next belongs to the marker before it
+        self._strip = in_reasoning  # the next white space belongs to the marker before it
 
     def feed(self, text: str) -> Deltas:
         self._text += text
@@ -45,7 +45,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         return deltas
 
     def _read_start(self) -> Deltas:
-        """Find out whether the text begins with reasoning."""
+        """Find out whether the text starts with reasoning."""
         text = self._text.lstrip()
         if text.startswith(self.opening):
             self._text = text[len(self.opening) :]
@@ -53,7 +53,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         return [] if self.opening.startswith(text) else self._without_opening()
 
     def _without_opening(self) -> Deltas:
-        """Go on in a text that does not begin with the opening."""
+        """Continue in a text that does not start with the opening."""
         self._read = self._read_content
         return self._read()
 

@@ -1,6 +1,6 @@
-"""Text that comes in pieces, read as if it were whole: whoever needs more of it says so and goes on later.
+"""Text that arrives in pieces, read as if it were whole: a parser that needs more text stops and continues later.
 
-A parser is written as a generator, its steps. A step is a delta, or None: the steps need more text.
+A parser is written as a generator of steps. A step is a delta, or None if the parser needs more text.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TypeVar
 
 D = TypeVar("D")
 Waiting = Generator[None, None, D]
-"""Steps that give out nothing, and in the end return a D."""
+"""Steps that emit nothing and finally return a D."""
 
 _WORD = re.compile(r"[\w.\-]*")
 
 
 class Reader:
-    """The text that has come and was not taken yet.
+    """The text that has arrived and was not taken yet.
 
-    However the text was cut, a method returns the same: it waits until what comes later cannot change its answer.
+    The result of a method does not depend on how the text was cut: it waits until later text cannot change its result.
 
     Attributes:
-        text: what was not taken yet.
-        at: the place in it up to which it has been read.
-        ended: no more text will come.
+        text: the text that was not taken yet.
+        at: the place in `text` up to which it has been read.
+        ended: whether all text has arrived.
     """
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class Reader:
         self.ended = False
 
     def take(self, length: int) -> str:
-        """Take so much text; what follows is read from its beginning."""
+        """Take the first `length` characters; the reader's place is then the start of the rest."""
         taken, self.text = self.text[:length], self.text[length:]
         self.at = 0
         return taken
 
     def literal(self, *texts: str) -> Waiting[str | None]:
-        """Read one of these texts, of which none begins another, and return it; None if none of them is there."""
+        """Read one of these texts and return it; None if none of them is there. No text may be a prefix of another."""
         while True:
             for text in texts:
                 if self.text.startswith(text, self.at):
@@ -88,7 +88,7 @@ class Reader:
 
 
 def run(steps: Generator[D | None, None, None]) -> list[D]:
-    """Go on until more text is needed; return the deltas."""
+    """Run the steps until they need more text; return the deltas."""
     deltas: list[D] = []
     for step in steps:
         if step is None:

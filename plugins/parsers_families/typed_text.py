@@ -12,7 +12,7 @@ _PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
 def kinds_of(schema: Any) -> set[str]:
-    """Return the types that a schema allows. Where it says none: bare text is a string, an object or an array."""
+    """Return the types that a schema allows. If it names no type, bare text is a string, an object or an array."""
     if not isinstance(schema, dict):
         return set(_UNKNOWN)
     if isinstance(schema.get("type"), str):

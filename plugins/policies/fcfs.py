@@ -6,7 +6,7 @@ from llmfw.core import Figures, Order, SchedulePolicy, Waiting
 
 
 class FCFS(SchedulePolicy):
-    """Orders by arrival. A retracted request is older than those that came after it, so it goes first."""
+    """Orders by arrival. A retracted request keeps its arrival time, so it goes before later requests."""
 
     def order(self, waiting: Waiting, figures: Figures) -> Order:
         return Order.by(waiting.arrival)

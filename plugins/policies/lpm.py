@@ -12,17 +12,17 @@ from .ageing import aged
 
 
 class LPM(SchedulePolicy):
-    """Orders by how many leading tokens are cached, most first; equals by arrival.
+    """Orders by the number of cached leading tokens, most first; equals by arrival.
 
-    What is in the cache is used before it is evicted, so fewer tokens are computed in all. The price: a request
-    whose prefix is not cached is overtaken by those that come later and have one, so often as the bound allows.
+    Cached prefixes are used before they are evicted, so fewer tokens are computed in total. The price: later requests
+    with a cached prefix overtake a request without one, up to `max_overtaken` times.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
-        """What can be set.
+        """Options of the policy.
 
         Attributes:
-            max_overtaken: no request is overtaken by more later ones; 0: there is no bound.
+            max_overtaken: most later requests that may overtake a request; 0: no bound.
         """
 
         max_overtaken: Annotated[int, msgspec.Meta(ge=0)] = 256

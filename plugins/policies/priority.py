@@ -13,16 +13,16 @@ from llmfw.core import Figures, Order, Places, Running, SchedulePolicy, Waiting
 class Priority(SchedulePolicy):
     """Orders by the priority that the client gave, largest first; equals by arrival.
 
-    Running requests of lower priority give way to waiting ones of higher priority, and are retracted first where the
-    pool is full. They are computed again later, as far as their prefix is not cached any more. The price: requests of
-    low priority wait as long as others of higher priority come.
+    Running requests of lower priority give way to waiting ones of higher priority, and are retracted first if the pool
+    is full. They run again later and compute only the tokens that are no longer cached. The price: requests of low
+    priority wait as long as requests of higher priority arrive.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
-        """What can be set.
+        """Options of the policy.
 
         Attributes:
-            preemption_gap: a running request gives way to one whose priority is larger by at least so much; 0: never.
+            preemption_gap: least difference in priority for which a running request gives way; 0: it never does.
         """
 
         preemption_gap: Annotated[int, msgspec.Meta(ge=0)] = 1

@@ -12,22 +12,23 @@ from llmfw.core import Figures, Order, SchedulePolicy, Waiting
 from .ageing import aged
 
 MAX_OUTPUT_COUNTED = 4096
-"""Of what a request may generate, so much is counted: many do not say, and may generate all that the context holds."""
+"""Most output tokens that count for a request: many requests set no limit and may generate up to the whole context."""
 
 
 class SJF(SchedulePolicy):
     """Orders by the tokens that a request still needs, fewest first; equals by arrival.
 
-    These are the tokens of its prompt that are not cached, and those that it may generate. It is not known how many
-    it will generate: it may end long before its `max_tokens`, and those without one all count as equally long.
+    These are the uncached tokens of its prompt, and the tokens that it may generate. The policy does not know how many
+    it will generate: it may end long before its `max_tokens`, and requests without `max_tokens` all count as equally
+    long.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
-        """What can be set.
+        """Options of the policy.
 
         Attributes:
-            output_weight: a token that may be generated counts as much as so many tokens of the prompt.
-            max_overtaken: no request is overtaken by more later ones; 0: there is no bound.
+            output_weight: cost of a token that may be generated, in prompt tokens.
+            max_overtaken: most later requests that may overtake a request; 0: no bound.
         """
 
         output_weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0

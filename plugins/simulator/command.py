@@ -1,4 +1,4 @@
-"""The options of `llmfw simulate`. Imports click alone; what does the work is imported when the command runs."""
+"""The options of `llmfw simulate`. Imports only click; the command imports the rest when it runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Measures what steps of a model cost on this machine, by running the real engine; `fit` makes a profile of it.
+"""Measures the cost of a model's steps on this machine with the real engine; `fit` turns the costs into a profile.
 
-The engine runs the plain loop, one step after the other, with prompts of random tokens; each step's shape is taken
-from its plan and its time from the clock. Imports torch, by way of the engine.
+The engine runs the plain loop, one step after the other, with prompts of random tokens. The plan gives each step's
+shape, the clock its time. Imports torch, through the engine.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .fit import Step, fit_profile
 from .profile import Profile
 
 OUTPUT = 12  # tokens of each request
-LONG_S = 0.5  # a prompt that takes so long is the longest one; all prompts of a load together are at most
-LOAD = 4  # times as long
+LONG_S = 0.5  # prompts grow until the prefill of one takes longer
+LOAD = 4  # most prompt tokens of a load, in lengths of the longest prompt
 
 
 @dataclass
@@ -41,8 +41,8 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
     """Return the profile of a model on this machine, with the settings that `llmfw serve MODEL` has.
 
     Args:
-        tell: is given lines about progress.
-        rounds: how often each load is run.
+        tell: receives lines about progress.
+        rounds: number of runs of each load.
 
     Raises:
         ConfigError: the model cannot be found or loaded, or it does not generate.
@@ -55,7 +55,7 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
     plans = Plans()
     engine = build_generation_engine(config, registry, plans)
     rng = random.Random(0)
-    list(_run(engine, plans, rng, [_prompt(engine, 8, rng)] * 2))  # what the first step brings with it
+    list(_run(engine, plans, rng, [_prompt(engine, 8, rng)] * 2))  # a warm-up that is not measured
     longest = _longest(engine, plans, rng)
     steps: list[Step] = []
     tell(f"prompts of up to {longest} tokens")
@@ -84,7 +84,7 @@ def _longest(engine: Engine, plans: Plans, rng: random.Random) -> int:
 
 
 def _loads(engine: Engine, longest: int, rng: random.Random) -> Iterator[list[list[int]]]:
-    """Yield sets of prompts that come together: one of each length; many of one length; many of many."""
+    """Yield sets of prompts that arrive together: one prompt of each length; many of one length; many of many lengths."""
     most = min(LOAD * longest, engine.info.max_total_tokens // 2)
     lengths = [2**i for i in range(longest.bit_length()) if 2**i < longest]
     for length in [*lengths, longest]:
@@ -101,7 +101,7 @@ def _prompt(engine: Engine, length: int, rng: random.Random) -> list[int]:
 
 
 def _run(engine: Engine, plans: Plans, rng: random.Random, prompts: Sequence[list[int]]) -> Iterator[Step]:
-    """Run requests that come a few at a time, so that prompts are computed beside outputs; yield the steps."""
+    """Run requests that arrive a few at a time, so that steps mix prompts and outputs; yield the steps."""
     to_come = list(enumerate(prompts))
     while to_come or engine.has_work:
         for number, prompt in to_come[: rng.randrange(1, 9)]:

@@ -1,4 +1,4 @@
-"""What a step costs, on a machine with a model: a few coefficients, which are measured (`measure`) or computed (`profiles`).
+"""The cost of a model's steps on a machine: a few coefficients, which are measured (`measure`) or computed (`profiles`).
 
     step = host                          per step
          + points(T)                     matrix products of T tokens: straight lines between points
@@ -6,7 +6,7 @@
          + per_context · C               C tokens of context whose keys and values are read, by all sequences together
          + per_pair · P                  P pairs of a prompt's token and one before it, in sequences of several tokens
 
-With `overlap` the host's part is hidden behind the device's, and a step takes the longer of both.
+With `overlap` the host works while the device computes, and a step takes the longer of the two times.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cost of steps. All in seconds.
+    """The cost of steps. All times are in seconds.
 
     Attributes:
-        name: what it is of, for tables.
-        about: how it came about.
-        host: of each step, for scheduling, launching and sampling.
-        points: tokens and seconds, by ascending tokens; beyond the last one the last line goes on.
+        name: name of the model and machine, for tables.
+        about: origin of the profile.
+        host: time of each step for scheduling, launching and sampling.
+        points: tokens and seconds, by ascending tokens; the last line continues beyond the last point.
         per_sequence, per_context, per_pair: see the module.
-        per_request: of each request, before the engine has it and after it has the first token: HTTP and tokenizer.
-        overlap: steps are planned and launched while the one before them runs.
+        per_request: time of each request in HTTP and the tokenizer: before the engine receives it, and after the engine
+            has its first token.
+        overlap: whether steps are planned and launched while the previous step runs.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("points must be at least two, by ascending tokens")
 
     def step_seconds(self, starts: Ints, counts: Ints) -> float:
-        """Return what a step takes in which each sequence computes tokens [start, start + count)."""
+        """Return the time of a step in which each sequence computes tokens [start, start + count)."""
         num_tokens = int(counts.sum())
         pairs = 0.0
         if num_tokens > len(counts):
@@ -63,7 +64,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self._seconds(num_tokens, len(counts), float(starts.sum()) + num_tokens, pairs)
 
     def alone_seconds(self, prompt_len: int, output_len: int, chunk: int) -> float:
-        """Return what a request takes on an idle machine that has nothing of it cached."""
+        """Return the time of a request on an idle machine that has none of its tokens cached."""
         starts = np.arange(0, prompt_len, chunk)
         counts = np.minimum(chunk, prompt_len - starts)
         prefill = sum(self.step_seconds(starts[i : i + 1], counts[i : i + 1]) for i in range(len(starts)))
@@ -80,7 +81,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return max(self.host, device) if self.overlap else self.host + device
 
     def _products(self, num_tokens: int) -> float:
-        """Return the seconds of matrix products of so many tokens."""
+        """Return the seconds of the matrix products for `num_tokens` tokens."""
         points = self.points
         place = 1
         while place < len(points) - 1 and points[place][0] < num_tokens:
@@ -93,7 +94,7 @@ def load_profile(path: Path) -> Profile:
     """Read a profile.
 
     Raises:
-        SimulatorError: it cannot be read, or is none.
+        SimulatorError: the file cannot be read, or holds no profile.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Profile)

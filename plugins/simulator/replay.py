@@ -1,4 +1,4 @@
-"""Replays a trace in virtual time: requests arrive when the trace says, steps take what the profile says.
+"""Replays a trace in virtual time: requests arrive at the trace's times, steps take the profile's times.
 
 Knows no clock and draws no random number: the same input gives the same output, bit for bit.
 """
@@ -31,10 +31,10 @@ def replay(
     """Return what happened to each request.
 
     Args:
-        trace: by arrival.
-        policies: one for each replica, of which there are so many.
+        trace: the requests, by arrival.
+        policies: one policy for each replica; their number is the number of replicas.
         router: chooses the replica of each request.
-        speed: the trace's time is divided by it.
+        speed: divisor of the trace's times.
     """
     ledger = Ledger(len(trace))
     held = [request for request in trace if settings.holds(request)]
@@ -60,9 +60,9 @@ def replay(
 
 
 def _advance_all(replicas: Sequence[Replica], until: float) -> None:
-    """Let all steps pass that end before a moment. Those that end at it see what arrives then.
+    """Run all steps that end before `until`. Steps that end exactly then see the requests that arrive then.
 
-    Replicas do not see each other between two arrivals: each goes on by itself.
+    Replicas are independent between two arrivals, so each one advances by itself.
     """
     for replica in replicas:
         while replica.ends_at < until:

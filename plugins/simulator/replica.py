@@ -36,14 +36,14 @@ IDLE = math.inf
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What an engine of a replay has.
+    """Settings of an engine in a replay.
 
     Attributes:
-        kv_tokens: that the pool holds, in whole pages.
+        kv_tokens: tokens that the pool holds, in whole pages.
         page_size: tokens in a page.
         max_running: most sequences in one step.
         chunk: most prompt tokens in one step.
-        stretch: bounds pieces of longer prompts beside sequences that decode, see `core.engine.generation.piece_guard`.
+        stretch: bound on pieces of long prompts while sequences decode, see `core.engine.generation.piece_guard`.
         eviction: the rule by which prefixes leave the cache.
     """
 
@@ -60,7 +60,7 @@ class EngineSettings:
         return self.kv_tokens // self.page_size
 
     def holds(self, request: TraceRequest) -> bool:
-        """Return whether the pool holds a request at its longest."""
+        """Return whether a request fits in the pool at its full length."""
         return request.prompt_len + request.max_tokens <= self.num_pages * self.page_size
 
 
@@ -68,16 +68,16 @@ class Replica:
     """One engine.
 
     Args:
-        index: among the replicas.
-        settings: of the engine.
-        policy: a fresh one.
-        profile: says what steps take.
-        ledger: is told what happens.
-        max_len: tokens of the longest request that will come.
+        index: the index of the replica.
+        settings: settings of the engine.
+        policy: a new policy that no other replica uses.
+        profile: the cost of steps.
+        ledger: receives the events of requests and steps.
+        max_len: tokens of the longest request of the trace.
 
     Attributes:
-        ends_at: when the running step ends; infinity: none runs.
-        num_tokens: of the requests that wait and run: prompts, and outputs so far.
+        ends_at: time at which the running step ends; infinity: no step runs.
+        num_tokens: prompt tokens, and output tokens so far, of the requests that wait and run.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Replica:
         )
 
     def num_cached(self, prompt: TokenIds, salt: str) -> int:
-        """Return how many leading tokens are in the cache."""
+        """Return the number of leading tokens that are cached."""
         return self._cache.match_length(prompt[:-1], salt)
 
     def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
-        """Let a request wait. If no step runs, `advance` is to be called when all that come now have come."""
+        """Queue a request. If no step runs, call `advance` after the last request that arrives at this time."""
         self._now = now
         request_id = str(request.number)
         self._outputs[request_id] = output_of(request)
@@ -140,7 +140,7 @@ class Replica:
         )
 
     def advance(self, now: float) -> None:
-        """End the running step, if one does, and begin the next one, if there is anything to do."""
+        """End the running step, if any, and start the next one if there is work."""
         self._now = now
         if self._running is not None:
             self._commit(self._running)
@@ -172,9 +172,9 @@ class Replica:
         self._numbers[index] = number
 
     def _commit(self, plan: BatchPlan) -> None:
-        """Hand the scheduler the tokens that the trace has for a step."""
+        """Commit the trace's tokens for a step to the scheduler."""
         sampling, indices = plan.sampling, plan.indices[plan.samples]
-        if self._profile.overlap:  # some may have ended while this step was launched already
+        if self._profile.overlap:  # some requests may have ended after this step was launched
             indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]
         self._ledger.sampled(self._numbers[indices], self._now)
         self.num_tokens += len(indices)

@@ -1,4 +1,4 @@
-"""Which replica a request goes to: plain functions of the replicas as they are when it comes."""
+"""Rules that choose the replica of a request: plain functions of the replicas' state at its arrival."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .trace import TraceRequest
 Router = Callable[[Sequence[Replica], TraceRequest, TokenIds], Replica]
 
 MOST_LOAD = 1.25
-"""A replica with more than so many times the mean load (and one prompt) is not chosen for what it has cached."""
+"""Most load, in mean loads plus one prompt, at which `longest_prefix` chooses a replica for its cached prefix."""
 
 
 def round_robin(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return one after the other."""
+    """Return the replicas in turn."""
     return replicas[request.number % len(replicas)]
 
 
 def least_load(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the one with the fewest tokens, waiting and running."""
+    """Return the replica with the fewest waiting and running tokens."""
     return min(replicas, key=lambda replica: replica.num_tokens)
 
 
 def longest_prefix(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the one that has most of the prompt cached, and of these the one with the least load.
+    """Return the replica with the longest cached prefix of the prompt; the least loaded among equals.
 
-    Those with more than `MOST_LOAD` times the mean load and one such prompt are left out.
+    Skips replicas with more than `MOST_LOAD` times the mean load plus the length of this prompt.
     """
     mean = sum(replica.num_tokens for replica in replicas) / len(replicas)
     most = MOST_LOAD * mean + request.prompt_len

@@ -1,4 +1,4 @@
-"""One call of `llmfw simulate`: read the trace, replay it with each policy, print what was found."""
+"""One call of `llmfw simulate`: reads the trace, replays it with each policy, prints the figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .trace import TraceRequest, read_trace
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose; see the options' help in command.py."""
+    """The user's options; see their help in command.py."""
 
     policies: tuple[str, ...]
     options: dict[str, str]
@@ -50,13 +50,13 @@ class Settings:
 
     @property
     def engine(self) -> EngineSettings:
-        """What each replica has."""
+        """The settings of each replica."""
         return EngineSettings(
             self.kv_tokens, self.page_size, self.max_running, self.chunk, self.stretch, self.eviction
         )
 
     def described(self) -> dict[str, object]:
-        """Return what figures depend on, beside trace and policy."""
+        """Return the settings that figures depend on, other than trace and policy."""
         names = (
             "profile",
             "kv_tokens",
@@ -78,7 +78,7 @@ def simulate(path: Path, settings: Settings) -> None:
 
     Raises:
         SimulatorError: the trace, the profile or the picture's file cannot be used, or a policy failed.
-        ConfigError: a policy or an option of one is not known.
+        ConfigError: a policy, or an option of a policy, is not known.
     """
     if settings.plot is not None:
         check_plot()
@@ -109,7 +109,7 @@ def simulate(path: Path, settings: Settings) -> None:
 
 
 def choose_profile(name: str) -> Profile:
-    """Return the named profile, or else the one in the file of that name; raise SimulatorError if there is neither."""
+    """Return the named profile, or the profile in the file of that name; raise SimulatorError if neither exists."""
     return load_profile(Path(name)) if name not in NAMED and Path(name).exists() else named_profile(name)
 
 

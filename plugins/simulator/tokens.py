@@ -1,7 +1,7 @@
-"""Token ids for requests of a trace: a block's tokens are its number, so equal blocks are equal tokens.
+"""Token ids for requests of a trace: each token of a block is the block's number, so equal blocks have equal tokens.
 
-Where a trace does not know an output, its tokens are those of no other request: a later prompt that holds the answer
-finds it in the real cache, but not here.
+If a trace does not record an output, its tokens are unique to the request. A later prompt that contains the answer
+would find it in the real cache, but does not find it here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .trace import Blocks, TraceRequest
 TokenIds = npt.NDArray[np.int32]
 
 END = 2**31 - 1
-"""Ends an output that is shorter than the client allowed."""
+"""The token that ends an output which is shorter than the client allowed."""
 
 _OUTPUTS = 2**30
 
@@ -25,7 +25,7 @@ def prompt_of(request: TraceRequest) -> TokenIds:
 
 
 def output_of(request: TraceRequest) -> list[int]:
-    """Return the tokens of an output, of which the last one is the end if the client allowed more."""
+    """Return the tokens of an output. The last one is `END` if the client allowed more tokens."""
     if len(request.output_blocks):
         tokens = _repeat(_known_blocks(request), request.block_size, request.length)[
             request.prompt_len :

@@ -1,8 +1,8 @@
-"""Traces: requests with their times, lengths and the identities of their prompts' blocks.
+"""Traces: requests with their times, lengths and the ids of their prompts' blocks.
 
-Mooncake's public format, one JSON object a line, and what `llmfw serve --record-requests` writes: the same fields and
-some more, which are all optional. Prompts are known by blocks only: equal ids are equal prefixes. Nothing here knows
-tokens (`tokens`) or what a request costs.
+Reads Mooncake's public format, one JSON object per line, and the output of `llmfw serve --record-requests`, which has
+the same fields and some optional ones. Prompts are known by blocks only: equal ids are equal prefixes. This module
+knows neither tokens (`tokens`) nor the cost of a request.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line as it is written. Fields that it has beside these are not read.
+    """One line of a file. Other fields of the line are ignored.
 
     Attributes:
         timestamp: milliseconds since any start.
-        input_length, output_length: tokens. One that had no output is replayed with one token.
-        hash_ids: of the prompt's blocks, the last of which may be partial.
-        block_size: tokens in a block; None: as the reader says.
-        output_hash_ids: of the blocks of prompt and output together, from the first that is not full in the prompt.
-        max_tokens: what the client allowed; None: as many as came.
-        priority, tenant, cache_salt, deferrable: as of `llmfw.core.Request`.
+        input_length, output_length: tokens. A request without output is replayed with one token.
+        hash_ids: ids of the prompt's blocks, the last of which may be partial.
+        block_size: tokens in a block; None: the `block_size` of `read_trace`.
+        output_hash_ids: ids of the blocks of prompt and output together, from the first block that the prompt does not
+            fill.
+        max_tokens: limit that the client set; None: the length of the output.
+        priority, tenant, cache_salt, deferrable: as in `llmfw.core.Request`.
     """
 
     timestamp: float
@@ -55,12 +56,13 @@ class TraceRequest:
     """One request of a trace.
 
     Attributes:
-        number: its place in the order of arrival.
-        arrival_s: seconds since the first one's.
+        number: place in the order of arrival.
+        arrival_s: seconds since the arrival of the first request.
         prompt_len, output_len: tokens.
-        max_tokens: that the client allowed; at least `output_len`.
-        blocks: numbers of the prompt's blocks; equal ones are equal prefixes.
-        output_blocks: of prompt and output, from block `prompt_len // block_size` on; empty: nobody knows the output.
+        max_tokens: limit that the client set; at least `output_len`.
+        blocks: numbers of the prompt's blocks; equal numbers are equal prefixes.
+        output_blocks: numbers of the blocks of prompt and output, from block `prompt_len // block_size` on; empty if
+            the trace does not record the output.
         block_size: tokens in a block.
     """
 
@@ -86,12 +88,12 @@ class TraceRequest:
 def read_trace(
     path: Path, *, limit: int | None = None, block_size: int = MOONCAKE_BLOCK
 ) -> list[TraceRequest]:
-    """Return a trace's requests in the order of their arrival; of equal times as they stand in the file.
+    """Return a trace's requests in the order of their arrival; requests of equal times in the order of the file.
 
     Args:
-        path: of the file, which is read line by line.
-        limit: read only so many lines.
-        block_size: tokens in a block, where a line does not say.
+        path: path of the file, which is read line by line.
+        limit: most lines to read; None: all.
+        block_size: tokens in a block, for lines without `block_size`.
 
     Raises:
         SimulatorError: the file cannot be read, is empty, or a line is wrong; the message names line and field.
@@ -152,7 +154,7 @@ def _request(
     size = line.block_size or block_size
 
     def dense(ids: list[int]) -> Blocks:
-        # A block's number is known by whoever has seen it; of different sizes they are different blocks.
+        # Blocks with the same id but different sizes get different numbers.
         return np.array([numbers.setdefault((size, each), len(numbers)) for each in ids], dtype=np.int32)
 
     return TraceRequest(

@@ -1,6 +1,6 @@
-"""One unnamed temporary file for the bytes of many: it costs one descriptor, and is gone however the process ends.
+"""One unnamed temporary file for the bytes of many objects.
 
-Knows nothing of what the bytes are.
+It costs one descriptor, and the system removes it however the process ends. Knows nothing of the content of the bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Arena:
-    """A file in blocks. A block that was given back is used again; the file never becomes smaller."""
+    """A file of blocks. Freed blocks are used again; the file never becomes smaller."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -26,11 +26,11 @@ class Arena:
         weakref.finalize(self, self._file.close)
 
     def content(self) -> Content:
-        """Return new content, with nothing in it."""
+        """Return new, empty content."""
         return Content(self, self._free)
 
     def take(self) -> int:
-        """Return a block that is no one's. Any one thread at a time may call it."""
+        """Return an unused block. Any thread may call it, one at a time."""
         if self._free:
             return self._free.pop()
         self._size += 1
@@ -46,7 +46,7 @@ class Arena:
             raise _explained(error) from error
 
     def read(self, size: int, at: int) -> bytes:
-        """Return so many bytes, or a part of them."""
+        """Return up to `size` bytes."""
         try:
             return os.pread(self._file.fileno(), size, at)
         except OSError as error:
@@ -54,10 +54,11 @@ class Arena:
 
 
 class Content:
-    """Bytes in an arena. Their blocks are free again once no one holds the object: who reads goes on to the end.
+    """Bytes in an arena. Their blocks are freed with the last reference to the object, so a reader can always finish.
 
     Args:
-        free: where its blocks go.
+        arena: the arena of the blocks.
+        free: the list that receives the freed blocks.
 
     Attributes:
         size: in bytes.
@@ -70,12 +71,12 @@ class Content:
         weakref.finalize(self, _free_all, free, self._blocks)
 
     def room(self, size: int) -> None:
-        """Take the blocks for so many more bytes."""
+        """Take the blocks for `size` more bytes."""
         while self.size + size > len(self._blocks) * BLOCK:
             self._blocks.append(self._arena.take())
 
     def append(self, data: bytes) -> None:
-        """Write bytes, for which there is room, after the others. May be called in any one thread."""
+        """Append bytes, for which `room` was called. Any thread may call it, one at a time."""
         rest = memoryview(data)
         while rest:
             part = rest[: BLOCK - self.size % BLOCK]
@@ -84,7 +85,7 @@ class Content:
             rest = rest[len(part) :]
 
     def piece(self, start: int, end: int) -> bytes:
-        """Return the bytes from start up to end or a bit before it, at least one. May be called in any thread."""
+        """Return the bytes from `start` up to `end` or the end of the block, at least one. Any thread may call it."""
         end = min(end, start - start % BLOCK + BLOCK)
         return self._arena.read(end - start, self._place(start))
 

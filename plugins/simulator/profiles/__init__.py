@@ -1,14 +1,15 @@
-"""Named profiles, computed from what a model and a machine are: no measured step went into them.
+"""Named profiles, computed from the properties of a model and a machine, without any measured step.
 
     weights       bytes of all weights but the embedding table, in bf16: read once a step
     arithmetic    2 FLOP for each of these weights and token; 4 for each pair of tokens, query head and head dimension
     context       bytes of keys and values of a token, for each token that is read
     all-reduce    two a layer, of the hidden state in bf16, over a ring; and 10 µs each, where GPUs work together
 
-A step's products take the longer of reading and computing. The rates are not a data sheet's: 4.3 TB/s is what a copy
-reached on an H200 and 788 TFLOP/s a product of 8192-cubes of random bf16 values; an H100's memory has 3.35 TB/s on
-paper, of which 0.9 is taken; its arithmetic is the same chip's. Of memory's rate 0.8 is expected to be reached and of
-arithmetic's 0.7, as good engines do. The host's 1 ms is hidden, as llmfw's loop hides it on a GPU.
+A step's products take the longer of reading and computing. The rates of an H200 were measured: a copy reached 4.3 TB/s,
+and a product of 8192-cubes of random bf16 values 788 TFLOP/s. For an H100, the memory rate is 0.9 of the 3.35 TB/s in
+its data sheet, and the arithmetic rate is the H200's, because the chip is the same. Profiles assume that steps reach
+0.8 of the memory rate and 0.7 of the arithmetic rate, as good engines do. The host's 1 ms is hidden behind the device,
+as llmfw's loop hides it on a GPU.
 
 `llmfw simulate --fit` measures instead.
 """
@@ -39,7 +40,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Model:
-    """A dense model with grouped queries. `weights`: all but the embedding table."""
+    """A dense model with grouped queries. `weights` counts all weights except the embedding table."""
 
     weights: float
     layers: int
@@ -65,7 +66,7 @@ def named_profile(name: str) -> Profile:
     """Return the profile of that name.
 
     Raises:
-        SimulatorError: there is none; the message lists those that are.
+        SimulatorError: no profile has the name; the message lists the known names.
     """
     if name not in NAMED:
         raise SimulatorError(
@@ -77,7 +78,7 @@ def named_profile(name: str) -> Profile:
     read = BF16 * model.weights / memory
     per_token = 2 * model.weights / arithmetic
     reduced, waited = _all_reduces(model, machine)
-    turn = read / per_token  # with so many tokens computing takes as long as reading
+    turn = read / per_token  # the number of tokens at which computing takes as long as reading
     points = [(0.0, read + waited), (turn, read + waited + turn * reduced)]
     points.append((2 * turn, 2 * read + waited + 2 * turn * reduced))
     return Profile(
