@@ -1,4 +1,4 @@
-"""The events of one message's stream. A block is opened by the first delta of its kind and closed by the next's."""
+"""The events of one message's stream. The first delta of a kind opens a block; the first delta of the next closes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_event(event: Event) -> bytes:
-    """Return an event as it is sent. Its name is there twice: beside the data and in them."""
+    """Encode an event. Its name is in the `event` line and in the data."""
     return b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
 
 
@@ -35,8 +35,8 @@ class MessageEvents:
     """Encodes one stream.
 
     Args:
-        generation: whose events these are.
-        model: its served name.
+        generation: the generation that the events report.
+        model: served name of the model.
     """
 
     def __init__(self, generation: Generation, model: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads an object of a request's body key by key: wrong values are named, and so is what nobody read."""
+"""Reads an object of a request's body key by key. Names wrong values and unread keys."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Fields:
     """An object in a body.
 
     Args:
-        value: as it was sent.
-        param: its path, as in `messages[0].content[1]`.
-        ignored: `close` adds the paths of keys that were not read.
+        value: the value that the client sent.
+        param: path of the value, as in `messages[0].content[1]`.
+        ignored: set to which `close` adds the paths of unread keys.
 
     Raises:
-        RequestError: it is no object.
+        RequestError: the value is no object.
     """
 
     def __init__(self, value: Any, param: str, ignored: set[str]) -> None:
@@ -32,13 +32,13 @@ class Fields:
         self._ignored = ignored
 
     def get(self, name: str, kind: type[ValueT], expected: str) -> ValueT | None:
-        """Return a value, None if it is null or not there.
+        """Return a value, or None if it is null or absent.
 
         Args:
-            expected: what it must be, for the error.
+            expected: description of a valid value, for the error.
 
         Raises:
-            RequestError: it is of another kind.
+            RequestError: the value is of another kind.
         """
         value = self._left.pop(name, None)
         if value is None:
@@ -48,7 +48,7 @@ class Fields:
         return value
 
     def take(self, name: str, kind: type[ValueT], expected: str) -> ValueT:
-        """As `get`, but a value must be there."""
+        """As `get`, but the value is required."""
         value = self.get(name, kind, expected)
         if value is None:
             raise RequestError(
@@ -57,11 +57,11 @@ class Fields:
         return value
 
     def raw(self, name: str) -> Any:
-        """Return a value whatever it is, None if it is not there."""
+        """Return a value of any kind, or None if it is absent."""
         return self._left.pop(name, None)
 
     def close(self) -> None:
-        """Report the keys that were not read. Which item of a list has them is not said: it may be all."""
+        """Report the unread keys. Paths do not name the item of a list, because all items may have the key."""
         where = re.sub(r"\[\d+\]", "[]", self.param)
         self._ignored.update(f"{where}.{name}" for name, value in self._left.items() if value is not None)
 

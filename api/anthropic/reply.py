@@ -1,4 +1,4 @@
-"""What came of a generation → Anthropic's message: blocks, the reason of its end, token counts."""
+"""The result of a generation → Anthropic's message: blocks, stop reason, token counts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def message_id(generation: Generation) -> str:
 
 
 def begins_block(delta: Delta, before: Delta | None) -> bool:
-    """Return whether a delta begins a new block, given the one before it."""
+    """Return whether a delta starts a new block, given the delta before it."""
     if isinstance(delta, ToolCallDelta) and isinstance(before, ToolCallDelta):
         return delta.index != before.index
     return type(delta) is not type(before)
 
 
 def new_block(delta: Delta) -> Block:
-    """Return the empty block that a delta begins."""
+    """Return the empty block that a delta starts."""
     if isinstance(delta, ContentDelta):
         return TextBlock("")
     if isinstance(delta, ReasoningDelta):
@@ -44,7 +44,7 @@ def new_block(delta: Delta) -> Block:
 
 
 def blocks_of(deltas: Sequence[Delta]) -> list[Block]:
-    """Put deltas together. A call that was cut off has no input yet, so it is left out."""
+    """Join deltas into blocks. Leaves out a call that was cut off, because its input is incomplete."""
     found: list[tuple[Block, str]] = []
     before = None
     for delta in deltas:
@@ -57,10 +57,10 @@ def blocks_of(deltas: Sequence[Delta]) -> list[Block]:
 
 
 def stop_of(generation: Generation, *, called: bool) -> Stop:
-    """Return why a generation has ended.
+    """Return why a generation ended.
 
     Args:
-        called: there is a tool call in it.
+        called: whether the generation contains a tool call.
     """
     text = generation.choices[0].text
     if text.finish_reason == "length":
@@ -85,7 +85,7 @@ def message_usage(generation: Generation) -> MessageUsage:
 
 
 def _fill(block: Block, text: str) -> bool:
-    """Put a block's text into it; return False if it is a tool's input that is not complete."""
+    """Set a block's text; return False if it is the incomplete input of a tool."""
     if isinstance(block, TextBlock):
         block.text = text
     elif isinstance(block, ThinkingBlock):

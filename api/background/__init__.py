@@ -1,1 +1,1 @@
-"""What runs beside live requests, in batches and in background responses, and how much of it at a time."""
+"""Work in addition to live requests (batches and background responses), and the limit on how much runs at a time."""

@@ -1,7 +1,7 @@
-"""Lines in flight: how many there may be, and whose turn it is.
+"""The limit on batch lines in flight, and the turns of the jobs that send them.
 
-As many as keep the engine's batch full, and a small queue behind it: what stands in the engine's queue only takes
-memory, and time to abort. Jobs share them evenly, whatever their size. Knows nothing of what a line is.
+The limit keeps the engine's batch full, with a small queue behind it: more lines in the engine's queue would only take
+memory, and time to abort. Jobs share the limit evenly, whatever their size. Knows nothing of the content of a line.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 
-QUEUED_SHARE = 8  # the queue that is kept behind the engine's batch is this part of it
-SAMPLES = 4  # a queue counts as standing if it was there in so many looks in a row
+QUEUED_SHARE = 8  # the queue behind the engine's batch is one n-th of the batch
+SAMPLES = 4  # a queue counts as standing if it was there in n looks in a row
 
 
 class Window:
     """Lines in flight of all jobs.
 
     Args:
-        batch: the most requests that the engine runs at once.
+        batch: most requests that the engine runs at once.
 
     Attributes:
-        limit: how many lines may be in flight now.
+        limit: most lines that may be in flight now.
     """
 
     def __init__(self, batch: int) -> None:
@@ -32,20 +32,21 @@ class Window:
         self._flying: dict[Hashable, int] = {}
         self._total = 0
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._waiting_alone: dict[asyncio.Future[None], Hashable] = {}  # in the order in which they came
-        self._is_alone = False  # the line in flight is to have no company
+        self._waiting_alone: dict[asyncio.Future[None], Hashable] = {}  # in the order of their arrival
+        self._is_alone = False  # the line in flight runs alone
         self._looks: deque[int] = deque(maxlen=SAMPLES)
 
     @property
     def total(self) -> int:
-        """How many lines are in flight."""
+        """Number of lines in flight."""
         return self._total
 
     async def enter(self, job: Hashable, *, alone: bool = False) -> None:
         """Wait until a line of a job may be sent. Each `enter` that returns needs its `leave`.
 
         Args:
-            alone: until no line is in flight; none is sent before this one has left. Goes before all others.
+            alone: whether the line runs alone: it waits until no line is in flight, and no line is sent until it has
+                left. Such a line goes before all others.
         """
         if not alone and self._has_room and not self._waiting:
             self._admit(job)
@@ -67,7 +68,7 @@ class Window:
 
     @contextlib.asynccontextmanager
     async def alone(self, job: Hashable) -> AsyncIterator[None]:
-        """Enclose work of a job during which no line of any job is in flight."""
+        """Run a block of a job's work while no other line of any job is in flight."""
         await self.enter(job, alone=True)
         try:
             yield
@@ -75,19 +76,19 @@ class Window:
             self.leave(job)
 
     def leave(self, job: Hashable) -> None:
-        """Note that a line of a job is not in flight any more."""
+        """Note that a line of a job is no longer in flight."""
         self._total -= 1
         self._flying[job] -= 1
         if not self._flying[job]:
             del self._flying[job]
-        self._is_alone = False  # if it was, it is this one that has left
+        self._is_alone = False  # a line that ran alone was the only one, so it is the one that left
         self._let_in()
 
     def look(self, num_waiting: int) -> None:
-        """Adapt the limit to how many lines wait in the engine now. To be called every quarter of a second or so.
+        """Adapt the limit to the number of lines that wait in the engine. Call it about every quarter of a second.
 
-        A queue that is there in all of the last looks is too long by what it exceeds its share; where there was a
-        short one among them, more may be sent.
+        If the queue exceeded its share in all of the last looks, the limit falls by the excess. If one of these queues
+        was at most half of the share, the limit rises.
         """
         self._looks.append(num_waiting)
         standing = min(self._looks)
@@ -100,7 +101,7 @@ class Window:
 
     @property
     def _has_room(self) -> bool:
-        """Whether a line may be sent that minds no company."""
+        """Whether a line that need not run alone may be sent."""
         return self._total < self.limit and not (self._is_alone or self._waiting_alone)
 
     def _admit(self, job: Hashable) -> None:
@@ -108,7 +109,7 @@ class Window:
         self._flying[job] = self._flying.get(job, 0) + 1
 
     def _let_in(self) -> None:
-        """Admit who waits, the jobs with the fewest lines in flight first."""
+        """Admit waiting lines, first of the jobs with the fewest lines in flight."""
         while self._waiting_alone and not self._total:
             turn, job = next(iter(self._waiting_alone.items()))
             del self._waiting_alone[turn]
@@ -119,7 +120,7 @@ class Window:
         while self._waiting and self._has_room:
             job = min(self._waiting, key=lambda job: self._flying.get(job, 0))
             turn = self._waiting[job].popleft()
-            # At the end of the line: among equals everyone's turn comes.
+            # The job goes to the end, so that jobs with equally many lines take turns.
             turns = self._waiting.pop(job)
             if turns:
                 self._waiting[job] = turns
@@ -129,7 +130,7 @@ class Window:
 
     def _forget(self, job: Hashable, turn: asyncio.Future[None]) -> None:
         if self._waiting_alone.pop(turn, None) is not None:
-            self._let_in()  # those that it held up
+            self._let_in()  # the lines that waited for it
             return
         turns = self._waiting.get(job)
         if turns and turn in turns:

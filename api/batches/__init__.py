@@ -1,1 +1,1 @@
-"""Batches: files of requests that are answered beside live traffic, and whose answers are files again."""
+"""Batches: files of requests that run in addition to live traffic, and whose answers are written to files."""

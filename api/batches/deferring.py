@@ -1,6 +1,6 @@
-"""An engine client whose requests are deferrable: they run in what live requests leave.
+"""An engine client whose requests are deferrable: they use the capacity that live requests leave.
 
-The services over it know nothing of that, nor of batches.
+The services that use this client know nothing of that, nor of batches.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from llmfw.core.client.client import EngineClient
 
 from .work_marks import Mark, current_mark
 
-INTERVAL = 32  # nobody reads along: tokens come in groups
-STOP_INTERVAL = 8  # a stop string is found here, and what the engine computes past it is lost
+INTERVAL = 32  # no client reads while tokens are generated, so they come in groups
+STOP_INTERVAL = 8  # stop strings are found in this process: tokens that the engine computes past one are lost
 
 
 class DeferringClient(EngineClient):
-    """Sends everything to another client, as deferrable. Starting and closing that one is for its owner."""
+    """Sends all requests to another client, as deferrable. The owner of the other client starts and closes it."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
@@ -64,7 +64,7 @@ class DeferringClient(EngineClient):
 
 
 async def _unmarked(stream: AsyncGenerator[TokenEvent, None], mark: Mark) -> AsyncGenerator[TokenEvent, None]:
-    """Yield what a stream does. The line's mark is not set while it waits for the next event."""
+    """Yield the events of a stream. The line's mark is not set while the stream waits for the next event."""
     async with contextlib.aclosing(stream):
         with mark.stream():
             while True:

@@ -1,6 +1,6 @@
-"""What the lines of a job may ask for: an endpoint's path → what answers a body, as its route does.
+"""The endpoints that the lines of a job may request: an endpoint's path → the method that answers a body.
 
-The same services and the same checks as the routes; only what a connection is for is left out.
+The methods use the same services and checks as the routes, without the parts that need a connection.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Answering(Protocol):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a body.
+    """The answer to a body.
 
     Attributes:
         body: JSON, as the route would have sent it.
-        ignored: names of the body's fields that changed nothing.
+        ignored: names of the body's fields that had no effect.
     """
 
     status: int
@@ -61,8 +61,8 @@ class Endpoints:
     """The endpoints that jobs can have on this server.
 
     Args:
-        answering: over a client whose requests are deferrable.
-        strict: refuse fields that change nothing.
+        answering: services whose engine client sends deferrable requests.
+        strict: whether to refuse fields that have no effect.
     """
 
     def __init__(self, answering: Answering, *, strict: bool) -> None:
@@ -82,7 +82,7 @@ class Endpoints:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be answered any more, or None."""
+        """The reason why no body can be answered any more, or None."""
         return self._answering.generator.client.failure
 
     def check(self, path: str) -> None:
@@ -102,10 +102,10 @@ class Endpoints:
             )
 
     def reason_against(self, path: str, model: str | None) -> str | None:
-        """Return why the lines of an accepted job cannot be run here now, or None.
+        """Return why the lines of an accepted job cannot run here now, or None.
 
         Args:
-            model: for which the job was accepted; None: any.
+            model: the model that the job was accepted for; None: any.
         """
         if self.failure is not None:
             return self.failure
@@ -118,22 +118,22 @@ class Endpoints:
         return None
 
     async def answer(self, path: str, body: bytes) -> Answer:
-        """Return the answer to a body, an error among them. Cancelling it aborts what runs.
+        """Return the answer to a body, which may be an error. Cancelling the call aborts its engine requests.
 
         Args:
-            path: one that `check` has let pass.
+            path: an endpoint that `check` accepts.
 
         Raises:
-            CrashingRequestError: the body ends the engine each time.
-            EngineDeadError: nothing can be answered any more: another server may.
-            StorageError: the answer could not be kept: it may be tried again.
+            CrashingRequestError: the body crashes the engine each time.
+            EngineDeadError: this server cannot answer any more; another server may.
+            StorageError: the answer could not be stored; a retry may succeed.
         """
         try:
             reply, ignored = await self._patiently(path, body)
         except (CrashingRequestError, EngineDeadError, StorageError):
             raise
         except Exception as error:
-            if self.failure is not None:  # it died of that, or that came of its dying
+            if self.failure is not None:  # the error is the cause or result of its death
                 raise EngineDeadError(self.failure) from error
             log_unexpected(error, f"a batch line of {path}")
             return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])

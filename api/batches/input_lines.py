@@ -1,7 +1,7 @@
 """The lines of a job's input file, read in pieces.
 
-Never more than a piece of the file, and the line that goes over its end, is in memory. Whoever reads gives the event
-loop back after a millisecond of work. Knows nothing of what is in a line.
+Memory holds at most one piece of the file and the line that crosses its end. A reader yields to the event loop after
+each millisecond of work. Knows nothing of the content of a line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int
 
 
 class LineSplitter:
-    """Makes lines of pieces. A line ends with LF or CRLF, the last one also without."""
+    """Splits pieces into lines. A line ends with LF or CRLF; the last line may end without either."""
 
     def __init__(self, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line

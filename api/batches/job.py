@@ -1,7 +1,7 @@
-"""One batch job, from where it stands to its end.
+"""One batch job, from its current state to its end.
 
-What it does next follows from its record alone, which it reads anew before each step: so it does not matter whether it
-goes on after a restart, after a failure of a store, or after a cancel that came between.
+The next step follows from the job's record alone, which is read again before each step. A job therefore continues in
+the same way after a restart, after a failure of a store, and after a cancel between two steps.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .work_marks import WHOLE_JOB
 
 logger = logging.getLogger(__name__)
 
-MAX_TRIES = 5  # of a step that fails for a reason that nobody knows
-LAST_WORDS_S = 2.0  # for results that are there when the server ends
+MAX_TRIES = 5  # of a step that fails for an unknown reason
+LAST_WORDS_S = 2.0  # to store the results that exist when the server ends
 FILL_GROUP = 500
 
 
@@ -37,7 +37,7 @@ class Job:
     """A job that this process works on.
 
     Raises:
-        KeyError: from the constructor: it is not there, or has ended.
+        KeyError: from the constructor: the job does not exist, or has ended.
     """
 
     def __init__(self, batch_id: str, means: Means) -> None:
@@ -60,11 +60,11 @@ class Job:
         }
 
     def halt(self) -> None:
-        """Send no further lines, and abort those in flight: the job's status has changed."""
+        """Send no further lines, and abort the lines in flight, because the job's status has changed."""
         self._halted.set()
 
     async def work(self) -> None:
-        """Bring the job to its end. When cancelled, it can be gone on with from where it stands."""
+        """Run the job to its end. A cancelled call can be repeated: it continues from the job's state."""
         try:
             while await self._step():
                 pass
@@ -76,8 +76,8 @@ class Job:
             raise
 
     async def _step(self) -> bool:
-        """Do the next thing; return whether there is more to do."""
-        self._halted.clear()  # before the record is read: a change that comes later is seen
+        """Do the next step; return whether there is more to do."""
+        self._halted.clear()  # before the record is read, so that a later change is noticed
         try:
             await self._accuse()
             record = await self._record()
@@ -114,7 +114,7 @@ class Job:
             await self._move(record, states.accepted(record, verdict.num_lines, model, _now()))
 
     async def _run(self, record: BatchRecord) -> None:
-        """Run all lines that have no result yet, until the time is over or the job is halted."""
+        """Run all lines that have no result yet, until the time is up or the job is halted."""
         seconds, end = record.expires_at - time.time(), "expired"
         try:
             if seconds > 0:
@@ -138,7 +138,7 @@ class Job:
             raise
 
     async def _accuse(self) -> None:
-        """Keep with the job's record which lines the engine had when it died, if it has."""
+        """Record the lines that the engine had when it died, if it died."""
         while self._lost:
             if self._accusing is None:
                 self._accusing = asyncio.create_task(accuse(self._means.batches, self.id, *self._lost[0]))
@@ -148,7 +148,7 @@ class Job:
             self._lost.pop(0)
 
     async def _cancel(self, record: BatchRecord) -> None:
-        """Settle what was not run, and end."""
+        """Give all lines that did not run a result, and end."""
         if record.in_progress_at is None and not record.num_total:
             verdict = await self._judge(record)
             if verdict.errors:
@@ -173,7 +173,7 @@ class Job:
             await self._move(counted, states.ended(counted, _now(), usage, errors))
 
     async def _judge(self, record: BatchRecord) -> Verdict:
-        """Return what is to be said of the input. It is read once."""
+        """Validate the input, which is read once; return the verdict."""
         if self._verdict is None:
             files, model = self._means.files, self._means.endpoints.model
             async with self._means.validating, self._marked_as_a_whole(record):
@@ -184,14 +184,14 @@ class Job:
 
     @contextlib.asynccontextmanager
     async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
-        """Mark work on the job as a whole. If a server has crashed during such work before, nothing else runs meanwhile."""
+        """Mark work on the job as a whole. The work runs alone if a server has crashed during such work before."""
         window = self._means.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._means.marks.marked(self.id, WHOLE_JOB):
                 yield
 
     async def _fill(self, record: BatchRecord, code: str) -> None:
-        """Give each line that has no result one that says why."""
+        """Give each line without a result a result that states the reason."""
         await self._buffer.flush()
         done = set(await self._results.done())
         if len(done) >= record.num_total:
@@ -208,7 +208,7 @@ class Job:
         await self._buffer.flush()
 
     async def _after(self, error: Exception) -> None:
-        """Wait before what has failed for a reason that nobody knows is tried again; at some time, give it up."""
+        """Wait before a step that failed for an unknown reason is tried again. Gives the job up after MAX_TRIES tries."""
         logger.error("Batch %s failed at a step", self.id, exc_info=error)
         if self._patience.tries < MAX_TRIES:
             await self._patience.wait(error)
@@ -219,7 +219,7 @@ class Job:
             await self._patience.wait(another)
 
     async def _give_up(self, error: Exception) -> None:
-        """Let a job that has not come to its files end as failed."""
+        """End a job whose files are not written yet as failed."""
         record = await self._means.batches.get(self.id)
         message = f"the server failed on this batch: {type(error).__name__}: {error}"
         reason = BatchError(code="internal_error", message=message)
@@ -232,16 +232,16 @@ class Job:
             await self._patience.wait(error)
 
     async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
-        """Bring the job into its next state, unless a cancel came between."""
+        """Move the job to its next state, unless it was cancelled in between."""
         if await self._means.batches.update(new, expected=record.status):
             log_change(record.status, await self._means.batches.get(self.id))
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:
-    """Give points to lines that a process was busy with when it died. WHOLE_JOB stands for the job itself.
+    """Add points to lines that a process worked on when it died. WHOLE_JOB stands for the job itself.
 
     Raises:
-        StorageError: it cannot be kept now.
+        StorageError: the points cannot be stored now.
     """
     with contextlib.suppress(KeyError):  # it has ended, or is gone
         while (record := await batches.get(batch_id)).status not in ENDED:
@@ -254,7 +254,7 @@ async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], poi
 
 
 def log_change(before: str, record: BatchRecord) -> None:
-    """Write a line on a job's new state."""
+    """Log a job's new state."""
     why = f": {_first(record.errors)}" if record.errors else ""
     logger.info(
         "Batch %s: %s → %s, %d lines, %d completed, %d failed%s",
@@ -263,7 +263,7 @@ def log_change(before: str, record: BatchRecord) -> None:
 
 
 def _first(errors: Sequence[BatchError]) -> str:
-    """Return the first error, where it is, and whether it is the only one."""
+    """Return the first error with its line, and whether there are more."""
     where = "" if errors[0].line is None else f"line {errors[0].line}: "
     more = ", and more" if len(errors) > 1 else ""
     return f"{where}{errors[0].message}{more}"

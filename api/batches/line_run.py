@@ -1,4 +1,4 @@
-"""The lines of one job, run until all have a result, or until something comes between."""
+"""Runs the lines of one job until all have a result, the time is up or the job is halted."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .work_marks import Mark, current_mark
 
 logger = logging.getLogger(__name__)
 
-RECHECK_S = 1.0  # whether the lines can be run by now
+RECHECK_S = 1.0  # between checks whether the lines can run now
 
 
 class LineRun:
     """Runs the lines of an accepted job.
 
     Args:
-        results: those that are in the store.
-        buffer: takes what comes.
+        results: the results in the store.
+        buffer: receives new results.
 
     Attributes:
         lost: lines that the engine had when it died.
@@ -50,14 +50,14 @@ class LineRun:
         self.lost: frozenset[int] = frozenset()
 
     async def until(self, halted: asyncio.Event, seconds: float) -> str:
-        """Run lines. Return "completed" when all have results, "expired" after so many seconds, or "halted".
+        """Run lines. Return "completed" when all have results, "expired" after `seconds`, or "halted".
 
-        However it ends, no line is in flight then.
+        No line is in flight when it returns or raises.
 
         Raises:
-            InputGoneError: the input file is not there.
-            EngineDeadError: nothing can be answered any more.
-            StorageError: the input cannot be read now, or an answer not be kept.
+            InputGoneError: the input file does not exist.
+            EngineDeadError: this server cannot answer any more.
+            StorageError: the input cannot be read now, or an answer cannot be stored.
         """
         deadline = time.monotonic() + seconds
         halting = asyncio.create_task(halted.wait())
@@ -69,7 +69,7 @@ class LineRun:
             await stopped(halting)
 
     async def _until_possible(self, halting: asyncio.Task[bool], deadline: float) -> bool:
-        """Wait until the lines can be run on this server; return False if the time was over before, or halted."""
+        """Wait until the lines can run on this server; return False if the time is up or the job is halted first."""
         before = None
         while True:
             reason = self._means.endpoints.reason_against(self._record.endpoint, self._record.model)
@@ -98,14 +98,14 @@ class LineRun:
                 return "completed"
             return "halted" if halting.done() else "expired"
         finally:
-            if self._means.endpoints.failure is not None:  # the server may end before any line knows
+            if self._means.endpoints.failure is not None:  # the server may end before a line fails
                 self._note_lost()
             await stopped(feeding)
             await flight.abort()
             await stopped(writing)
 
     async def _feed(self, flight: Flight) -> None:
-        """Send the lines that have no result yet, and see all results into the store."""
+        """Send the lines that have no result yet, until all results are in the store."""
         async with self._means.running:
             done = set(await self._results.done())
             guilty = suspects(self._record)
@@ -146,11 +146,11 @@ class LineRun:
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
 
     def _note_lost(self) -> None:
-        """Note which lines the engine has, which has just died. Only the first call counts."""
+        """Note the lines of the engine that has just died. Only the first call counts."""
         self.lost = self.lost or frozenset(n for n, mark in self._flying.items() if mark.was_sent)
 
     def _refuse(self, number: int, raw: bytes | LongLine) -> None:
-        """Give a line that has crashed the server too often a result that says so."""
+        """Give a line that has crashed the server too often an error as its result."""
         assert isinstance(raw, bytes)  # it was validated
         logger.error(
             "Batch %s: line %d has crashed the server, and is not run again", self._record.id, number
@@ -160,8 +160,8 @@ class LineRun:
 
 
 async def stopped(task: asyncio.Task[Any]) -> None:
-    """End a task, whatever comes of it."""
+    """Cancel a task and wait for its end. Ignores its result and its error."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # it was looked at
+        task.exception()  # marks the error as retrieved

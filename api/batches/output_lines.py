@@ -18,11 +18,11 @@ UNRUN = {
     "line_crashed_server": "The server or its engine crashed each time it worked on this request, so it is not tried "
     "again. The server's log has the reason. Change the request or report the crash.",
 }
-"""Why a line was not run: code → message."""
+"""Reasons why a line did not run: code → message."""
 
 
 def answered(custom_id: str, answer: Answer) -> bytes:
-    """Return the line that says what came of a request."""
+    """Return the line with the answer to a request."""
     response = LineResponse(
         status_code=answer.status,
         request_id=f"req_{uuid.uuid4().hex}",
@@ -33,7 +33,7 @@ def answered(custom_id: str, answer: Answer) -> bytes:
 
 
 def unrun(custom_id: str, code: str) -> bytes:
-    """Return the line that says why a request was not run: a code of UNRUN."""
+    """Return the line with the reason why a request did not run: a code of UNRUN."""
     return _encoded(custom_id, None, LineError(code=code, message=UNRUN[code]))
 
 

@@ -1,6 +1,6 @@
-"""Who works on which job: finds those that have not ended, takes them by lease, resumes them, lets them go.
+"""Assigns jobs to processes: finds unfinished jobs, takes them by lease, resumes them, releases them.
 
-Several processes may look into one store: each job has one that works on it. Knows nothing of what jobs do.
+Several processes may share one store; only one process at a time works on a job. Knows nothing of the work of a job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .patience import Patience
 logger = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-LOOK_S = 10.0  # between looks for jobs that others left, and lines on those that run
+LOOK_S = 10.0  # between searches for jobs that other processes left, and between log lines on running jobs
 STATS_S = 0.25
 MAX_JOBS = 1000  # that have a task; most of them only wait
 PAGE = 100
@@ -34,9 +34,9 @@ class BatchRunner:
     """Works on jobs until it is closed.
 
     Args:
-        stats: asks the engine for its figures.
-        lease_s: after so many seconds another process may take the jobs of one that has crashed.
-        look_s: between looks for such jobs; shorter than the lease.
+        stats: returns the engine's figures.
+        lease_s: seconds after which another process may take the jobs of a crashed process.
+        look_s: seconds between searches for such jobs; shorter than the lease.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class BatchRunner:
         self._wake = asyncio.Event()
         self._seen: dict[
             str, tuple[float, int]
-        ] = {}  # job → when it was looked at, how many lines it then had
+        ] = {}  # job → time of the last look, number of its finished lines then
         self._tasks: list[asyncio.Task[None]] = []
         self._crashed = dict(means.marks.found)
 
     async def start(self) -> None:
-        """Begin, with what an earlier process left."""
+        """Start, first with the jobs that an earlier process left."""
         self._tasks = [
             asyncio.create_task(self._look_for_jobs()),
             asyncio.create_task(self._look_at_engine()),
         ]
 
     async def close(self) -> None:
-        """Abort what runs, and give the jobs up: who comes next goes on with them."""
+        """Abort all running lines, and release the jobs, so that another process continues them."""
         jobs = [task for _, task in self._jobs.values()]
         for task in (*self._tasks, *jobs):
             task.cancel()
@@ -81,12 +81,12 @@ class BatchRunner:
         self._means.marks.close()
 
     def offer(self, batch_id: str) -> None:
-        """Begin a new job soon."""
+        """Start a new job soon."""
         self._offered.append(batch_id)
         self._wake.set()
 
     def halt(self, batch_id: str) -> None:
-        """Let a job see that its status was changed. If it is not this process that works on it, its own will."""
+        """Tell a job that its status was changed. A job of another process notices the change by itself."""
         if batch_id in self._jobs:
             self._jobs[batch_id][0].halt()
 
@@ -116,7 +116,7 @@ class BatchRunner:
             self._wake.clear()
 
     async def _accuse_found(self) -> None:
-        """Keep with each job what the last process was busy with when it died; comes before any job is taken."""
+        """Record with each job the lines that the last process worked on when it died. Call it before taking any job."""
         while self._crashed:
             batch_id, lines = next(iter(self._crashed.items()))
             await accuse(self._means.batches, batch_id, lines, CRASH)
@@ -126,7 +126,7 @@ class BatchRunner:
             del self._crashed[batch_id]
 
     async def _look_at_engine(self) -> None:
-        """Keep the number of lines in flight right."""
+        """Adapt the number of lines in flight to the engine's queue."""
         while True:
             await asyncio.sleep(STATS_S)
             if self._means.window.total:
@@ -135,7 +135,7 @@ class BatchRunner:
                     self._means.window.look(stats.num_deferrable_waiting)
 
     async def _take_unfinished(self) -> None:
-        """Take the jobs that nobody works on, the oldest first."""
+        """Take the jobs that no process works on, the oldest first."""
         for record in reversed(await unfinished(self._means.batches)):
             if await self._take(record.id):
                 num_done = record.num_completed + record.num_failed
@@ -145,7 +145,7 @@ class BatchRunner:
                 )
 
     async def _take(self, batch_id: str) -> bool:
-        """Begin to work on a job, unless someone does already; return whether it is so."""
+        """Start to work on a job unless another process does; return whether this process now works on it."""
         if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
             return False
         try:
@@ -166,7 +166,7 @@ class BatchRunner:
             self._seen.pop(job.id, None)
 
     async def _keep(self) -> None:
-        """Renew the leases, stop what another process has taken, and see what was cancelled by another one."""
+        """Renew the leases, stop jobs that another process has taken, and halt jobs that another process cancelled."""
         for batch_id, (job, task) in list(self._jobs.items()):
             try:
                 if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
@@ -182,7 +182,7 @@ class BatchRunner:
                 self._report(record)
 
     def _report(self, record: BatchRecord) -> None:
-        """Write a line on how far a job is."""
+        """Log the progress of a job."""
         now, num_done = time.monotonic(), record.num_completed + record.num_failed
         before, num_before = self._seen.get(record.id, (now, num_done))
         self._seen[record.id] = now, num_done

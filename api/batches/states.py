@@ -1,4 +1,4 @@
-"""The states of a batch job, and what follows on which: pure functions from record to record.
+"""The states of a batch job and their transitions: pure functions from record to record.
 
     validating ──► in_progress ──► finalizing ──► completed
         │               │              │    ├───► expired
@@ -6,9 +6,9 @@
         ├──► failed     │              │
         └───────────────┴──────────────┴──────► cancelling ──► cancelled
 
-Each sets the time stamp of its state, which is never before those of earlier ones: clocks are set back, too. None
-knows of stores: who uses them replaces a record only if its status is
-still the one that it started from.
+Each function sets the time stamp of its state. It is never before the time stamps of earlier states, even if a clock
+is set back. The functions know nothing of stores: a caller replaces a record only if its status has not changed since
+the record was read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NEXT: dict[str, frozenset[str]] = {
     "cancelling": frozenset({"cancelled"}),
     **dict.fromkeys(ENDED, frozenset[str]()),
 }
-"""A state → those that may follow."""
+"""A state → the states that may follow."""
 
 STAMPS = ("created_at", *(f"{status}_at" for status in sorted(NEXT) if status != "validating"))
-"""The fields that say when a job came into its states."""
+"""The fields with the times at which a job entered its states."""
 
 
 def may_be_cancelled(status: str) -> bool:
@@ -39,7 +39,7 @@ def may_be_cancelled(status: str) -> bool:
 
 
 def accepted(record: BatchRecord, num_total: int, model: str, now: int) -> BatchRecord:
-    """Return a validated job as its lines begin to run."""
+    """Return a validated job whose lines start to run."""
     return _to(record, "in_progress", in_progress_at=now, num_total=num_total, model=model)
 
 
@@ -49,7 +49,7 @@ def rejected(record: BatchRecord, errors: Sequence[BatchError], now: int) -> Bat
 
 
 def cancelling(record: BatchRecord, now: int) -> BatchRecord:
-    """Return a job that is to end now, with what it has."""
+    """Return a job that is to end now, with the results so far."""
     return _to(record, "cancelling", cancelling_at=now, **_file_ids(record))
 
 
@@ -63,8 +63,8 @@ def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[Bat
     """Return a job whose lines have their results, and whose files are to be written.
 
     Args:
-        outcome: what it will end as.
-        errors: why it could not go on.
+        outcome: the final state of the job.
+        errors: the reasons why it could not continue.
     """
     assert outcome in NEXT["finalizing"] & ENDED, outcome
     changes = {"finalizing_at": now, "outcome": outcome, "errors": tuple(errors)}
@@ -74,11 +74,11 @@ def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[Bat
 def ended(
     record: BatchRecord, now: int, usage: BatchUsage | None, errors: Sequence[BatchError] = ()
 ) -> BatchRecord:
-    """Return a job whose files are written. One that would be empty is none.
+    """Return a job whose files are written. A file without lines is not written.
 
     Args:
-        record: with the counts of its results.
-        errors: why lines have no results, where that came out only now.
+        record: the record, with the counts of its results.
+        errors: reasons why lines have no results, if they were found only now.
     """
     outcome = "cancelled" if record.status == "cancelling" else record.outcome
     changes = {f"{outcome}_at": now, "usage": usage, "errors": (*record.errors, *errors)}
@@ -88,10 +88,10 @@ def ended(
 
 
 def abandoned(record: BatchRecord, now: int, error: BatchError) -> BatchRecord:
-    """Return a job that is not worked on any more, with the reason. It has no files.
+    """Return a job that was given up, with the reason. It has no files.
 
     Args:
-        record: in any state but "in_progress" and those of ENDED.
+        record: a record in any state except "in_progress" and the states of ENDED.
     """
     outcome = "cancelled" if record.status == "cancelling" else "failed"
     without = msgspec.structs.replace(record, output_file_id=None, error_file_id=None)
@@ -99,7 +99,7 @@ def abandoned(record: BatchRecord, now: int, error: BatchError) -> BatchRecord:
 
 
 def _file_ids(record: BatchRecord) -> dict[str, str]:
-    """Return ids of the files that a job will have: they come with a state, so that no other change can lose them."""
+    """Return ids for the files of a job. They are stored with a change of state, so that no other change can lose them."""
     return {
         "output_file_id": record.output_file_id or sortable_id("file-"),
         "error_file_id": record.error_file_id or sortable_id("file-"),
@@ -114,7 +114,7 @@ def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
 
 
 def _not_before(record: BatchRecord, name: str, value: object) -> object:
-    """Return the value of a field; of a time stamp, one that is not before those that the job has."""
+    """Return the value of a field. A time stamp is raised to the latest time stamp that the job has."""
     if not (name in STAMPS and isinstance(value, int)):
         return value
     known = (getattr(record, stamp) for stamp in STAMPS)

@@ -17,10 +17,10 @@ from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchUsage
 
 
 def view(record: BatchRecord, most_errors: int | None = None) -> Batch:
-    """Return a job as clients see it. They are told of its files once it has ended.
+    """Return a job as clients see it. The files appear once the job has ended.
 
     Args:
-        most_errors: that are shown; how many more there are is said in one. None: all.
+        most_errors: most errors to show; a further entry gives the number of the others. None: all.
     """
     has_ended = record.status in ENDED
     return Batch(

@@ -1,9 +1,9 @@
-"""Which batch lines this process works on at this instant, written where a crash cannot erase it.
+"""Marks of the batch lines that this process works on now, kept where a crash cannot erase them.
 
-The marks are a file that is mapped into memory. Setting one costs no system call, and the kernel keeps what was written
-if the process is killed. The next process reads which lines were being worked on when the last one died.
+The marks are a file that is mapped into memory. Setting a mark costs no system call, and the kernel keeps the written
+marks if the process is killed. The next process reads which lines the last one worked on when it died.
 
-A line that waits for the engine is not marked: the API process does nothing for it, so it cannot be what ended it.
+A line that waits for the engine is not marked: the API process does no work for it, so the line cannot have crashed it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Found = Mapping[str, frozenset[int]]
 
 
 class Mark:
-    """The mark of one line. It is set from the start, but for the times in which the line waits for the engine.
+    """The mark of one line. It is set from the start, except while the line waits for the engine.
 
     Args:
-        slot: its bytes in the file; None: there is no room, and it is kept nowhere.
-        head: what the slot starts with while it is set.
+        slot: bytes of the mark in the file; None: the file has no room, and the mark is not stored.
+        head: bytes at the start of the slot while the mark is set.
 
     Attributes:
-        was_sent: the engine has, or had, a request of this line.
+        was_sent: whether the engine has, or had, a request of this line.
     """
 
     def __init__(self, slot: memoryview | None, head: bytes) -> None:
@@ -53,7 +53,7 @@ class Mark:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
-        """Enclose a request that the engine runs for the line. There may be several at once."""
+        """Enclose a request that the engine runs for the line. Several requests may run at once."""
         self.was_sent = True
         self._num_streams += 1
         try:
@@ -63,7 +63,7 @@ class Mark:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Enclose waiting for the engine. The mark is not set while all streams of the line wait."""
+        """Enclose a wait for the engine. The mark is not set while all streams of the line wait."""
         self._num_waiting += 1
         if self._num_waiting >= self._num_streams:
             self._set(False)
@@ -83,13 +83,13 @@ current_mark: ContextVar[Mark | None] = ContextVar("current_mark", default=None)
 
 
 class WorkMarks:
-    """The marks of this process, and those that earlier ones left.
+    """The marks of this process, and the marks that earlier processes left.
 
     Args:
-        folder: where the file is kept; None: nothing is kept, so that a crash leaves no trace.
+        folder: folder of the file; None: marks are not stored, so a crash leaves no trace.
 
     Attributes:
-        found: what processes that ended without `close` had marked.
+        found: the marks of processes that ended without `close`.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -127,7 +127,7 @@ class WorkMarks:
             self._file = None
 
     def _open(self, folder: Path) -> Found:
-        """Take the first file that no other process has, and all that are left by processes that are gone."""
+        """Take the first file that no other process holds, and read all files of processes that have ended."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found: dict[str, set[int]] = defaultdict(set)
         for number in range(MAX_FILES):
@@ -149,7 +149,7 @@ class WorkMarks:
     def _map(self, file: int) -> None:
         try:
             os.ftruncate(file, 0)
-            # A page that the disk has no room for would be a SIGBUS when it is written.
+            # Writing to a page without room on the disk would raise SIGBUS.
             os.posix_fallocate(file, 0, SLOT * NUM_SLOTS)
             view = memoryview(mmap.mmap(file, SLOT * NUM_SLOTS))
         except BaseException:
@@ -160,7 +160,7 @@ class WorkMarks:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the descriptor of a file that no other process has, locked until it is closed, or None."""
+    """Return the descriptor of a file that no other process holds, locked until it is closed; else None."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""What an answer has to be, of structured output and tools together, and which parser reads its calls.
+"""The form of an answer, from structured output and tools together, and the parser that reads its calls.
 
-Knows the formats of both (`structured`, `tool_choice`), nothing of the messages and of the model's text.
+Knows the formats of both (`structured`, `tool_choice`), and nothing of the messages or of the model's text.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
     """The form of an answer.
 
     Attributes:
-        grammar: what the engine holds it to, None: anything.
-        checks: what has to be checked before, each under the field that asked for it; the last one is of `grammar`.
-        tools: what the template shows.
-        tool_parser: reads the calls; None: there can be none.
-        use: what the request says of tools.
+        grammar: grammar that the engine enforces; None: any text.
+        checks: grammars to check before, each with the field that asked for it; the last one is `grammar`.
+        tools: tools that the template shows.
+        tool_parser: parser of the calls; None: the answer has no calls.
+        use: the request's use of tools.
     """
 
     use: ToolUse
@@ -47,15 +47,15 @@ def answer_form(
     """Return the form of an answer.
 
     Args:
-        use: of tools.
-        structure: asked for beside them.
-        parser: of the model's own calls, or None.
-        json_parser: of calls that are a bare JSON array: the form of calls that have to be made where a grammar
-            cannot hold to the model's own.
-        messages: what begins texts and calls after the thinking, where they are messages of their own.
+        use: the request's use of tools.
+        structure: structured output that the request asks for in addition to tools.
+        parser: parser of the model's own calls, or None.
+        json_parser: parser of calls that are a bare JSON array. Required calls have this form if no grammar can
+            describe the model's own form.
+        messages: marks that start texts and calls after the thinking, if they are messages of their own.
 
     Raises:
-        RequestError: no parser can read the calls, or no grammar can hold to them.
+        RequestError: no parser can read the calls, or no grammar can describe them.
     """
     if use.mode == "none":
         checks = [structure] if structure else []
@@ -78,11 +78,11 @@ def _calls_form(
     json_parser: ParserClass | None,
     messages: MessageMarks | None,
 ) -> AnswerForm:
-    """Return the form of an answer that is calls. A structure is of content, of which there is none: it is checked."""
+    """Return the form of an answer that consists of calls. It has no content, so `structure` is checked but not applied."""
     for reader in (parser, json_parser):
         if reader is not None and reader.call_format is not None:
             form = calls_only(use, reader.call_format)
-            if messages is not None:  # a bare JSON array is a text of the model's
+            if messages is not None:  # to the model, a bare JSON array is text
                 form = after(messages.calls if reader is parser else messages.text, form)
             spec = tag_spec(form)
             return AnswerForm(
@@ -119,12 +119,12 @@ def _free_form(
             spec = tag_spec(_either({"type": "any_text"}, calls_only(use, calls), messages))
         checks = [Structure("tools", spec)]
         return AnswerForm(use=use, grammar=spec, checks=checks, tools=use.defined, tool_parser=parser)
-    # Without a grammar the model is kept from calling a tool by not being shown it.
+    # Without a grammar, hiding a tool from the model keeps the model from calling it.
     return AnswerForm(use=use, tools=use.callable, tool_parser=parser)
 
 
 def _either(text: Format, calls: Format, messages: MessageMarks | None) -> Format:
-    """Return the format of an output that is either of two."""
+    """Return the format of an output that has one of two formats."""
     if messages is not None:
         text, calls = after(messages.text, text), after(messages.calls, calls)
     return {"type": "or", "elements": [text, calls]}

@@ -1,6 +1,6 @@
-"""A conversation → the prompt's text, by the chat template.
+"""Renders a conversation as the prompt's text with the chat template.
 
-Knows which fields of a body are for the template; nothing of tokens.
+Knows which fields of a body go to the template, and nothing of tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from .messages import check_messages
 
 MAX_KWARGS = 1000
-"""Entries of chat_template_kwargs: the template library copies and looks at each."""
+"""Most entries of chat_template_kwargs: the template library copies and checks each."""
 
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 
@@ -24,10 +24,10 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
     """Return the prompt of a body.
 
     Args:
-        tools: those that the template shows.
+        tools: tools that the template shows.
 
     Raises:
-        RequestError: a message is wrong, or the template refuses them.
+        RequestError: a message is wrong, or the template refuses the conversation.
     """
     messages, kwargs = _given(body, template)
     return template.render(messages, tools=tools, **kwargs)
@@ -65,11 +65,11 @@ def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, An
 
 
 def _check_continued(body: ChatRequest, last: Mapping[str, Any]) -> None:
-    """Raise RequestError unless the last message is one that can be continued."""
+    """Raise RequestError unless the last message can be continued."""
     if body.add_generation_prompt:
         raise RequestError(
-            "continue_final_message continues the last message, and add_generation_prompt begins a new one; "
-            "one of them must be false",
+            "continue_final_message continues the last message, and add_generation_prompt starts a new one; "
+            "set one of them to false",
             param="continue_final_message",
         )
     param = f"messages[{len(body.messages) - 1}]"

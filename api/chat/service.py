@@ -1,6 +1,6 @@
-"""Chat completions: a body becomes a generation, a generation becomes a reply or a stream of chunks.
+"""Chat completions: turns a body into a generation, and a generation into a reply or a stream of chunks.
 
-Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route does.
+Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REASONING_FIELDS = {
     "reasoning": ("reasoning",),
     "both": ("reasoning_content", "reasoning"),
 }
-"""What `--reasoning-field` may be → the fields of a message that have the thinking."""
+"""A value of `--reasoning-field` → the fields of a message that contain the thinking."""
 
 MAX_MESSAGES = 10_000
 
@@ -58,12 +58,12 @@ class ChatService:
 
     Args:
         generator: runs the prompts.
-        template: messages → prompt.
-        reasoning_parser, tool_parser: classes that fit the model, or None.
-        json_tool_parser: reads calls that are a bare JSON array, for models whose own no grammar can hold to.
-        fingerprint: of model, engine and versions.
+        template: renders messages as a prompt.
+        reasoning_parser, tool_parser: parser classes that fit the model, or None.
+        json_tool_parser: parser of calls that are a bare JSON array, for models whose own form no grammar can describe.
+        fingerprint: fingerprint of model, engine and versions.
         reasoning_field: one of REASONING_FIELDS.
-        max_messages: of a chat; also parts of one message.
+        max_messages: most messages of a chat, and most parts of one message.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ChatService:
         )
 
     async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt's text. A chat whose messages alone cannot fit is not rendered."""
+        """Return the prompt's text. Refuses a chat whose messages alone cannot fit, without rendering it."""
         size = chat_size(body.messages, tools, self._max_messages)
         self._generator.texts.check_characters(size.num_characters, "messages")
         threads, args = self._generator.threads, (body, self._template, tools)
@@ -129,7 +129,7 @@ class ChatService:
         return await threads.run(LONG, render_prompt, *args) if prompt is None else prompt
 
     async def render(self, body: ChatRequest) -> str:
-        """Return the text of the prompt that `start` would make of a body.
+        """Return the text of the prompt that `start` would render for a body.
 
         Raises:
             RequestError: names the field that is wrong.
@@ -158,7 +158,7 @@ class ChatService:
         )
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events, the first one when the engine has accepted all of it."""
+        """Run a generation, and yield its server-sent events once the engine has accepted all of its requests."""
         chunks = ChatChunks(
             generation,
             self._generator.served_name,
@@ -181,7 +181,7 @@ class ChatService:
         yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
 
     def _form(self, body: ChatRequest) -> AnswerForm:
-        """Return what the answer may be: tools, and what it is held to."""
+        """Return the form of the answer: its tools, and the grammar that the engine enforces."""
         use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
         messages = self._reasoning_parser.messages if self._reasoning_parser else None
         return answer_form(use, structure_of(body), self._tool_parser, self._json_tool_parser, messages)
@@ -189,7 +189,7 @@ class ChatService:
     def _output(
         self, body: ChatRequest, form: AnswerForm, prompt: str, grammar: GrammarSpec | None
     ) -> Output:
-        """Return what is asked of the answer beside how its tokens are sampled."""
+        """Return the settings of the answer other than its sampling parameters."""
         thinking = thinking_of(
             self._reasoning_parser,
             self._generator.tokenizer,
@@ -210,19 +210,19 @@ class ChatService:
         tokenizer = self._generator.tokenizer
 
         def make_text(prompt: Sequence[int]) -> TextStream:
-            # An answer is a text of its own: what precedes it does not decide on its first space.
+            # An answer is a text of its own: the text before it does not decide whether it starts with a space.
             return TextStream(
                 tokenizer.detokenizer(
                     prompt if body.continue_final_message else (),
                     skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
                 ),
-                # Calls that have to come are not content: a stop string would but break them.
+                # Required calls are not content: a stop string would only break them.
                 stop=() if form.use.must_call else sampling.stop,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(form.use.callable) if tool_parser else None,
                 one_call=form.use.one_call,
-                # OpenAI's answer to a named tool ends with "stop": that there is a call is no news.
+                # OpenAI's answer to a named tool has the finish reason "stop", because the call was expected.
                 call_reason="stop" if form.use.mode == "named" else "tool_calls",
                 token_bytes=tokenizer.token_bytes if body.logprobs else None,
             )
@@ -231,7 +231,7 @@ class ChatService:
 
 
 def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
-    """Return the limit and the name under which the client gave it."""
+    """Return the limit, and the name of the field that sets it."""
     new, old = body.max_completion_tokens, body.max_tokens
     if new is not None and old is not None and new != old:
         raise RequestError(
@@ -242,7 +242,7 @@ def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
 
 
 def _num_logprobs(body: ChatRequest) -> int | None:
-    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    """Return the number of most likely tokens whose log probabilities are requested; None: no log probabilities."""
     if body.top_logprobs and not body.logprobs:
         raise RequestError(
             f"top_logprobs is {body.top_logprobs}; it needs logprobs to be true", param="top_logprobs"
@@ -251,7 +251,7 @@ def _num_logprobs(body: ChatRequest) -> int | None:
 
 
 def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMessage:
-    """Put the deltas of a choice together."""
+    """Join the deltas of a choice into a message."""
     content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     calls: dict[int, ToolCall] = {}

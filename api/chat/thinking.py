@@ -1,6 +1,6 @@
-"""Where a model's thinking begins and ends, in tokens: a grammar holds for what comes after it, a budget ends it.
+"""The tokens that start and end a model's thinking: a grammar applies only after the thinking, a budget ends it.
 
-Knows the reasoning parser's markers and the tokenizer; nothing of what the grammar is.
+Knows the reasoning parser's markers and the tokenizer, and nothing of the content of the grammar.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def thinking_of(
     grammar_param: str | None,
     may_call: bool = False,
 ) -> Thinking | None:
-    """Return how the thinking is marked in what follows a prompt; None if nobody has to know.
+    """Return the marks of the thinking in the output after a prompt; None if they are not needed.
 
     Args:
-        parser: of the model's reasoning, None if it does not think.
-        prompt: its text.
+        parser: parser of the model's reasoning; None if the model does not think.
+        prompt: text of the prompt.
         budget: most tokens of thinking.
         grammar_param: the field that asks for a grammar, if one does.
-        may_call: the answer may have tool calls.
+        may_call: whether the answer may contain tool calls.
 
     Raises:
-        RequestError: there is a budget and no thinking, or the tokenizer has no tokens for the markers.
+        RequestError: a budget is given and the model does not think, or the tokenizer has no tokens for the markers.
     """
     if budget is not None and budget < 0:
         raise RequestError(f"thinking_budget is {budget}; it must be 0 or more", param="thinking_budget")
@@ -57,7 +57,7 @@ def thinking_of(
         )
     messages = parser.messages if may_call else None
     opening, closing = (messages.opening, messages.closing) if messages else (parser.opening, parser.closing)
-    if prompt.rstrip().endswith(parser.closing):  # the template has closed it: there is none
+    if prompt.rstrip().endswith(parser.closing):  # the template closed it: no thinking follows
         return None
     begin = tokenizer.marker(opening) if opening else ()
     end = tokenizer.marker(closing)
@@ -79,17 +79,17 @@ def thinking_of(
 def _single_tokens(
     texts: Sequence[str], before: str, mark: tuple[int, ...], tokenizer: Tokenizer
 ) -> tuple[int, ...]:
-    """Return the tokens of those texts that are one token each after a mark.
+    """Return the tokens of the texts that are a single token after a mark.
 
     Args:
-        before: the mark's text.
+        before: text of the mark.
     """
     encoded = [tokenizer.encode(before + text, add_special_tokens=False) for text in texts]
     return tuple(ids[-1] for ids in encoded if tuple(ids[:-1]) == mark)
 
 
 def _thinks_first(parser: ParserClass) -> bool:
-    """Return whether the parser takes an output for thinking that does not begin with the opening."""
+    """Return whether the parser reads an output without the opening marker as thinking."""
     if parser.opening is None:
         return True
     fresh = parser()

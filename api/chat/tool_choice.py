@@ -1,7 +1,7 @@
-"""What a request says of tools: which ones the model sees, which it may call, and whether it has to.
+"""A request's tools: the tools that the model sees, the tools that it may call, and whether it must call one.
 
-Checks the definitions and the choice, and says as a format of `core.grammar` what calls have to look like. Knows
-nothing of templates and of how the model's text is read.
+Checks the definitions and the choice, and returns the form of calls as a format of `core.grammar`. Knows nothing of
+templates or of the parsers of the model's text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
         mode: "none": no calls; "auto": as the model likes; "required": at least one call and nothing else;
             "named": one call of one tool.
         defined: the request's tools, which the template shows.
-        callable: those that may be called.
-        one_call: at most one call.
+        callable: the tools that may be called.
+        one_call: whether at most one call is allowed.
     """
 
     mode: Mode = "none"
@@ -40,7 +40,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def must_call(self) -> bool:
-        """Whether the answer has to be calls."""
+        """Whether the answer must consist of calls."""
         return self.mode in ("required", "named")
 
     @property
@@ -50,7 +50,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def strict(self) -> int | None:
-        """Index of the first defined tool that may be called and wants its arguments held to its schema."""
+        """Index of the first callable tool that is `strict`, or None: its arguments must fit its schema."""
         callable = {
             _function(tool)["name"] for tool in self.callable
         }  # comparing tools would compare their schemas
@@ -65,10 +65,10 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 def tool_use(
     tools: Sequence[Tool] | None, choice: str | Mapping[str, Any] | None, parallel: bool | None
 ) -> ToolUse:
-    """Return what a request says by `tools`, `tool_choice` and `parallel_tool_calls`.
+    """Return the use of tools from `tools`, `tool_choice` and `parallel_tool_calls`.
 
     Raises:
-        RequestError: a definition is wrong, or the choice is, or names a tool that is not there.
+        RequestError: a definition or the choice is wrong, or the choice names an unknown tool.
     """
     tools = tools or ()
     _check_tools(tools)
@@ -98,7 +98,7 @@ def calls_only(use: ToolUse, calls: CallFormat) -> Format:
 
 
 def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
-    """Return the format of text in which there may be tool calls."""
+    """Return the format of text that may contain tool calls."""
     tags, stop, trigger = _tags(use, calls), use.one_call, calls.trigger
     if calls.before:  # all calls together are one tag
         around = {"type": "tag", "begin": calls.before, "content": _joined(use, calls), "end": calls.after}
@@ -113,7 +113,7 @@ def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
 
 
 def after(text: str, format: Format) -> Format:
-    """Return a format with a text before it."""
+    """Return a format that is preceded by a text."""
     return {"type": "sequence", "elements": [{"type": "const_string", "value": text}, format]}
 
 
@@ -145,7 +145,7 @@ def _tags(use: ToolUse, calls: CallFormat) -> list[Format]:
 
 
 def _arguments_schema(use: ToolUse, function: Mapping[str, Any]) -> Format:
-    """Return what the arguments are held to: the tool's own schema if it is strict or has to be called."""
+    """Return the schema of the arguments: the tool's own if the tool is strict or must be called."""
     own = function.get("parameters") if use.must_call or function.get("strict") else None
     return {**ANY_OBJECT, **(own or {})}
 
@@ -156,7 +156,7 @@ def _function(tool: Tool) -> Mapping[str, Any]:
 
 
 def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
-    """Return the mode, and the names of the tools that may be called with where each stands; None: all."""
+    """Return the mode, and name and path of each tool that may be called; None: all tools."""
     if choice is None or choice == "auto":
         return "auto", None
     if choice == "none":

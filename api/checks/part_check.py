@@ -1,7 +1,7 @@
-"""Runs the conformance tests of an installed part, and says promise by promise what came of it.
+"""Runs the conformance tests of an installed part, and reports the outcome of each promise.
 
-It runs pytest in this process, on a file made for it, apart from any project's settings, plugins and folders. What
-the tests are, `core.testing.installed` knows; it is imported by that file, so that pytest can rewrite its assertions.
+Runs pytest in this process on a file that it generates, apart from any project's settings, plugins and folders. The
+tests are in `core.testing.installed`. The generated file imports them, so that pytest can rewrite their assertions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_GIST = 12  # lines
 
 
 class OvertimeError(BaseException):
-    """A test did not come to an end. Not an Exception: the part under test might catch that."""
+    """A test did not end in time. Not an Exception, because the part under test might catch it."""
 
 
 def run_check(
@@ -52,11 +52,11 @@ def run_check(
     """Run the tests of an installed part.
 
     Args:
-        options: of the part, "kind.key" → value.
-        fixtures: values of fixtures of its test class.
+        options: options of the part, "kind.key" → value.
+        fixtures: values for fixtures of its test class.
         home: folder of the part's own code.
-        timeout: seconds that one test may take.
-        show: called with each promise when its tests have ended.
+        timeout: most seconds that one test may take.
+        show: receives each promise when its tests have ended.
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
@@ -79,7 +79,7 @@ def run_check(
 
 @contextlib.contextmanager
 def _apart(folder: str) -> Iterator[None]:
-    """Keep what the environment says to pytest, and what hypothesis writes down, away."""
+    """Hide the environment's settings from pytest, and keep hypothesis' files in a temporary folder."""
     before = dict(os.environ)
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
@@ -93,7 +93,7 @@ def _apart(folder: str) -> Iterator[None]:
 
 
 class _Listener:
-    """A plugin of pytest that puts the reports together."""
+    """A pytest plugin that collects the reports."""
 
     def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
         self.promises: list[Promise] = []
@@ -147,7 +147,7 @@ class _Listener:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Raise OvertimeError in what goes on for too long, where the system can."""
+        """Raise OvertimeError in a block that takes too long, if the system supports it."""
         if not hasattr(signal, "SIGALRM"):
             yield
             return
@@ -165,7 +165,7 @@ class _Listener:
 
 
 def _gist(traceback: str) -> str:
-    """Return what pytest says of an assertion, without the code around it and the arguments that hypothesis drew."""
+    """Return pytest's report of an assertion, without the code around it and the arguments that hypothesis drew."""
     traceback = _DRAWN.split(traceback)[0]
     lines = [
         line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
@@ -183,6 +183,6 @@ def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | No
 
 
 def explained(error: BaseException) -> str:
-    """Return why nothing could be run, as one line."""
+    """Return the reason why no test could run, as one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

@@ -1,6 +1,6 @@
-"""Checks a plugin's route: in an application like a server's, with an engine that is idle and computes nothing.
+"""Checks a plugin's route in an application like a server's, with an engine that is idle and computes nothing.
 
-What a route answers is its author's to test; here it is found out whether a server can have it.
+The check finds out whether a server can use the route. The author of the route tests its answers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_ENGINE = "`llmfw check` has no engine"
 
 
 def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
-    """Yield what comes of a plugin's route, promise by promise; the first that is broken ends it."""
+    """Check a plugin's route; yield its promises one by one, up to the first that is broken."""
     it_is_one = Promise("it_is_a_route")
     try:
         found = import_route(entry.plugin, entry.path)
@@ -50,7 +50,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
 
 
 async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
-    """Put the route into an application, and ask it."""
+    """Add the route to an application, and request its paths."""
     fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
     config = ServerConfig(served_model_name="none")
     try:
@@ -65,15 +65,15 @@ async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]
 async def idle_app(
     config: ServerConfig, registry: Registry, plugin_routes: Sequence[tuple[str, str]] = ()
 ) -> AsyncGenerator[ASGIApp]:
-    """Give an application like a server's, whose engine computes nothing.
+    """Yield an application like a server's, whose engine computes nothing.
 
     Args:
-        config: of the server.
-        registry: has its stores.
-        plugin_routes: as `create_app` has them.
+        config: configuration of the server.
+        registry: registry with the server's stores.
+        plugin_routes: as in `create_app`.
 
     Raises:
-        PartError: a plugin's route cannot be had.
+        PartError: a plugin's route cannot be used.
     """
     stores = await open_stores(config, registry)
     parts = ModelParts(
@@ -88,7 +88,7 @@ async def idle_app(
 
 
 async def _asked(app: Any, found: Any) -> Promise:
-    """Ask for each path that can be asked for without knowing what it wants."""
+    """Request each path that needs no parameters."""
     answers = Promise("who_asks_without_parameters_gets_an_answer")
     answers.reason = "it has no GET without parameters in its path"
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -127,7 +127,7 @@ def _broken(promise: Promise, error: BaseException, reason: str) -> Promise:
 
 
 class _Raised(logging.Handler):
-    """Keeps the exception that the log tells of meanwhile, in place of writing it."""
+    """Keeps the exception that is logged in its block, instead of writing it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,14 +149,14 @@ class _Raised(logging.Handler):
 
 
 class _NoTemplate(ChatTemplate):
-    """Renders nothing: no conversation comes by here."""
+    """A template that never renders: no conversation reaches it."""
 
     def render(self, *args: Any, **kwargs: Any) -> str:
         return ""
 
 
 class _IdleEngine(EngineClient):
-    """An engine that has nothing to do, and does nothing."""
+    """An engine that has no work and refuses all requests."""
 
     info = EngineInfo(
         model="none",

@@ -1,4 +1,4 @@
-"""What a check says of a part, promise by promise. Knows nothing of how it was found out."""
+"""The result of a check of a part, promise by promise. Knows nothing of how the check works."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Promise:
-    """A promise of an interface, and what its tests say: one test, or one for each of several cases.
+    """A promise of an interface, and the result of its tests: one test, or one for each of several cases.
 
     Attributes:
-        name: of the test function.
-        kept, broken, skipped: how many cases.
-        reason: of the first that was broken, else of the first that was skipped.
-        where: file and line, if it broke in the part's own code.
-        traceback: of the first that was broken.
+        name: name of the test function.
+        kept, broken, skipped: number of cases.
+        reason: reason of the first broken case, else of the first skipped case.
+        where: file and line, if the case broke in the part's own code.
+        traceback: traceback of the first broken case.
     """
 
     name: str
@@ -27,28 +27,28 @@ class Promise:
 
     @property
     def sentence(self) -> str:
-        """The promise in words."""
+        """The promise as a sentence."""
         return self.name.removeprefix("test_").replace("_", " ")
 
     @property
     def outcome(self) -> str:
-        """As it is printed: "ok", "FAILED" or "skipped"."""
+        """The outcome as it is printed: "ok", "FAILED" or "skipped"."""
         return "FAILED" if self.broken else "ok" if self.kept else "skipped"
 
     @property
     def num_cases(self) -> int:
-        """How many tests there were."""
+        """Number of cases."""
         return self.kept + self.broken + self.skipped
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
-        promises: in the order of the tests.
-        error: why nothing could be run.
-        seconds: that it took.
+        promises: the promises, in the order of the tests.
+        error: reason why no test could run.
+        seconds: duration of the check.
     """
 
     promises: list[Promise] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Verdict:
     seconds: float = 0.0
 
     def count(self, outcome: str) -> int:
-        """Return how many promises have come out so."""
+        """Return the number of promises with this outcome."""
         return sum(promise.outcome == outcome for promise in self.promises)
 
     @property
     def exit_code(self) -> int:
-        """0: what could be checked holds. 1: a promise is broken. 2: nothing could be checked."""
+        """0: all promises that could be checked hold. 1: a promise is broken. 2: nothing could be checked."""
         if self.count("FAILED"):
             return 1
         return 0 if self.count("ok") else 2
