@@ -47,11 +47,11 @@ class Chat:
 
     Args:
         remote: the server.
-        body: what every request has, but for the messages.
+        body: fields of every request, except the messages.
         system: the system prompt, if there is one.
 
     Attributes:
-        messages: so far, as they are sent.
+        messages: messages so far, as they are sent.
     """
 
     def __init__(self, remote: Remote, body: dict[str, Any], system: str | None) -> None:
@@ -71,15 +71,15 @@ class Chat:
         self.messages = [{"role": "system", "content": self._system}] if self._system else []
 
     def set_system(self, text: str) -> None:
-        """Begin anew with another system prompt, or with none."""
+        """Start again with another system prompt, or with none."""
         self._system = text or None
         self.reset()
 
     def ask(self, text: str) -> None:
-        """Send a message and show the answer. What came of it is kept, unless nothing did.
+        """Send a message and show the answer. Keeps both in the conversation if any text came.
 
         Raises:
-            RemoteError: there is no answer, or only a part of one.
+            RemoteError: no answer came, or only a part of one.
         """
         self.messages.append({"role": "user", "content": text})
         answer: list[str] = []

@@ -1,6 +1,6 @@
-"""`llmfw check`: an installed part, held to the tests of its kind.
+"""`llmfw check`: runs the tests of an installed part's kind against the part.
 
-Light until the part is known: pytest and the tests are imported after that, by `api.part_check`.
+Imports pytest and the tests only when the part is known, through `api.checks.part_check`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
 def read_fixtures(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, Any]:
-    """Callback of `--set`: return names and values; a value that is JSON is read as that."""
+    """Callback of `--set`: return names and values. A value that is valid JSON is read as JSON."""
     return {name: _value(text) for name, text in pairs}
 
 
@@ -148,9 +148,9 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
     """Return the part, which can be imported and built.
 
     Raises:
-        click.BadParameter: there is none of that name.
-        CheckError: it, or pytest, cannot be had here; or an option is wrong.
-        PartError: it is broken before anything can be checked.
+        click.BadParameter: no part has the name.
+        CheckError: the part or pytest cannot be used here, or an option is wrong.
+        PartError: the part is too broken to be checked.
     """
     try:
         entry = plugins_of(ctx).registry.find(kind, name)
@@ -175,15 +175,15 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
 
 
 class _Printer:
-    """Prints promises as they are checked; what is said of several in a row, once."""
+    """Prints promises as they are checked. Prints a reason that several promises in a row share only once."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
         self._last = ""
-        self._out = sys.stdout  # pytest puts others in its place
+        self._out = sys.stdout  # pytest replaces sys.stdout
 
     def show(self, promise: Promise) -> None:
-        """Print a promise's line, and why it is broken or was not checked."""
+        """Print a promise's line, and the reason if it is broken or was not checked."""
         cases = (
             f" ({promise.broken} of {promise.num_cases} cases)"
             if promise.broken and promise.num_cases > 1

@@ -1,4 +1,4 @@
-"""What `llmfw check` does with what is no part: the routes of a plugin, and commands."""
+"""Checks of `llmfw check` for the routes and commands of a plugin, which are no parts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LISTED = (
 
 
 def find_others(kind: str, name: str, plugins: Plugins, ctx: click.Context) -> list[Entry]:
-    """Return what a name stands for.
+    """Return the commands or routes that a name stands for.
 
     Args:
         kind: "command" or "route".
-        name: of the command; the import path of a route, or the plugin that brings routes.
+        name: name of the command; import path of a route, or the plugin that brings routes.
 
     Raises:
-        click.BadParameter: nothing.
+        click.BadParameter: the name stands for nothing.
     """
     found = [entry for plugin in plugins.loaded for entry in _brought(kind, plugin)]
     chosen = [entry for entry in found if name in (entry.name, entry.full_name)]
@@ -52,8 +52,8 @@ def check_others(
     """Check a command or a route.
 
     Args:
-        own_commands: names of llmfw's own.
-        show: called with each promise.
+        own_commands: names of llmfw's own commands.
+        show: receives each promise.
     """
     start = time.monotonic()
     verdict = Verdict()
@@ -96,7 +96,7 @@ def _check_command(entry: Entry, plugins: Plugins, own: tuple[str, ...]) -> Iter
 
 
 def _held(name: str, check: Callable[[], str | None]) -> Promise:
-    """Return what comes of a check, which returns what is wrong."""
+    """Run a check, which returns the error or None; return the promise with its outcome."""
     promise = Promise(name)
     try:
         reason = check()

@@ -1,4 +1,4 @@
-"""`llmfw plugins`: what is installed, what it lacks, what stands in its way, and what is broken. Imports no part.
+"""`llmfw plugins`: installed parts, their missing needs, name conflicts, and broken plugins. Imports no part.
 
 `llmfw plugins doctor` imports all of them.
 """
@@ -49,9 +49,9 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
 
     Returns:
         "parts": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks; "install": the
-        command that brings what it lacks, if one is known; "options": names of its options, None if they cannot be
-        known without importing it; "choose": what to write to choose it, which is "plugin/name" where it is not alone
-        in its name; "shadowed_by": those that are of that name, too;
+        command that installs what it lacks, if one is known; "options": names of its options, None if they cannot be
+        known without importing it; "choose": the text that chooses it, which is "plugin/name" if other parts have the
+        same name; "shadowed_by": the other parts of the same name;
         "broken": each with name, package, version, reason.
     """
     parts = [_described(part) for plugin in plugins.loaded for part in plugin.parts]
@@ -92,7 +92,7 @@ def _names_of_options(part: Entry) -> list[str] | None:
 
 
 def _find_shadows(parts: list[dict[str, Any]], own_commands: Collection[str]) -> None:
-    """Say of each part how it is chosen, and what else is of its name."""
+    """Set for each part the text that chooses it, and the other parts of its name."""
     named: dict[tuple[str, str], list[str]] = {}
     for part in parts:
         named.setdefault((part["kind"], part["name"]), []).append(f"{part['plugin']}/{part['name']}")
@@ -106,7 +106,7 @@ def _find_shadows(parts: list[dict[str, Any]], own_commands: Collection[str]) ->
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:
-    """Say "package", as users do, for what packaging calls a distribution."""
+    """Rename "distribution", the term of packaging, to "package", the term of users."""
     return {("package" if key == "distribution" else key): value for key, value in record.items()}
 
 

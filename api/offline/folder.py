@@ -1,6 +1,6 @@
-"""The folder in which a run keeps what it has, from its first attempt to its end.
+"""The folder that keeps the state of a run, from its first attempt to its end.
 
-Knows what the run is of; nothing of how it goes on.
+Knows the subject of the run, and nothing of its progress.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PIECE = 2**20
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is of. The results of two attempts belong together only if these are the same.
+    """The subject of a run. The results of two attempts belong together only if their subjects are equal.
 
     Attributes:
-        num_bytes, sha256: of the file of requests.
+        num_bytes, sha256: size and digest of the file of requests.
         model: folder or hub id.
-        served_name: by which the file's lines name it.
+        served_name: name of the model in the file's lines.
     """
 
     num_bytes: int
@@ -36,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Marker(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
-    is_ours: bool  # the folder was not there before, and goes with the run
+    is_ours: bool  # the run created the folder, and removes it at the end
     format: int = 1
 
 
@@ -44,7 +44,7 @@ def digest_of(path: Path) -> tuple[int, str]:
     """Return a file's size in bytes and its SHA-256.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     digest, size = hashlib.sha256(), 0
     try:
@@ -58,18 +58,18 @@ def digest_of(path: Path) -> tuple[int, str]:
 
 
 class RunFolder:
-    """The folder, made if it is not there.
+    """The folder of a run. Created if it does not exist.
 
     Args:
-        path: nothing else may be in it.
-        subject: of this attempt.
+        path: path of the folder, which may contain nothing else.
+        subject: subject of this attempt.
         source: name of the file of requests, for errors.
 
     Raises:
-        ConfigError: the folder is not one of a run, or of a run of something else; or it cannot be used.
+        ConfigError: the folder does not belong to a run, or to a run of another subject; or it cannot be used.
 
     Attributes:
-        is_resumed: an earlier attempt has left something.
+        is_resumed: whether an earlier attempt has left its state.
     """
 
     def __init__(self, path: Path, subject: Subject, source: str) -> None:
@@ -86,10 +86,10 @@ class RunFolder:
         self.is_resumed = found is not None
 
     def end(self) -> None:
-        """Remove the folder if a run has made it; one that was there stays as it is. Nothing may use it any more."""
+        """Remove the folder if a run created it; a folder that existed before stays. Nothing may use it any more."""
         found = self._read()
         if found is not None and found.is_ours:
-            # Under another name first: a crash in the midst of it leaves no folder that looks like a run's.
+            # Rename it first: a crash during the removal then leaves no folder that looks like a run's.
             os.rename(self.path, self._gone)
             shutil.rmtree(self._gone, ignore_errors=True)
 
@@ -98,7 +98,7 @@ class RunFolder:
         return self.path.with_name(self.path.name + GONE)
 
     def _read(self) -> _Marker | None:
-        """Return what an earlier attempt says; None: there was none."""
+        """Return the marker of an earlier attempt; None: there was none."""
         try:
             return msgspec.json.decode((self.path / MARKER).read_bytes(), type=_Marker)
         except FileNotFoundError:
@@ -121,15 +121,15 @@ class RunFolder:
 
 
 def _check_same(before: Subject, now: Subject, source: str, path: Path) -> None:
-    begin_anew = f"To begin anew remove the folder {str(path)!r}"
+    begin_anew = f"To start again, remove the folder {str(path)!r}"
     if (before.num_bytes, before.sha256) != (now.num_bytes, now.sha256):
         raise ConfigError(
-            f"{source!r} has changed since this run began: it had {before.num_bytes} bytes with SHA-256 "
+            f"{source!r} has changed since this run started: it had {before.num_bytes} bytes with SHA-256 "
             f"{before.sha256[:12]}…, and has {now.num_bytes} bytes with {now.sha256[:12]}…. {begin_anew}"
         )
     for name, field in (("model", "model"), ("served model name", "served_name")):
         if getattr(before, field) != getattr(now, field):
             raise ConfigError(
-                f"this run began with the {name} {getattr(before, field)!r}, not {getattr(now, field)!r}: its "
-                f"results would be of both. {begin_anew}"
+                f"this run started with the {name} {getattr(before, field)!r}, not {getattr(now, field)!r}: its "
+                f"results would mix both. {begin_anew}"
             )

@@ -1,8 +1,8 @@
-"""Runs a file of requests: stores, engine and runner are put together as in a server, but for HTTP.
+"""Runs a file of requests with the stores, engine and runner of a server, without HTTP.
 
-The engine has a process of its own, as in a server: then its steps and the work on lines (tokens, JSON, the store) do
-not wait for each other, and where it dies, of memory say, this one can still tell how far the run is. What has been
-done is in the stores at any time; this module only knows what is next.
+The engine has a process of its own, as in a server. Its steps and the work on lines (tokens, JSON, the store) therefore
+do not wait for each other, and if it dies, for example of lack of memory, this process can still report the progress.
+The stores hold all finished work at any time; this module only knows the next step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INPUT_ID = "file-input"
 WINDOW = "30d"
 LOOK_S = 0.25
 PIECE = 2**20
-MARK = "run"  # of the names under which outputs are written: the folder's lock keeps others away
+MARK = "run"  # in the temporary names of outputs; the folder's lock excludes other runs
 
 
 class FileRun:
@@ -49,13 +49,13 @@ class FileRun:
 
     Args:
         source: the file.
-        subject: what was found of it.
-        endpoint: with `/v1`.
-        output, errors: where results go, whole, at the end. There is no file of errors where no line failed.
-        on_state: is called with what is being done and, once there is one, the job's state, every so often.
+        subject: subject of the run.
+        endpoint: path with `/v1`.
+        output, errors: paths of the results, which are written whole at the end. No file of errors if no line failed.
+        on_state: receives the current work and, once the job exists, its record, from time to time.
 
     Attributes:
-        has_nothing: the folder was this process's, and no job was made: nothing would be lost with it.
+        has_nothing: whether this process created the folder and no job exists, so that removing it loses nothing.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class FileRun:
         self.has_nothing = False
 
     async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
-        """Go on from where the last attempt was, to the end; return how it ended. Cancel it at any time.
+        """Continue from the last attempt's state to the end; return the final record. May be cancelled at any time.
 
         Args:
-            config: `storage` and its stores are the run's own.
+            config: configuration whose `storage` and stores are the run's own.
 
         Raises:
-            ConfigError: the model or a part cannot be had.
+            ConfigError: the model or a part cannot be loaded.
             EngineError: the engine could not be started, or died too often to be started again.
             OutputError: a file cannot be written.
         """
@@ -101,7 +101,7 @@ class FileRun:
             await stores.close()
 
     async def _store_input(self, files: FileStore) -> None:
-        """Copy the file of requests to the store: from now on it may change, or go."""
+        """Copy the file of requests to the store. The file may then change or be removed."""
         digest = hashlib.sha256()
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -127,7 +127,7 @@ class FileRun:
     async def _follow(
         self, record: BatchRecord | None, client: EngineClient, batches: BatchService, stores: Stores
     ) -> BatchRecord:
-        """See the job to its end."""
+        """Wait for the end of the job, and report its progress."""
         self.has_nothing = False
         if record is None:
             asked = CreateBatchRequest(
@@ -146,7 +146,7 @@ class FileRun:
             await asyncio.sleep(LOOK_S)
 
     async def _deliver(self, record: BatchRecord, files: FileStore) -> None:
-        """Write the results where they belong: the output last, so that with it everything is there."""
+        """Write the results to their paths: the output last, so that it exists only when everything is written."""
         if record.status == "failed" and not (record.output_file_id or record.error_file_id):
             return
         self._on_state("writing", record)
@@ -158,7 +158,7 @@ class FileRun:
 
 
 async def _job_in(stores: Stores) -> BatchRecord | None:
-    """Return the run's job, if an earlier attempt came so far as to make it."""
+    """Return the run's job, or None if no earlier attempt created it."""
     found = await stores.batches.list(limit=1)
     return found[0] if found else None
 
@@ -184,7 +184,7 @@ async def _answering(
     stores: Stores,
     on_state: Callable[[str, BatchRecord | None], None],
 ) -> AsyncIterator[tuple[EngineClient, BatchService]]:
-    """Give an engine and what runs batches on it."""
+    """Yield an engine and the services that run batches on it."""
     on_state(f"loading {config.served_model_name}", None)
     begin_to_prepare(engine, plugins.registry)
     limits = WatchdogLimits.of(config.watchdog_timeout)

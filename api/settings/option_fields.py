@@ -1,6 +1,6 @@
-"""The options of a part, as its `Options` declares them: names, types, what is allowed, defaults, what they are.
+"""The options of a part, as its `Options` declares them: names, types, allowed values, defaults, descriptions.
 
-Knows nothing of where their values come from (`part_options`).
+Knows nothing of the sources of their values (`part_options`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _ATTRIBUTE = re.compile(r"(\w+): (.*)")
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """One option of a part, in words.
+    """One option of a part, described as text.
 
     Attributes:
-        type: with what is allowed, as in "whole number, 0 or more".
-        default: as it is written in a config file; None: there is none, the option has to be given.
-        about: what it is; empty if the part does not say.
-        example: a value, as text; None: none is known.
+        type: type and allowed values, as in "whole number, 0 or more".
+        default: default as written in a config file; None: no default, the option is required.
+        about: description; empty if the part has none.
+        example: example of a value, as text; None: none is known.
     """
 
     name: str
@@ -51,7 +51,7 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
 
 
 def attributes_in(docstring: str) -> dict[str, str]:
-    """Return what a docstring says under "Attributes:", by name."""
+    """Return the entries under "Attributes:" in a docstring, by name."""
     import inspect
 
     _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
@@ -91,7 +91,7 @@ def _text(value: Any) -> str:
 
 
 def _type_of(annotation: Any) -> tuple[str, str]:
-    """Return a type in words, and its description if it has one."""
+    """Return a type as text, and its description if it has one."""
     import msgspec.inspect
 
     info: Any = msgspec.inspect.type_info(annotation)
@@ -129,7 +129,7 @@ def _in_words(info: Any) -> str:
 
 
 def _bounds(info: Any) -> Iterator[str]:
-    """Yield what a number may be."""
+    """Yield the bounds of a number as text."""
     words = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
     for name, phrase in words.items():
         if (bound := getattr(info, name)) is not None:

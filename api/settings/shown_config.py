@@ -1,4 +1,4 @@
-"""`--show-config`: the settings in force and where each is from, as a file that `--config` reads."""
+"""`--show-config`: prints the settings in force and the source of each, as a file that `--config` reads."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(key)} = {_toml(each)}' for key, each in value.items())}}}"
-    # JSON's numbers, words and texts are TOML's, but for one character that JSON need not escape.
+    # Numbers, words and texts are the same in JSON and TOML, except for one character that JSON need not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

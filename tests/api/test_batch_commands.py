@@ -70,7 +70,7 @@ def test_a_file_is_submitted_waited_for_and_read(server: Served, mixed: Path, tm
 def test_results_go_to_standard_output_and_the_rest_does_not(server: Served, mixed: Path) -> None:
     result = llmfw(server, "results", submit(server, mixed))
     assert texts_of(result.stdout) == {"a": "Hello", "b": "World 🎉"}
-    assert "1 of them failed; --errors FILE gets what came of these" in result.stderr
+    assert "1 of them failed; --errors FILE saves the errors of these" in result.stderr
 
 
 def test_without_wait_the_id_is_all_that_is_printed(server: Served, mixed: Path) -> None:

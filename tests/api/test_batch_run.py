@@ -219,8 +219,8 @@ def test_a_file_that_has_changed_since_is_refused(folder: Path, run: Run) -> Non
     path.write_text(path.read_text().replace("399", "398"))
     result = run()
     assert result.exit_code == 1
-    assert f"'{path}' has changed since this run began: it had {path.stat().st_size} bytes" in result.stderr
-    assert "To begin anew remove the folder" in result.stderr
+    assert f"'{path}' has changed since this run started: it had {path.stat().st_size} bytes" in result.stderr
+    assert "To start again, remove the folder" in result.stderr
 
 
 def test_results_of_two_models_are_not_mixed(folder: Path, run: Run) -> None:
@@ -229,7 +229,7 @@ def test_results_of_two_models_are_not_mixed(folder: Path, run: Run) -> None:
         pass
     result = run("--served-model-name", "other")
     assert result.exit_code == 1
-    assert "this run began with the served model name" in result.stderr
+    assert "this run started with the served model name" in result.stderr
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Shows how far something is, on standard error: a bar where that is a terminal, else a line every so often.
+"""Shows progress on standard error: a bar on a terminal, else a line from time to time.
 
-Knows neither servers nor batches. rich is imported when there is something to show.
+Knows neither servers nor batches. Imports rich when there is something to show.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RATE_OVER_S = 20.0
 
 
 class Rate:
-    """How fast a count grows, over the last seconds."""
+    """The growth of a count over the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, count: int, now: float) -> float:
-        """Return the growth a second, given what the count is now (seconds of any clock that goes forward)."""
+        """Return the growth per second, given the count at `now` (seconds of any monotonic clock)."""
         self._seen.append((now, count))
         while len(self._seen) > 2 and now - self._seen[1][0] > RATE_OVER_S:
             self._seen.popleft()
@@ -36,7 +36,7 @@ class Rate:
 
 
 class LineMeter:
-    """How many lines of a batch are done. Use it in a with statement."""
+    """Progress of a batch in lines. Use it in a with statement."""
 
     def __init__(self) -> None:
         self._bar = _LineBar() if sys.stderr.isatty() else None
@@ -45,11 +45,11 @@ class LineMeter:
         self._said_at = 0.0
 
     def show(self, status: str, done: int, failed: int, total: int) -> None:
-        """Show how things are.
+        """Show the progress.
 
         Args:
-            done: lines with a result, also those that failed.
-            total: 0 while it is not known.
+            done: lines with a result, failed lines included.
+            total: number of lines; 0 while it is not known.
         """
         now = time.monotonic()
         rate = self._rate.see(done, now)
@@ -59,7 +59,7 @@ class LineMeter:
             self._say(status, _in_words(status, done, failed, total), rate, now)
 
     def note(self, text: str) -> None:
-        """Say something beside."""
+        """Print a text next to the progress."""
         if self._bar:
             self._bar.note(text)
         else:
@@ -77,7 +77,7 @@ class LineMeter:
             self._bar.stop()
 
     def _say(self, status: str, text: str, rate: float, now: float) -> None:
-        """Say it if the status is another one, or the last line is a while ago and not the same."""
+        """Print a line if the status has changed, or if the last line is old and differs."""
         is_due = now - self._said_at >= LINE_EVERY_S
         if status != self._said[0] or (is_due and text != self._said[1]):
             self._said, self._said_at = (status, text), now
@@ -85,7 +85,7 @@ class LineMeter:
 
 
 class ByteMeter:
-    """How much of a file has been sent or received: a bar on a terminal, else nothing. Use it in a with statement."""
+    """Progress of a file transfer: a bar on a terminal, else nothing. Use it in a with statement."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self._progress = _progress_of_bytes() if sys.stderr.isatty() else None
@@ -93,7 +93,7 @@ class ByteMeter:
         self._total = total
 
     def show(self, done: int) -> None:
-        """Show how many bytes are done."""
+        """Show the number of transferred bytes."""
         if self._progress:
             self._progress.update(self._progress.task_ids[0], completed=done)
 

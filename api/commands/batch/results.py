@@ -1,4 +1,4 @@
-"""`llmfw batch results`: the files that a batch has left."""
+"""`llmfw batch results`: downloads the files of a batch that has ended."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _get_errors(server: BatchServer, job: Job, path: Path | None) -> None:
         else:
             click.echo(f"no line failed: {str(path)!r} is not written", err=True)
     elif file_id:
-        click.echo(f"{count_in_words(job)}; --errors FILE gets what came of these", err=True)
+        click.echo(f"{count_in_words(job)}; --errors FILE saves the errors of these", err=True)
 
 
 def _get_output(server: BatchServer, job: Job, path: Path | None) -> None:

@@ -1,6 +1,6 @@
-"""`llmfw batch run`: a file of requests, run here and now, without a server.
+"""`llmfw batch run`: runs a file of requests in this process, without a server.
 
-What does the work is `api.offline`; it is imported when all is checked.
+`api.offline` does the work. It is imported after all options are checked.
 """
 
 from __future__ import annotations
@@ -135,14 +135,14 @@ def run_command(
 
 
 class _Shown:
-    """What was last shown of the run."""
+    """The last state of the run that was shown."""
 
     def __init__(self, meter: LineMeter) -> None:
         self._meter = meter
         self._last: BatchRecord | None = None
 
     def show(self, state: str, record: BatchRecord | None) -> None:
-        """Show what is being done, and how far it is."""
+        """Show the current work and its progress."""
         self._last = record
         if record is None:
             self._meter.show(state, 0, 0, 0)
@@ -152,14 +152,14 @@ class _Shown:
 
     @property
     def how_far(self) -> str:
-        """What was done when it stopped."""
+        """The progress of the run when it stopped."""
         if self._last is None or not self._last.num_total:
             return ""
         return f": {_counts(self._last)} are done"
 
 
 async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
-    """Return what comes of work, or the signal that ended it: it has time to put its things away."""
+    """Return the result of work, or the signal that ended it. The work is cancelled and can clean up first."""
     task = asyncio.create_task(work)
     came: list[signal.Signals] = []
 
@@ -179,7 +179,7 @@ async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord |
 
 
 def _check_paths(file: Path, output: Path, errors: Path) -> None:
-    """Refuse what would be found out only after the work, or destroy the input."""
+    """Refuse paths that would fail only after the work, or that would overwrite the input."""
     names = {"FILE": file.resolve(), "OUT": output.resolve(), "ERR": errors.resolve()}
     for one, other in (("FILE", "OUT"), ("FILE", "ERR"), ("OUT", "ERR")):
         if names[one] == names[other]:
@@ -189,17 +189,17 @@ def _check_paths(file: Path, output: Path, errors: Path) -> None:
 
 
 def _report(record: BatchRecord, output: Path, errors: Path) -> None:
-    """Say how it ended.
+    """Print how the run ended.
 
     Raises:
-        BatchError: it has not completed.
+        BatchError: the run has not completed.
     """
     show_errors([msgspec.structs.asdict(error) for error in record.errors])
     if record.status == "failed" and not record.output_file_id:
         raise BatchError("the file cannot be run, for the reasons above")
     text = f"{record.status}: {_counts(record)}; {output} has the results"
     if record.num_failed:
-        text += f", {errors} those that failed"
+        text += f", {errors} the failed lines"
     if record.status != "completed":
         raise BatchError(text)
     click.echo(text, err=True)
@@ -212,4 +212,4 @@ def _counts(record: BatchRecord) -> str:
 run_command.params.extend([model_option(), *setting_options(without=_SERVERS_OWN)])
 for _option in run_command.params:
     if _option.name == "log_level":
-        _option.default = "warning"  # the bar says the rest
+        _option.default = "warning"  # the progress bar shows the rest

@@ -1,4 +1,4 @@
-"""The files and batches of a server, over HTTP. Knows nothing of how they are shown."""
+"""Client for the files and batches of a server, over HTTP. Knows nothing of how they are shown."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Job = dict[str, Any]
 
 
 class BatchServer:
-    """What a server keeps of files and batches. Every method raises a RemoteError with the server's reason.
+    """The files and batches of a server. Every method raises RemoteError with the server's reason.
 
     Attributes:
-        flag: names the server in a command (`Remote.flag`).
+        flag: option that names the server in a command (`Remote.flag`).
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -30,10 +30,10 @@ class BatchServer:
         self.flag = remote.flag
 
     def upload(self, path: Path, on_read: Callable[[int], None]) -> str:
-        """Send a file, a piece at a time, and return its id.
+        """Send a file in pieces, and return its id.
 
         Args:
-            on_read: is called with the number of bytes that have been read so far.
+            on_read: receives the number of bytes that have been read so far.
         """
         with open(path, "rb") as file, self._remote.requests() as http:
             reply = http.post(
@@ -50,14 +50,14 @@ class BatchServer:
             check(http.delete(f"/v1/files/{quote(file_id, safe='')}"))
 
     def content(self, file_id: str) -> Generator[bytes, None, None]:
-        """Yield a file's bytes as they come."""
+        """Yield a file's bytes as they arrive."""
         path = f"/v1/files/{quote(file_id, safe='')}/content"
         with self._remote.requests() as http, http.stream("GET", path) as reply:
             check(reply)
             yield from reply.iter_bytes(PIECE)
 
     def create(self, body: dict[str, Any]) -> Job:
-        """Make a batch."""
+        """Create a batch."""
         return self._ask("POST", "/v1/batches", json=body)
 
     def get(self, batch_id: str) -> Job:
@@ -65,11 +65,11 @@ class BatchServer:
         return self._ask("GET", _path(batch_id))
 
     def cancel(self, batch_id: str) -> Job:
-        """Begin to cancel a batch."""
+        """Start to cancel a batch."""
         return self._ask("POST", f"{_path(batch_id)}/cancel")
 
     def list(self, limit: int) -> list[Job]:
-        """Return at most so many batches, newest first."""
+        """Return at most `limit` batches, newest first."""
         found: list[Job] = []
         while len(found) < limit:
             params = {"limit": str(min(MAX_PAGE, limit - len(found)))}
@@ -102,12 +102,12 @@ class BatchServer:
 
 
 def may_pass(error: RemoteError) -> bool:
-    """Return whether what went wrong may be over in a while."""
+    """Return whether the error may be temporary."""
     return isinstance(error, UnreachableError) or error.status in (408, 429) or (error.status or 0) >= 500
 
 
 class _Counted:
-    """A file that tells how much of it has been read. httpx asks its size by the file number."""
+    """A file that reports the number of bytes read. httpx finds its size through the file number."""
 
     def __init__(self, file: BinaryIO, on_read: Callable[[int], None]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""`llmfw batch submit`: a file of requests becomes a batch in a running server."""
+"""`llmfw batch submit`: uploads a file of requests to a running server and starts a batch with it."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ def _create(server: BatchServer, body: dict[str, Any], file_id: str) -> Job:
         ) from error
     except RemoteError:
         with contextlib.suppress(RemoteError):
-            server.delete_file(file_id)  # nobody would ever know of it
+            server.delete_file(file_id)  # no batch will use it
         raise

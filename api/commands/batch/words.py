@@ -1,4 +1,4 @@
-"""Says in words what a batch is, as the server describes it. Knows nothing of how it was asked."""
+"""Describes a batch as text, from the server's object. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 from llmfw.core.terminal.tables import plain
 
 NUM_ERRORS = 10
-"""How many errors of a batch are shown."""
+"""Most errors of a batch that are shown."""
 
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
-    """Return how many lines have a result, how many of these failed, and how many there are."""
+    """Return the number of lines with a result, of failed lines, and of all lines."""
     counts = job.get("request_counts") or {}
     completed, failed, total = (int(counts.get(key) or 0) for key in ("completed", "failed", "total"))
     return completed + failed, failed, total
@@ -33,12 +33,12 @@ def counts_in_words(done: int, failed: int, total: int) -> str:
 
 
 def errors_of(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return why a batch cannot run."""
+    """Return the reasons why a batch cannot run."""
     return (job.get("errors") or {}).get("data") or []
 
 
 def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the first errors of a batch that cannot run, each with the line of the file that it is about."""
+    """Yield the first errors of a batch that cannot run, each with its line of the file."""
     for error in errors[:NUM_ERRORS]:
         where = f"line {error['line']}: " if error.get("line") is not None else ""
         code = f" ({plain(error['code'])})" if error.get("code") else ""
@@ -48,13 +48,13 @@ def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
-    """Show these on standard error."""
+    """Print errors on standard error."""
     for line in error_lines(errors):
         click.echo(line, err=True)
 
 
 def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say of a batch: names and values."""
+    """Yield the properties of a batch: names and values."""
     yield "endpoint", plain(job.get("endpoint"))
     if job.get("model"):
         yield "model", plain(job["model"])
@@ -74,5 +74,5 @@ def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def time_in_words(seconds: float) -> str:
-    """Return a time (seconds since the epoch) as this machine's clock shows it."""
+    """Return a time (seconds since the epoch) in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

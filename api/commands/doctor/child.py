@@ -1,7 +1,7 @@
-"""The process that imports one plugin and its parts, and tells of each on its standard output, a line of JSON each.
+"""The process that imports one plugin and its parts, and reports each as a line of JSON on standard output.
 
-What foreign code prints goes to standard error. Called with the plugin's name (LLMFW_PLUGINS names it, too), and the
-parts that are to be left out, because an earlier process ended over them.
+Output of foreign code goes to standard error. The arguments are the plugin's name (also in LLMFW_PLUGINS), and the
+parts to leave out because importing them ended an earlier process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def examine(left_out: Collection[str], tell: Tell) -> None:
-    """Load the plugins of this process, import their parts, and tell of each before and after."""
+    """Load the plugins of this process and import their parts. Reports each one before and after."""
     tell({"event": "loading"})
     began = time.perf_counter()
     plugins = load_plugins()
@@ -40,7 +40,7 @@ def examine(left_out: Collection[str], tell: Tell) -> None:
 
 
 def label_of(part: Entry) -> str:
-    """Return what a part is called in the report."""
+    """Return a part's name for the report."""
     return f"{part.kind.replace('_', ' ')} {part.full_name}"
 
 
@@ -66,7 +66,7 @@ def _examined_route(plugin: str, path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Examine the plugin of this process; its standard output is for the report alone."""
+    """Examine the plugin of this process. Only the report goes to standard output."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as report:
         os.dup2(2, 1)
 
@@ -75,7 +75,7 @@ def main() -> None:
 
         examine(sys.argv[1:], tell)
         tell({"event": "end"})
-        os._exit(0)  # threads that a part has left running must not keep this process
+        os._exit(0)  # threads that a part left running must not keep this process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs a process for each plugin (`child`), hears what it tells, and ends it when a step of it takes too long."""
+"""Runs a process for each plugin (`child`), reads its report, and ends the process when a step takes too long."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import msgspec
 from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
-"""An import that takes longer is told of. torch alone takes seconds where much else goes on."""
+"""Seconds. Imports that take longer are reported. torch alone takes seconds on a busy machine."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that was found.
+    """A finding of the examination.
 
     Attributes:
         level: "problem", "lacks", "slow" or "note".
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A part that was examined, and how many seconds its import took; None: it was not imported."""
+    """A part that was examined, and the seconds that its import took; None: it was not imported."""
 
     part: str
     package: str
@@ -43,15 +43,15 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class StoppedError(Exception):
-    """A process told nothing for too long."""
+    """A process reported nothing for too long."""
 
 
 def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
-    """Examine plugins one after the other; yield what is found.
+    """Examine plugins one after the other; yield findings and examined parts.
 
     Args:
-        names: of the plugins.
-        timeout: seconds that a plugin may take to load, and each part to be imported.
+        names: names of the plugins.
+        timeout: most seconds for loading a plugin, and for importing each part.
     """
     for name in names:
         left_out: list[str] = []
@@ -60,7 +60,7 @@ def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
 
 
 def installed_plugins() -> list[str]:
-    """Return the names of the plugins that would be loaded, and those that LLMFW_PLUGINS names."""
+    """Return the names of the plugins that would be loaded, and of the plugins in LLMFW_PLUGINS."""
     only = os.environ.get("LLMFW_PLUGINS")
     if only is not None:
         return sorted({name.strip() for name in only.split(",") if name.strip()})
@@ -68,7 +68,7 @@ def installed_plugins() -> list[str]:
 
 
 def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the part at which it was stopped or died, or None if it needs no other one."""
+    """Run one process; return the part at which it was stopped or died, or None if no other process is needed."""
     child = _Child(name, left_out)
     current = f"plugin {name!r}"
     part: str | None = None
@@ -121,7 +121,7 @@ class _Child:
 
     def __init__(self, name: str, left_out: list[str]) -> None:
         quiet = {"LLMFW_STRICT_PLUGINS": "0", "LLMFW_TRACE_PLUGINS": "0"}
-        # The child looks where this process looks, and for this plugin alone.
+        # The child searches the same paths as this process, for this plugin alone.
         env = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path), "LLMFW_PLUGINS": name}
         command = [sys.executable, "-P", "-m", f"{__package__}.child", *left_out]
         self._process = subprocess.Popen(
@@ -132,7 +132,7 @@ class _Child:
         self._buffer = b""
 
     def next_event(self, timeout: float) -> dict[str, Any]:
-        """Return what it tells next. Raises StoppedError, or EOFError if it has ended."""
+        """Return the next event of the report. Raises StoppedError, or EOFError if the process has ended."""
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))
@@ -147,11 +147,11 @@ class _Child:
         return event
 
     def wait(self) -> int:
-        """Return its exit code, once it has ended."""
+        """Wait for the end of the process; return its exit code."""
         return self._process.wait()
 
     def end(self) -> None:
-        """Stop it, if it has not ended."""
+        """Stop the process if it still runs."""
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:

@@ -1,1 +1,1 @@
-"""`llmfw plan`: what of a model fits on a device, from its config alone."""
+"""`llmfw plan`: whether a model fits on a device, from its config alone."""

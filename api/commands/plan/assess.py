@@ -1,4 +1,4 @@
-"""What fits on a device, and what would help where it does not. Knows neither click nor tables."""
+"""Computes what fits on a device, and which changes would help if it does not fit. Knows neither click nor tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .devices import GIB, Device, all_by_size
 from .numbers import ModelNumbers
 
 LENGTHS = (512, 2048, 8192, 32768, 131072)
-"""Tokens of requests that are shown where none are asked for."""
+"""Lengths of requests, in tokens, that are shown by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Those of `llmfw serve` that memory follows from. `context` None: the model's own."""
+    """The settings of `llmfw serve` that affect memory. `context` None: the model's own."""
 
     dtype: str
     kv_dtype: str
@@ -35,9 +35,9 @@ class Model:
     """A model: its config's numbers, and the bytes of its weights in a dtype.
 
     Attributes:
-        numbers: of config.json.
+        numbers: numbers of config.json.
         weights: bytes by dtype.
-        source: where the weights' size is known from.
+        source: source of the weights' size.
     """
 
     numbers: ModelNumbers
@@ -45,7 +45,7 @@ class Model:
     source: str
 
     def shape(self, dtype: str) -> ModelShape:
-        """Return what the memory follows from."""
+        """Return the sizes that determine the memory."""
         numbers = self.numbers
         return ModelShape.uniform(
             num_weight_bytes=self.weights[dtype],
@@ -60,10 +60,10 @@ class Model:
         )
 
     def context(self, settings: Settings) -> int | None:
-        """Return the longest sequence that is wanted, None if nobody says.
+        """Return the length of the longest sequence; None if neither settings nor model set one.
 
         Raises:
-            ConfigError: more is wanted than the model is made for.
+            ConfigError: the settings ask for more than the model supports.
         """
         own = self.numbers.context
         if settings.context is not None and own is not None and settings.context > own:
@@ -73,10 +73,10 @@ class Model:
         return settings.context or own
 
     def plan(self, settings: Settings, device: Device) -> MemoryPlan:
-        """Return where the memory goes, no more than may be used.
+        """Return the plan of the memory, within the share that may be used.
 
         Raises:
-            ConfigError: nothing fits; with the reason.
+            ConfigError: the model does not fit; with the reason.
         """
         context = self.context(settings)
         if (num_bytes := self.weights[settings.dtype]) > device.num_bytes:
@@ -97,7 +97,7 @@ class Model:
 
 
 def help_for(model: Model, settings: Settings, device: Device, wanted: int) -> list[str]:
-    """Return which single changes make room for a sequence of so many tokens, each with what fits then."""
+    """Return the single changes that make room for a sequence of `wanted` tokens, each with the tokens that fit then."""
     found = []
     for flag, changed in _changes(model, settings):
         if (num_tokens := _num_tokens(model, changed, device)) >= wanted:
@@ -134,10 +134,10 @@ def _num_tokens(model: Model, settings: Settings, device: Device) -> int:
 
 
 def describe(model: Model, settings: Settings, device: Device, lengths: tuple[int, ...]) -> dict[str, Any]:
-    """Return all that is known, as plain data.
+    """Return the whole assessment as plain data.
 
     Returns:
-        "fits", "model", "device", "settings", "notes"; where it fits: "items", "free_bytes", "tokens", "requests"; where
+        "fits", "model", "device", "settings", "notes"; if the model fits: "items", "free_bytes", "tokens", "requests"; if
         it does not, or a sequence of the whole context does not: "reason", "would_help".
     """
     numbers, context = model.numbers, model.context(settings)

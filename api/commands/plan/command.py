@@ -95,7 +95,7 @@ def _folder(ctx: click.Context, name: str) -> Path:
 def look_at(
     folder: Path, device: Device, dtype: str, kv_dtype: str, lengths: tuple[int, ...], values: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what `assess.describe` says of the model in a folder.
+    """Return the result of `assess.describe` for the model in a folder.
 
     Raises:
         ModelError: its config cannot be read, or llmfw does not serve such models.
@@ -120,7 +120,7 @@ def look_at(
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print it for people."""
+    """Print the assessment as text and tables."""
     model, device, settings = found["model"], found["device"], found["settings"]
     dtype = (
         f"{settings['dtype']}, weights in {settings['quantization']}"

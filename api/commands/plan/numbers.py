@@ -1,7 +1,7 @@
-"""The numbers of a model that its memory follows from, read from config.json and, where there are any, weight files.
+"""The numbers of a model that determine its memory, read from config.json and from weight files, if there are any.
 
-Without weight files they are counted on a model that transformers builds without memory, in a process of its own, as
-that takes torch. Knows nothing of devices.
+Without weight files, the weights are counted on a model that transformers builds on the meta device. This happens in
+a process of its own, because it imports torch. Knows nothing of devices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llmfw.core.model.small_files import read_json
 from .choices import DTYPE_BYTES
 
 STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2}
-"""Of the types that safetensors names; all others are taken to have one byte."""
+"""Bytes of the types that safetensors names; all other types count as one byte."""
 
 OTHER_NAMES = {
     "hidden_size": ("n_embd", "d_model"),
@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
     "max_position_embeddings": ("n_positions", "n_ctx"),
 }
-"""What older architectures call a number."""
+"""Names of a number in older architectures."""
 
 COUNT = """
 import sys, torch, transformers
@@ -55,17 +55,17 @@ print(*planned_size(model, find_scheme(sys.argv[2])))
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
-    """What config.json says.
+    """The numbers of config.json.
 
     Attributes:
-        folder: where it is.
-        architecture: the class's name.
-        dtype: of the checkpoint; one of `DTYPE_BYTES`.
+        folder: folder of the file.
+        architecture: name of the model's class.
+        dtype: dtype of the checkpoint; one of `DTYPE_BYTES`.
         layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV storage has them.
-        context: longest sequence that the model is made for; None: it does not say.
-        quantised: weights are stored in a type of their own.
-        windows: how many layers attend to so many last tokens only, by that number.
-        notes: what else is to be known, a sentence each.
+        context: longest sequence that the model supports; None: the config does not name it.
+        quantised: whether the weights are stored in a quantised type.
+        windows: window length in tokens → number of layers that attend only to that many last tokens.
+        notes: further remarks, one sentence per item.
     """
 
     folder: Path
@@ -94,7 +94,7 @@ def read_numbers(folder: Path) -> ModelNumbers:
     """Read config.json.
 
     Raises:
-        ModelError: it cannot be read, lacks a number, or is of a model that llmfw does not serve.
+        ModelError: the file cannot be read, lacks a number, or describes a model that llmfw does not serve.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -143,7 +143,7 @@ def _number(config: Mapping[str, Any], name: str, path: Path) -> int:
 
 
 def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str]) -> tuple[int, int, int]:
-    """Return key heads, and the sizes of a head of keys and of one of values, as they are stored."""
+    """Return the number of key heads, the size of a key head and the size of a value head, as they are stored."""
     if config.get("kv_lora_rank"):
         notes.append("Its latent attention is stored as plain keys and values of every head.")
         head_dim = int(config["qk_nope_head_dim"]) + int(config["qk_rope_head_dim"])
@@ -154,7 +154,7 @@ def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str])
 
 
 def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
-    """Return the checkpoint's; a quantised one computes in it, too."""
+    """Return the dtype of the checkpoint, which a quantised model also computes in."""
     found = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if found in DTYPE_BYTES:
         return found
@@ -163,7 +163,7 @@ def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
 
 
 def _intermediate(config: Mapping[str, Any], hidden: int) -> int:
-    """Return the width within the MLP; of a mixture, of all experts that one token is sent to."""
+    """Return the width within the MLP; for a mixture, of all experts that one token is sent to together."""
     plain = _find(config, "intermediate_size") or 4 * hidden
     experts = config.get("num_experts_per_tok")
     if not isinstance(experts, int) or not experts:
@@ -180,7 +180,7 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 
 
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
-    """Return the bytes of all weights in a dtype, and where that is known from. Quantised ones stay as they are stored.
+    """Return the bytes of all weights in a dtype, and the source of this number. Quantised weights keep their stored size.
 
     Raises:
         ModelError: weight files cannot be read; or there are none, and transformers cannot build the model.
@@ -203,7 +203,7 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
 
 
 def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
-    """Return the bytes of all weights with `--quantization`, by the dtype of those that stay as they are.
+    """Return the bytes of all weights with `--quantization`, by the dtype of the weights that are not quantised.
 
     Raises:
         ModelError: transformers cannot build the model, or it cannot be quantised.
@@ -234,7 +234,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def _count(folder: Path, program: str, *arguments: str) -> list[int]:
-    """Return the whole numbers that a program prints of a model."""
+    """Run a program on a model in a process of its own; return the whole numbers that it prints."""
     command = [sys.executable, "-c", program, str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,1 +1,1 @@
-"""`llmfw plugin`: a package with a plugin, to begin with."""
+"""`llmfw plugin`: creates a package with a plugin to start from."""

@@ -1,4 +1,4 @@
-"""`llmfw plugin new`: writes a package with a plugin that works, and its tests, to begin with."""
+"""`llmfw plugin new`: writes a package with a working plugin and its tests, to start from."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plugin_group() -> None:
 def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> None:
     """Write the package llmfw-NAME: a plugin that works in the simplest way, its tests, a README and a CI file.
 
-    NAME is what users will choose it by. Nothing that is there is overwritten.
+    Users choose the part by NAME. Existing files are never overwritten.
     """
     import shlex
 
@@ -69,7 +69,7 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
 
 
 def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return what the author should know of others of that name; raise ConfigError where the plugin could not load."""
+    """Return a note on other parts of the name, or None; raise ConfigError if the plugin could not load."""
     plugins = plugins_of(ctx)
     others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
     others += [(broken.name, broken.distribution) for broken in plugins.broken]

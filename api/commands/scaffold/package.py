@@ -20,18 +20,18 @@ _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.ASCII)
 
 
 class PackageNames:
-    """The names that follow from the one that the author gave.
+    """The names that follow from the name that the author gave.
 
     Args:
         given: the part's name, "shortest", or the package's, "llmfw-shortest".
 
     Raises:
-        ConfigError: it is no name for both a package and a Python module, or llmfw has it.
+        ConfigError: the name cannot name both a package and a Python module, or llmfw uses it.
 
     Attributes:
-        part: by which users choose it, and the entry point's name.
-        distribution: what pip installs.
-        module: what Python imports.
+        part: name that users choose the part by, and name of the entry point.
+        distribution: name of the package for pip.
+        module: name of the module for Python.
     """
 
     def __init__(self, given: str) -> None:
@@ -49,7 +49,7 @@ class PackageNames:
 
     @property
     def class_stem(self) -> str:
-        """What a class's name begins with: "ShortestFirst"."""
+        """The start of class names: "ShortestFirst"."""
         return "".join(word.capitalize() for word in re.split("[-_]", self.part))
 
     @property
@@ -63,7 +63,7 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
     """Write a package into a new folder below `parent`, whole or not at all; return the folder.
 
     Raises:
-        ConfigError: there is something of that name already, or the folder cannot be written.
+        ConfigError: a file or folder of that name exists, or the folder cannot be written.
     """
     folder = parent / names.distribution
     try:
@@ -88,7 +88,7 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
 
 
 def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
-    """Yield the place below the package's folder, and the content, of each file of a package."""
+    """Yield path (below the package's folder) and content of each file of a package."""
     values = {
         "name": names.part,
         "distribution": names.distribution,
