@@ -1,6 +1,6 @@
-"""Prompts that ask for the text between a prefix and a suffix, as models trained for it want them.
+"""Prompts that ask for the text between a prefix and a suffix, in the layout that the model was trained on.
 
-Which layout a model knows is read from its tokenizer: it is the first whose tokens are all there.
+A model's layout is the first one whose tokens are all in the model's tokenizer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PREFIX, SUFFIX = 0, 1
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How a model wants to be asked.
+    """The layout of a prompt.
 
     Attributes:
-        parts: tokens by name, and where prefix and suffix go between them.
-        ends: tokens by name that end what the model fills in, beside its end-of-sequence tokens.
+        parts: names of tokens, with the places of prefix and suffix between them.
+        ends: names of tokens that end the filled-in text, in addition to the end-of-sequence tokens.
     """
 
     parts: tuple[str | int, ...]
@@ -42,10 +42,10 @@ LAYOUTS = (
 
 
 def find_layout(tokenizer: Tokenizer) -> Layout:
-    """Return the layout that a tokenizer has the tokens of.
+    """Return the layout whose tokens a tokenizer has.
 
     Raises:
-        RequestError: it has none.
+        RequestError: the tokenizer has the tokens of no layout.
     """
     for layout in LAYOUTS:
         names = [part for part in layout.parts if isinstance(part, str)]
@@ -62,7 +62,8 @@ def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix:
     """Return the prompt that asks for the text between prefix and suffix.
 
     Args:
-        prefix, suffix: token ids, without those that the tokenizer puts before a text; they come before the layout's.
+        prefix, suffix: token ids, without the tokens that the tokenizer puts before a text. `lay_out` puts these
+            before the layout's tokens.
     """
     between = {PREFIX: list(prefix), SUFFIX: list(suffix)}
     prompt = tokenizer.encode("")
@@ -72,7 +73,7 @@ def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix:
 
 
 def end_ids(layout: Layout, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the tokens that end what is filled in."""
+    """Return the tokens that end the filled-in text."""
     return tuple(_ids(tokenizer, layout.ends))
 
 

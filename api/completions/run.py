@@ -1,4 +1,4 @@
-"""One running completion: which of its choices are returned, with which texts and log probabilities."""
+"""One running completion: selects the choices that are returned, with their texts and log probabilities."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .prompts import Prompt
 
 
 class CompletionGeneration:
-    """The choices of one completion, prompt-major, and what is asked of them.
+    """The choices of one completion, prompt-major, and the settings of the reply.
 
     Args:
-        generation: has the same number of choices for each prompt.
-        n: so many of these are returned.
-        echo: the prompt is part of the text.
-        logprobs: log probabilities are returned; with `echo` the prompt's too.
-        scores_only: the token that the engine generates is neither returned nor counted.
+        generation: a generation with the same number of choices for each prompt.
+        n: number of choices per prompt that are returned.
+        echo: whether the text includes the prompt.
+        logprobs: whether log probabilities are returned; with `echo` for the prompt, too.
+        scores_only: whether the token that the engine generates is neither returned nor counted.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class CompletionGeneration:
         return self._echo and self._logprobs
 
     def best(self) -> list[Choice]:
-        """Return the choices that are returned: of each prompt those with the highest mean log probability."""
+        """Return the `n` choices of each prompt with the highest mean log probability."""
         found: list[Choice] = []
         for start in range(0, len(self.generation.choices), self._per_prompt):
             choices = self.generation.choices[start : start + self._per_prompt]
@@ -69,11 +69,11 @@ class CompletionGeneration:
         return found
 
     def prompt_index(self, choice: Choice) -> int:
-        """Return which prompt a choice continues."""
+        """Return the index of the prompt that a choice continues."""
         return choice.index // self._per_prompt
 
     def first(self, choice: Choice) -> Choice:
-        """Return the first choice of a choice's prompt: the one that brings the prompt's log probabilities."""
+        """Return the first choice of a choice's prompt, which has the prompt's log probabilities."""
         return self.siblings(choice)[0]
 
     def siblings(self, choice: Choice) -> Sequence[Choice]:
@@ -82,7 +82,7 @@ class CompletionGeneration:
         return self.generation.choices[start : start + self._per_prompt]
 
     def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
-        """Return what comes before a choice's new text. Log probabilities need the first choice's first event."""
+        """Return the text before a choice's new text. Its log probabilities come with the first choice's first event."""
         if not self._echo:
             return "", None
         index = self.prompt_index(choice)
@@ -104,7 +104,7 @@ class CompletionGeneration:
         return completion_logprobs(tokens, self._offset(choice)) if tokens else None
 
     def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
-        """Return log probabilities put together, None if none are asked for."""
+        """Join log probabilities; return None if none are requested."""
         if not self._logprobs:
             return None
         whole = CompletionLogprobs([], [], [], [])
@@ -121,7 +121,7 @@ class CompletionGeneration:
         return "length" if self._scores_only else choice.text.finish_reason
 
     def usage(self) -> Usage:
-        """Return the token counts so far; all choices count, also those that are not returned."""
+        """Return the token counts so far. Choices that are not returned count, too."""
         return usage_of(self.generation, self.num_prompts, scores_only=self._scores_only)
 
     def _text(self, prompt: Prompt) -> str:

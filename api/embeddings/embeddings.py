@@ -1,6 +1,6 @@
-"""Embeddings: a body becomes one engine request, its vectors become a reply.
+"""Embeddings: turns a body into one engine request, and its vectors into a reply.
 
-Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route does.
+Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_CHARS_A_TOKEN = 1000  # white space and unknown words have few tokens for ma
 
 
 class EmbeddingService:
-    """Makes vectors of inputs.
+    """Computes vectors of inputs.
 
     Args:
-        generator: has the engine's client, the tokenizer and the model's name.
+        generator: holds the engine's client, the tokenizer and the model's name.
     """
 
     def __init__(self, generator: Generator) -> None:
@@ -104,7 +104,7 @@ class EmbeddingService:
         limit = self._generator.info.max_model_len
         if not text:
             raise RequestError(f"{name} is an empty string; there is nothing to embed", param=name)
-        if len(text) > limit * MAX_CHARS_A_TOKEN:  # to encode it would take a hundred times its memory
+        if len(text) > limit * MAX_CHARS_A_TOKEN:  # encoding it would take a hundred times its memory
             raise ContextLengthError(
                 f"this model's maximum context length is {limit} tokens; {name} has {len(text)} characters",
                 param=name,
@@ -128,7 +128,7 @@ class EmbeddingService:
 
 
 def _rows(vectors: bytes, size: int) -> Iterator[bytes]:
-    """Yield the vectors, each of so many bytes."""
+    """Yield the vectors, `size` bytes each."""
     for start in range(0, len(vectors), size):
         yield vectors[start : start + size]
 

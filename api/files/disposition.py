@@ -1,8 +1,8 @@
 """File names in `content-disposition` headers, of forms that are read and of replies that are sent.
 
-What clients write differs: browsers escape quotes and line breaks with percent signs and leave backslashes alone,
-httpx and older clients double backslashes, curl puts one before quotes. All of them come out as they were given,
-but for names that have such an escape themselves; `filename*` (RFC 5987) has no such exceptions.
+Clients differ: browsers escape quotes and line breaks with percent signs and leave backslashes alone, httpx and older
+clients double backslashes, curl puts one before quotes. All names are decoded as they were given, except names that
+contain such an escape themselves. `filename*` (RFC 5987) has no such exceptions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _CHARSETS = ("utf-8", "iso-8859-1")
 
 
 def read_parameters(disposition: str) -> dict[str, str]:
-    """Return `name` and `filename` of a form's part, those that it has.
+    """Return `name` and `filename` of a form's part, if it has them.
 
     Args:
-        disposition: the header's value.
+        disposition: value of the header.
     """
     found = {name.lower(): _unquoted(value) for name, value in _PARAMETER.findall(disposition)}
     extended = _extended(found.pop("filename*", ""))
@@ -29,7 +29,7 @@ def read_parameters(disposition: str) -> dict[str, str]:
 
 
 def write_disposition(filename: str) -> str:
-    """Return the header that tells a client to save a file by its name, for old clients by a plainer one."""
+    """Return the header with the name under which a client saves a file, and with a plain ASCII name for old clients."""
     plain = _PLAIN.sub("_", filename)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 

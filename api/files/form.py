@@ -1,6 +1,6 @@
-"""A form with one file, read once, as it arrives: its file is never in memory as a whole.
+"""Reads a form with one file once, as it arrives: the file is never in memory as a whole.
 
-Knows multipart/form-data; nothing of what the fields mean, nor where the file goes.
+Knows multipart/form-data, and nothing of the meaning of fields or the destination of the file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .disposition import read_parameters
 MEDIA_TYPE = "multipart/form-data"
 MAX_FIELD_BYTES = 4096
 MAX_OVERHEAD = 2**18
-"""Bytes of a form that are not its file's."""
+"""Most bytes of a form in addition to its file."""
 
 MAX_PART_HEADER_BYTES = 4224
 """Of each header of a part; a file's name is in one."""
 
 PIECE = 2**18
-"""At least so many bytes are handed on at once, but for the last ones."""
+"""Least bytes that are passed on at once, except for the last piece."""
 
 _BROKEN = "invalid_multipart"
 _PLAIN_ENCODINGS = ("", "binary", "8bit", "7bit")
@@ -58,15 +58,15 @@ class FileForm:
 
     Args:
         chunks: the request's body.
-        boundary: of its parts.
+        boundary: boundary between the parts.
         file_field: name of the field with the file; the file is required.
-        fields: name → check, which is given the field's value as soon as it is there, and raises RequestError.
-        max_file_bytes: of the file.
-        needs_name: the file must come with a file name.
+        fields: name → check, which receives the field's value once it is complete, and raises RequestError.
+        max_file_bytes: most bytes of the file.
+        needs_name: whether the file must have a file name.
 
     Attributes:
-        filename: the file's, as the client gave it; "" until it is known.
-        values: of the other fields so far.
+        filename: name of the file, as the client gave it; "" until it is known.
+        values: values of the other fields so far.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class FileForm:
         self._file_bytes = 0
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Yield the file's bytes. Once this ends the form was whole, and `values` has all of its fields.
+        """Yield the file's bytes. When it ends, the form is complete, and `values` has all of its fields.
 
         Raises:
-            RequestError: the form is broken, or a field is missing, wrong, unknown or there twice.
-            TooLargeError: the file is.
+            RequestError: the form is broken, or a field is missing, wrong, unknown or duplicate.
+            TooLargeError: the file is too large.
         """
         parser = self._parser()
         pending = bytearray()
@@ -116,7 +116,7 @@ class FileForm:
             yield bytes(pending)
 
     def too_large(self) -> TooLargeError:
-        """Return the error that says how large the file may be."""
+        """Return the error with the largest allowed size of the file."""
         limit = self._max_file_bytes
         return TooLargeError(
             f"{self._file_field} may have at most {limit} bytes ({limit // 2**20} MiB)",
@@ -130,7 +130,7 @@ class FileForm:
             raise _broken(error) from error
 
     def _pieces(self, parser: PushMultipartParser, chunk: bytes) -> Iterator[bytes]:
-        """Yield what a chunk has of the file; keep what it has of other fields."""
+        """Yield the bytes of the file in a chunk; keep the bytes of other fields."""
         try:
             for event in parser.parse(chunk) if chunk else ():
                 if isinstance(event, MultipartSegment):
@@ -148,7 +148,7 @@ class FileForm:
             raise _broken(error) from error
 
     def _begin(self, segment: MultipartSegment) -> None:
-        """Begin with a field; refuse one that must not be there."""
+        """Start a field; refuse a field that is unknown or duplicate."""
         parameters = read_parameters(segment.header("Content-Disposition", ""))
         name = parameters.get("name", "")
         known = (self._file_field, *self._checks)
@@ -177,7 +177,7 @@ class FileForm:
             raise RequestError(f"{self._reading} has more than {MAX_FIELD_BYTES} bytes", param=self._reading)
 
     def _finish(self) -> None:
-        """End with a field; refuse one whose value is wrong."""
+        """End a field; refuse a wrong value."""
         name, self._reading = self._reading, ""
         if name == self._file_field:
             if not self._file_bytes:
@@ -192,7 +192,7 @@ class FileForm:
         self.values[name] = value
 
     def _end(self, parser: PushMultipartParser) -> None:
-        """Refuse a form that is cut off, or has no file."""
+        """Refuse a form that is cut off or has no file."""
         try:
             parser.close()
         except MultipartError as error:

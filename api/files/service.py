@@ -1,6 +1,6 @@
-"""Files of clients: stored as they arrive, listed, read and removed.
+"""Files of clients: stores, lists, reads and removes them.
 
-Knows neither HTTP nor how a store keeps them.
+Knows neither HTTP nor the way a store keeps files.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 FILE_PREFIX = "file-"
 FILES = "files"
-"""The space of what clients see."""
+"""The space of the files that clients see."""
 
 EXPIRED_AT_ONCE = 50
-"""Files that are removed before others have their turn."""
+"""Files that are removed in one turn, before other callers get the lock."""
 
 _ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
 
@@ -79,12 +79,12 @@ def object_of(record: FileRecord) -> FileObject:
 
 
 def new_record(filename: str, purpose: str, size: int, seconds: int | None, tenant: str) -> FileRecord:
-    """Return what is known of a client's file that is whole now.
+    """Return the record of a client's complete file.
 
     Args:
-        size: in bytes.
-        seconds: its lifetime, if the client gave it one.
-        tenant: that it belongs to.
+        size: size in bytes.
+        seconds: lifetime, if the client set one.
+        tenant: tenant that owns the file.
     """
     now = int(time.time())
     lifetime = lifetime_of(purpose, seconds)
@@ -100,7 +100,7 @@ def new_record(filename: str, purpose: str, size: int, seconds: int | None, tena
 
 
 def log_stored(record: FileRecord) -> None:
-    """Write one line on a new file. Its name is the client's affair."""
+    """Log one line on a new file, without its name, which is private to the client."""
     logger.info("Stored %s: %d bytes, purpose %s", record.id, record.bytes, record.purpose)
 
 
@@ -108,13 +108,13 @@ class FileService:
     """Files of clients.
 
     Args:
-        batches: the jobs, whose input must stay until they end.
-        ownership: says which files a request may reach; others are not there for it.
-        room: of the disk; None: all of it may be used.
+        batches: store of the jobs, whose input must stay until they end.
+        ownership: decides which files a request may see; other files do not exist for it.
+        room: limit on the disk's room; None: all of it may be used.
 
     Attributes:
-        deleting: held while a file is looked at and removed. Who finds a file and then makes something that needs it
-            holds it, too.
+        deleting: lock that is held while a file is checked and removed. A caller that finds a file and then creates an
+            object that needs it must hold the lock, too.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class FileService:
         """Store a form's file as it arrives.
 
         Raises:
-            RequestError: the form is not what it should be; nothing was stored.
-            StorageError: the file cannot be stored; nothing was.
+            RequestError: the form is wrong; nothing was stored.
+            StorageError: the file cannot be stored; nothing was stored.
         """
         tenant = self._ownership.tenant
         content = self._room.guarded(form.content()) if self._room else form.content()
@@ -140,7 +140,7 @@ class FileService:
         return object_of(record)
 
     async def list(self, query: PageQuery, purpose: str | None) -> FileList:
-        """Return a page of files, those of one purpose or all."""
+        """Return a page of files, of one purpose or of all."""
         found = await self._store.list(
             space=FILES,
             purpose=check_listed_purpose(purpose),
@@ -152,22 +152,22 @@ class FileService:
         return FileList(**page_of([object_of(record) for record in found], query))
 
     async def get(self, file_id: str) -> FileObject:
-        """Return a file; raise NotFoundError if it is not there."""
+        """Return a file; raise NotFoundError if it does not exist."""
         return object_of(await self.find(file_id))
 
     async def find(self, file_id: str) -> FileRecord:
-        """Return what is known of a file; raise NotFoundError if it is not there for the current request."""
+        """Return the record of a file; raise NotFoundError if it does not exist for the current request."""
         try:
             record = await self._store.get(file_id)
         except KeyError:
             raise _not_found(file_id) from None
-        # Parts of uploads have ids that clients know, too.
+        # Clients also know the ids of the parts of uploads.
         if record.space != FILES or not self._ownership.may_see(record.tenant):
             raise _not_found(file_id)
         return record
 
     async def read(self, file_id: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """Yield a file's bytes from start to end (exclusive); raise NotFoundError if it is not there any more."""
+        """Yield a file's bytes from start to end (exclusive); raise NotFoundError if it no longer exists."""
         pieces = self._store.read(file_id, start, end)
         try:
             async for piece in pieces:
@@ -179,8 +179,8 @@ class FileService:
         """Remove a file.
 
         Raises:
-            NotFoundError: it is not there.
-            ConflictError: a batch job that has not ended needs it.
+            NotFoundError: the file does not exist.
+            ConflictError: an unfinished batch job needs the file.
         """
         async with self.deleting:
             record = await self.find(file_id)
@@ -200,10 +200,10 @@ class FileService:
         return DeletedFile(id=file_id)
 
     async def remove_expired(self, now: float) -> int:
-        """Remove what is to be gone at this time, in all spaces, but for the input of jobs that have not ended.
+        """Remove all files that have expired at `now`, in all spaces, except the input of unfinished jobs.
 
         Returns:
-            How many were removed.
+            The number of removed files.
         """
         expired = await self._store.expired(now)
         num_removed = 0
@@ -234,7 +234,7 @@ def _record_of(form: FileForm, size: int, tenant: str) -> FileRecord:
     if given == [_SECONDS_FIELD]:
         raise RequestError(f"{_ANCHOR_FIELD} is missing; it must be {ANCHOR!r}", param=_ANCHOR_FIELD)
     if given == [_ANCHOR_FIELD]:
-        raise RequestError(f"{_SECONDS_FIELD} is missing beside {_ANCHOR_FIELD}", param=_SECONDS_FIELD)
+        raise RequestError(f"{_SECONDS_FIELD} is missing; {_ANCHOR_FIELD} requires it", param=_SECONDS_FIELD)
     seconds = int(form.values[_SECONDS_FIELD]) if given else None
     return new_record(form.filename, form.values["purpose"], size, seconds, tenant)
 

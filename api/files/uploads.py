@@ -1,7 +1,7 @@
-"""Files that come in parts. What is known of them is in the file store too, so that it survives a restart.
+"""Files that are uploaded in parts. Their state is in the file store, too, so that it survives a restart.
 
-An upload is a small file in the space UPLOADS; its parts are files in a space of its own, that has its id for a name.
-All of them expire by themselves.
+An upload is a small file in the space UPLOADS. Its parts are files in a space whose name is the upload's id. Uploads and
+parts expire by themselves.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ UPLOADS = "uploads"
 UPLOAD_PREFIX, PART_PREFIX = "upload_", "part_"
 LIFETIME_S = 3600
 GRACE_S = 3600
-"""Parts stay so much longer than their upload: one that is being completed when its time is over ends well."""
+"""Seconds that parts stay longer than their upload, so that an upload that is completed as it expires still succeeds."""
 
 PAGE = 1000
 
 
 class UploadState(msgspec.Struct, kw_only=True):
-    """What is stored of an upload.
+    """The stored state of an upload.
 
     Attributes:
         status: "pending", "completed" or "cancelled".
-        seconds: lifetime of the file, if the client gave it one.
-        tenant: that it belongs to, with its parts and its file.
-        file: it, from shortly before it is stored: who completes again after a crash writes the same one.
+        seconds: lifetime of the file, if the client set one.
+        tenant: tenant that owns the upload, its parts and its file.
+        file: record of the file, set shortly before the file is stored, so that completing again after a crash writes the
+            same file.
     """
 
     id: str
@@ -75,10 +76,10 @@ def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
 
 
 class UploadService:
-    """Files that come in parts.
+    """Files that are uploaded in parts.
 
     Args:
-        ownership: says which uploads a request may reach; others are not there for it.
+        ownership: decides which uploads a request may see; other uploads do not exist for it.
     """
 
     def __init__(self, store: FileStore, ownership: Ownership, room: DiskRoom | None = None) -> None:
@@ -88,7 +89,7 @@ class UploadService:
         self._changing: set[str] = set()
 
     async def create(self, body: UploadRequest) -> Upload:
-        """Begin an upload; raise RequestError if such a file cannot be stored here."""
+        """Start an upload; raise RequestError if such a file cannot be stored here."""
         now = int(time.time())
         state = UploadState(
             id=sortable_id(UPLOAD_PREFIX),
@@ -107,7 +108,7 @@ class UploadService:
         """Store a part as it arrives.
 
         Raises:
-            RequestError: there is no such upload, it takes no parts any more, or the form is wrong.
+            RequestError: the upload does not exist, takes no more parts, or the form is wrong.
         """
         state = _open(await self._find(upload_id))
         content = self._room.guarded(form.content()) if self._room else form.content()
@@ -120,10 +121,10 @@ class UploadService:
         return UploadPart(id=part.id, created_at=part.created_at, upload_id=upload_id)
 
     async def complete(self, upload_id: str, body: CompleteRequest) -> Upload:
-        """Make a file of parts.
+        """Join parts into a file.
 
         Raises:
-            RequestError: the parts are not the file that was announced; nothing has changed.
+            RequestError: the parts do not make the announced file; nothing has changed.
             ConflictError: the upload is being completed or cancelled.
         """
         await self._find(upload_id)
@@ -147,7 +148,7 @@ class UploadService:
         with self._change(upload_id):
             state = _open(await self._find(upload_id))
             if state.file is not None and await self._is_there(state.file.id):
-                # Its file was stored, but not the note of it: there was a crash. Others may use the file by now.
+                # A crash came after its file was stored, before this was noted. Others may use the file by now.
                 state.status = "completed"
             else:
                 state.status, state.file = "cancelled", None
@@ -159,7 +160,7 @@ class UploadService:
 
     @contextlib.contextmanager
     def _change(self, upload_id: str) -> Iterator[None]:
-        """Lock an upload, which the current request may see, against other requests that complete or cancel it."""
+        """Lock an upload that the current request may see, so that no other request completes or cancels it."""
         if upload_id in self._changing:
             raise ConflictError(
                 f"upload {upload_id!r} is being completed or cancelled by another request",
@@ -203,7 +204,7 @@ class UploadService:
         await self._store.put(chunks(), describe)
 
     async def _parts(self, state: UploadState, part_ids: Sequence[str]) -> list[FileRecord]:
-        """Return the parts that a client names; raise RequestError if they are not the file that it announced."""
+        """Return the parts that a client names; raise RequestError if they do not make the announced file."""
         found: dict[str, FileRecord] = {}
         for index, part_id in enumerate(part_ids):
             param = f"part_ids[{index}]"
@@ -227,7 +228,7 @@ class UploadService:
         return list(found.values())
 
     async def _join(self, parts: Sequence[FileRecord], file: FileRecord, md5: str | None) -> FileRecord:
-        """Store a file of parts; raise RequestError if its digest is not the announced one, if there is one."""
+        """Store the joined parts; raise RequestError if the client announced another digest."""
         digest = hashlib.md5(usedforsecurity=False)
 
         async def chunks() -> AsyncIterator[bytes]:

@@ -1,6 +1,6 @@
-"""The events of responses as frames of a stream: numbered, and kept for those that come back for them.
+"""The events of responses as numbered frames of a stream, kept so that clients can read them later.
 
-Knows nothing of what the events say, and of when they come.
+Knows nothing of the content or timing of events.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from llmfw.core.base.errors import RequestError
 from .output import Event
 
 MAX_LOG = 4 * 2**20  # bytes of one log; some 18,000 events
-MAX_ENDED = 64 * 2**20  # bytes of all logs to which nothing is added any more
+MAX_ENDED = 64 * 2**20  # bytes of all logs that have ended
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Frames:
-    """Encodes the events of one response, and numbers them.
+    """Encodes and numbers the events of one response.
 
     Args:
-        response: is shown by the events of its lifecycle.
+        response: the response, which lifecycle events contain.
     """
 
     def __init__(self, response: Response) -> None:
@@ -34,11 +34,11 @@ class Frames:
         self._number = 0
 
     def lifecycle(self, event: str) -> bytes:
-        """Return the frame of an event that shows the whole response as it is now."""
+        """Return the frame of an event that contains the whole current response."""
         return self.encode([{"type": f"response.{event}", "response": self._response}])[0]
 
     def encode(self, events: Sequence[Event]) -> list[bytes]:
-        """Return the frame of each event, with its name in a line of its own."""
+        """Return the frame of each event, with the event's name on a line of its own."""
         frames = []
         for event in events:
             numbered = {**event, "sequence_number": self._number}
@@ -48,15 +48,15 @@ class Frames:
 
 
 class EventLog:
-    """The frames of one response: kept while they come and after, read by as many as like.
+    """The frames of one response, kept while they arrive and after its end. Any number of readers may read them.
 
     Args:
-        response: whose events these are.
-        max_bytes: past it the older half is dropped.
+        response: the response of the events.
+        max_bytes: limit in bytes; past it, the older half of the frames is dropped.
 
     Attributes:
-        num_bytes: of the frames that are kept.
-        ended: nothing will be added.
+        num_bytes: bytes of the kept frames.
+        ended: whether the last frame was added.
     """
 
     def __init__(self, response: Response, max_bytes: int = MAX_LOG) -> None:
@@ -65,24 +65,24 @@ class EventLog:
         self._max_bytes = max_bytes
         self._encoder = Frames(response)
         self._frames: list[bytes] = []
-        self._first = 0  # number of the first one kept
+        self._first = 0  # number of the first kept frame
         self._changed = asyncio.Event()
 
     def add(self, events: Sequence[Event]) -> None:
-        """Take the next events."""
+        """Add the next events."""
         self._keep(self._encoder.encode(events))
 
     def show(self, event: str) -> None:
-        """Take an event that shows the whole response as it is now."""
+        """Add an event that contains the whole current response."""
         self._keep([self._encoder.lifecycle(event)])
 
     def end(self, event: str) -> None:
-        """As `show`, with the last event of all. Readers end when they have read it."""
+        """As `show`, with the last event. Readers end when they have read it."""
         self.ended = True
         self.show(event)
 
     def check(self, after: int) -> None:
-        """Raise RequestError if one cannot read on after this number: it has not been, or what follows is dropped."""
+        """Raise RequestError unless the stream can be read after this number: it must exist, with all later frames."""
         last = self._first + len(self._frames) - 1
         if not self._first - 1 <= after <= last:
             raise RequestError(
@@ -91,10 +91,10 @@ class EventLog:
             )
 
     async def read(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield the frames after a number, then those that come, up to the end.
+        """Yield the frames after a number, then new frames as they arrive, up to the end.
 
         Raises:
-            RequestError: as `check`; also in mid-stream, for a reader so slow that frames were dropped before it.
+            RequestError: as in `check`; also in mid-stream, if the reader is so slow that frames were dropped first.
         """
         while True:
             self.check(after)
@@ -121,10 +121,10 @@ class EventLog:
 
 
 class EventLogs:
-    """The logs of responses that run in the background or did.
+    """The logs of running and ended background responses.
 
     Args:
-        max_ended: bytes of those that have ended; past it the oldest go.
+        max_ended: most bytes of ended logs; past it, the oldest logs are removed.
     """
 
     def __init__(self, max_ended: int = MAX_ENDED) -> None:
@@ -132,13 +132,13 @@ class EventLogs:
         self._logs: dict[str, EventLog] = {}
 
     def open(self, response: Response) -> EventLog:
-        """Begin the log of a response."""
+        """Start the log of a response."""
         self._trim()
         log = self._logs[response.id] = EventLog(response)
         return log
 
     def find(self, response_id: str) -> EventLog | None:
-        """Return the log of a response, None if there is none or none any more."""
+        """Return the log of a response, or None if it does not exist or was removed."""
         return self._logs.get(response_id)
 
     def forget(self, response_id: str) -> None:

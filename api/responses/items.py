@@ -21,15 +21,15 @@ REFERENCE = "item_reference"
 def check_items(
     given: str | Sequence[Item], name: Callable[[int, str], str], taken: Collection[str] = ()
 ) -> list[Item]:
-    """Return items in the one form that is stored and listed: with type, id, status, and content as parts.
+    """Return items in the form that is stored and listed: with type, id, status, and content as parts.
 
     Args:
-        given: a text is the user's message.
-        name: place among the items, prefix of the kind → an id for an item that has none of its own.
-        taken: ids of items before these. Every id is in a conversation once: pages of it are found by them.
+        given: items, or a text, which is the user's message.
+        name: place among the items, prefix of the kind → an id for an item without an id.
+        taken: ids of earlier items. An id is unique in a conversation, because pages are found by ids.
 
     Raises:
-        RequestError: names the part of the item that is wrong.
+        RequestError: an item is wrong; names the wrong part.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -44,7 +44,7 @@ def check_items(
 
 
 def kind_of(item: Item) -> Any:
-    """Return an item's type. A message may leave it out, and so may a reference, which is an id alone."""
+    """Return an item's type. A message may omit it, and so may a reference, which has only an id."""
     kind = item.get("type")
     if kind is None:
         return REFERENCE if item.keys() <= {"id", "type"} and "id" in item else "message"
@@ -52,10 +52,10 @@ def kind_of(item: Item) -> Any:
 
 
 def check_calls(items: Sequence[Item], num_old: int) -> None:
-    """Raise RequestError for the output of a call that nobody made.
+    """Raise RequestError for the output of a call that does not exist.
 
     Args:
-        num_old: so many of the items are from earlier turns.
+        num_old: number of leading items that are from earlier turns.
     """
     called = set()
     for i, item in enumerate(items):
@@ -70,7 +70,7 @@ def check_calls(items: Sequence[Item], num_old: int) -> None:
 def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
     """Return the chat of a conversation.
 
-    What the model made in one go is one message: its reasoning, its text and its calls.
+    Reasoning, text and calls that the model made in one turn are one message.
     """
     messages: list[dict[str, Any]] = []
     names: dict[str, str] = {}
@@ -89,7 +89,7 @@ def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
-    """Add what the model made to its last message, or begin another where the order asks for one."""
+    """Add the model's item to its last message, or start another message if the order requires it."""
     kind = item["type"]
     taken = {
         "reasoning": ("reasoning_content", "content", "tool_calls"),

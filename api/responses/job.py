@@ -1,4 +1,4 @@
-"""One response while it is made: its generation runs, its object fills."""
+"""One response while it is generated: runs the generation and fills the response object."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .output import Event, Output
 
 
 class Job:
-    """A response, and what it is made of.
+    """A response, and the generation that it comes from.
 
     Args:
-        generation: of one choice; not yet run.
+        generation: a generation of one choice that has not run yet.
 
     Attributes:
-        response: the object as it is now.
+        response: the current response object.
         input: this turn's own items.
-        tenant: that the response belongs to.
-        created_at: as exactly as it is known, to keep responses in order.
+        tenant: tenant that owns the response.
+        created_at: exact time of creation, which keeps responses in order.
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class Job:
 
     @property
     def wait(self) -> Wait | None:
-        """As of its generation's choice."""
+        """The wait of its generation's choice."""
         return self._generation.choices[0].wait
 
     @property
     def has_restarted(self) -> bool:
-        """Whether the last step made the events before it void: the output begins anew."""
+        """Whether the last step made the earlier events void, because the output starts again."""
         return self._generation.choices[0].has_restarted
 
     async def steps(self, *, may_restart: bool = False) -> AsyncGenerator[list[Event], None]:
-        """Run to the end; yield the events of each step of the engine, maybe none. Closing it early aborts.
+        """Run to the end; yield the events of each engine step, which may be none. Closing the iterator early aborts.
 
         Args:
-            may_restart: the reader looks at `has_restarted`.
+            may_restart: whether the reader checks `has_restarted`.
 
         Raises:
-            LLMFWError: as `Generation.events`.
+            LLMFWError: as in `Generation.events`.
         """
         async with contextlib.aclosing(self._generation.events(may_restart=may_restart)) as steps:
             async for _, deltas in steps:
@@ -83,13 +83,13 @@ class Job:
         self.response.usage = _usage(self._generation)
 
     def fail(self, error: Exception) -> None:
-        """Note that it cannot be finished; what came so far stays."""
+        """Mark the response as failed; the output so far stays."""
         self._output.abandon()
         self._end("failed")
         self.response.error = failure(error)
 
     def cancel(self) -> None:
-        """Note that it was stopped; what came so far stays."""
+        """Mark the response as cancelled; the output so far stays."""
         self._output.abandon()
         self._end("cancelled")
 
@@ -99,7 +99,7 @@ class Job:
 
 
 def failure(error: Exception) -> ResponseError:
-    """Return why a response failed, as its object says it."""
+    """Return the error of a failed response, for its object."""
     code = "invalid_prompt" if isinstance(error, RequestError) else "server_error"
     return ResponseError(code=code, message=body_of(error).error.message)
 

@@ -1,6 +1,6 @@
-"""What earlier turns said: stored responses as conversations of items.
+"""Earlier turns: stored responses as conversations of items.
 
-Knows the store's records and what is in them; nothing of how a response is made.
+Knows the store's records and their content, and nothing of how a response is generated.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ResponseMemory:
     """Stored responses.
 
     Args:
-        ttl_s: a conversation is removed so many seconds after its last response.
-        ownership: says which responses a request may reach; others are not there for it.
+        ttl_s: seconds after its last response at which a conversation is removed.
+        ownership: decides which responses a request may see; other responses do not exist for it.
     """
 
     def __init__(self, store: ResponseStore, ttl_s: float, ownership: Ownership) -> None:
@@ -47,10 +47,10 @@ class ResponseMemory:
         self._purging: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Settle what a server that is no more has left unfinished, and begin to remove what is too old.
+        """Settle the responses that an earlier server left unfinished, and start to remove old conversations.
 
         Raises:
-            PartError: the store cannot do it.
+            PartError: the store cannot do this.
         """
         with as_the_server_starts():
             for record in await self._store.unfinished():
@@ -62,13 +62,13 @@ class ResponseMemory:
         self._purging = asyncio.create_task(self._purge())
 
     async def close(self) -> None:
-        """Stop removing what is too old."""
+        """Stop removing old conversations."""
         if self._purging is not None:
             self._purging.cancel()
             await asyncio.gather(self._purging, return_exceptions=True)
 
     async def keep(self, job: Job) -> None:
-        """Store a response as it is now, unless the client does not want it stored."""
+        """Store the current response, unless the client set `store` to false."""
         response = job.response
         if response.store:
             record = ResponseRecord(
@@ -83,29 +83,31 @@ class ResponseMemory:
             await self._store.put(record)
 
     async def find(self, response_id: str) -> ResponseRecord:
-        """Return a response; raise NotFoundError if it is not there for the current request."""
+        """Return a response; raise NotFoundError if it does not exist for the current request."""
         try:
             return await self._visible(response_id)
         except KeyError:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
 
     async def delete(self, response_id: str) -> None:
-        """Remove a response that `find` has returned; raise NotFoundError if it is not there."""
+        """Remove a response that `find` has returned; raise NotFoundError if it no longer exists."""
         try:
             await self._store.delete(response_id)
         except KeyError:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
 
     async def conversation(self, previous_id: str | None) -> list[Item]:
-        """Return the items of all turns up to a response and with it; none for None.
+        """Return the items of all turns up to and including a response; none for None.
 
         Raises:
-            RequestError: it, or one that it continues, is not there; or it still runs.
+            RequestError: the response, or one that it continues, does not exist; or the response still runs.
         """
         if previous_id is None:
             return []
         try:
-            await self._visible(previous_id)  # so that nothing is said of one that belongs to others
+            await self._visible(
+                previous_id
+            )  # so that the error reveals nothing about responses of other tenants
             records = await self._store.conversation(previous_id)
         except KeyError as error:
             raise _not_found(previous_id, str(error.args[0])) from error
@@ -118,10 +120,10 @@ class ResponseMemory:
         return [item for record in records for item in (*_decode_items(record.input), *_output(record))]
 
     async def resolved(self, given: str | Sequence[Item]) -> str | Sequence[Item]:
-        """Return an input with the items that its references stand for.
+        """Return an input whose references are replaced by their items.
 
         Raises:
-            RequestError: one of them is not stored here.
+            RequestError: an item is not stored here.
         """
         if isinstance(given, str):
             return given
@@ -132,11 +134,11 @@ class ResponseMemory:
         ]
 
     async def page(self, response_id: str, *, after: str | None, limit: int, newest_first: bool) -> ItemList:
-        """Return some of the items that a response had as its input, those of earlier turns included.
+        """Return a page of the items that a response had as its input, including the items of earlier turns.
 
         Raises:
-            NotFoundError: the response is not there, or one that it continues.
-            RequestError: there is no item `after`.
+            NotFoundError: the response, or one that it continues, does not exist.
+            RequestError: the item `after` does not exist.
         """
         record = await self.find(response_id)
         try:
@@ -156,7 +158,7 @@ class ResponseMemory:
         return ItemList(data=data, first_id=first, last_id=last, has_more=start + limit < len(items))
 
     async def _visible(self, response_id: str) -> ResponseRecord:
-        """Return a response; KeyError(id) if it is not there for the current request."""
+        """Return a response; raise KeyError(id) if it does not exist for the current request."""
         record = await self._store.get(response_id)
         if not self._ownership.may_see(record.tenant):
             raise KeyError(response_id)
@@ -174,7 +176,7 @@ class ResponseMemory:
         )
 
     async def _items_of(self, response_id: str) -> dict[str, Item]:
-        """Return the items of a response by their ids, none if it is not there for the current request."""
+        """Return the items of a response by their ids; none if it does not exist for the current request."""
         try:
             record = await self._visible(response_id)
         except KeyError:

@@ -1,7 +1,7 @@
-"""The deltas of a generation → output items, and the events that tell of them as they grow.
+"""The deltas of a generation → output items, and the events that report their growth.
 
-A new kind of delta, or a new call, ends the item before it. Items are made anew for each event, so that an event keeps
-what it said. Knows nothing of lifecycle events, of sequence numbers and of how events are sent.
+A new kind of delta, or a new call, ends the item before it. Each event gets a new item object, so that later changes do
+not alter the event. Knows nothing of lifecycle events, sequence numbers or the transport of events.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCall
 from .ids import item_id
 
 Event = dict[str, Any]
-"""With `type`, and the fields of that type but `sequence_number`."""
+"""An event: `type` and the fields of that type, without `sequence_number`."""
 
 
 class Output:
     """The output of one response.
 
     Args:
-        response_id: from which the items' ids are made.
+        response_id: id of the response, from which the items' ids are derived.
 
     Attributes:
-        items: those that are done.
+        items: the finished items.
     """
 
     def __init__(self, response_id: str) -> None:
@@ -46,7 +46,7 @@ class Output:
         self.items: list[OutputItem] = []
 
     def add(self, delta: Delta) -> Iterator[Event]:
-        """Take the next delta; yield the events that it makes."""
+        """Add the next delta; yield its events."""
         if self._open is None or not self._open.takes(delta):
             yield from self._close("completed")
             yield from self._begin(delta)
@@ -54,13 +54,13 @@ class Output:
         yield from self._open.add(delta)
 
     def finish(self, status: str) -> Iterator[Event]:
-        """End the last item. An answer of no text is a message of no text."""
+        """End the last item. An empty answer is a message without text."""
         if self._open is None and not self.items:
             yield from self._begin(ContentDelta(""))
         yield from self._close(status)
 
     def abandon(self) -> None:
-        """End the last item where it is, if there is one."""
+        """End the last item as it is, if there is one."""
         list(self._close("incomplete"))
 
     def _begin(self, delta: Delta) -> Iterator[Event]:
@@ -75,7 +75,7 @@ class Output:
 
 
 class _Open(ABC):
-    """An item that is being made."""
+    """An item that still grows."""
 
     prefix: str
 
@@ -90,14 +90,14 @@ class _Open(ABC):
 
     @abstractmethod
     def add(self, delta: Any) -> Iterator[Event]:
-        """Take a delta of this item's kind."""
+        """Add a delta of this item's kind."""
 
     @abstractmethod
     def item(self, status: str) -> OutputItem:
-        """Return the item as it is now."""
+        """Return the current item."""
 
     def opening(self) -> Iterator[Event]:
-        """Yield what precedes the first delta."""
+        """Yield the events before the first delta."""
         yield {
             "type": "response.output_item.added",
             "output_index": self.index,
@@ -105,7 +105,7 @@ class _Open(ABC):
         }
 
     def closing(self, status: str) -> Iterator[Event]:
-        """Yield what follows the last delta."""
+        """Yield the events after the last delta."""
         yield {"type": "response.output_item.done", "output_index": self.index, "item": self.item(status)}
 
     def event(self, type: str, **fields: Any) -> Event:
@@ -114,12 +114,12 @@ class _Open(ABC):
 
     @property
     def text(self) -> str:
-        """All of it so far."""
+        """The whole text so far."""
         return "".join(self.pieces)
 
 
 class _OpenText(_Open):
-    """An item of one part, which is a text."""
+    """An item with one part, which is a text."""
 
     kind: type[Delta]
     event_name: str
@@ -130,14 +130,14 @@ class _OpenText(_Open):
 
     @abstractmethod
     def part(self) -> TextPart | ReasoningPart:
-        """Return the part as it is now."""
+        """Return the current part."""
 
     def score(self, delta: Delta) -> dict[str, Any]:
-        """Take note of how likely a delta's tokens were; return the fields that tell of it in the delta's event."""
+        """Record the log probabilities of a delta's tokens; return their fields for the delta's event."""
         return {}
 
     def scores(self) -> dict[str, Any]:
-        """Return the fields that tell how likely all tokens so far were, in an event."""
+        """Return the fields for an event with the log probabilities of all tokens so far."""
         return {}
 
     def takes(self, delta: Delta) -> bool:
@@ -228,7 +228,7 @@ def _begun(delta: Delta, response_id: str, index: int) -> _Open:
 
 
 def _in_event(entries: Sequence[TokenEntry]) -> list[dict[str, Any]]:
-    """Return the entries of tokens as events have them: without bytes."""
+    """Return the entries of tokens in the form of events: without bytes."""
     return [
         {
             "token": entry.token,

@@ -1,6 +1,6 @@
-"""A Responses body → a body of chat completions, and errors of the one → errors of the other.
+"""Translates a Responses body into a body of chat completions, and errors of the latter into errors of the former.
 
-Knows which fields stand for which; what they do is `api.chat`'s business.
+Knows which fields correspond. `api.chat` implements them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NEEDLESS = {
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
-    "reasoning.encrypted_content",  # reasoning is given in clear, and can be given back so
+    "reasoning.encrypted_content",  # reasoning is plain text, and clients can send it back as plain text
     "web_search_call.action.sources",
     "web_search_call.results",
 }
@@ -54,10 +54,10 @@ _TOOL_KEYS = {"type", *_FUNCTION_KEYS}
 
 
 def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
-    """Return the body of POST /v1/responses, and the names of fields in it that change nothing.
+    """Return the body of POST /v1/responses, and the names of its fields that have no effect.
 
     Raises:
-        RequestError: as `decode_nested`, or two fields that do not go together.
+        RequestError: as in `decode_nested`; or two fields exclude each other.
     """
     body, ignored = decode_nested(raw, ResponsesRequest, ("text", "reasoning"))
     ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
@@ -79,16 +79,16 @@ def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRe
     """Return the chat that a body asks for.
 
     Args:
-        messages: of the whole conversation, without the instructions.
+        messages: messages of the whole conversation, without the instructions.
 
     Raises:
-        RequestError: names the field that is wrong.
+        RequestError: a field is wrong; names it.
     """
     return msgspec.convert(chat_fields(body, messages), ChatRequest)
 
 
 def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of the chat that a body asks for, without those that are left to the server."""
+    """Return the fields of the chat that a body asks for. Omits fields that the server decides."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     fields: dict[str, Any] = {
         "model": body.model,
@@ -109,10 +109,10 @@ def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> di
 
 
 def format_of(body: InputRequest) -> dict[str, Any]:
-    """Return what the text has to be, checked.
+    """Return the checked format of the text.
 
     Raises:
-        RequestError: names the part that is wrong.
+        RequestError: the format is wrong; names the wrong part.
     """
     given = (body.text.format if body.text else None) or {"type": "text"}
     kind = given.get("type")
@@ -128,7 +128,7 @@ def format_of(body: InputRequest) -> dict[str, Any]:
 
 
 def tools_of(body: InputRequest) -> list[dict[str, Any]]:
-    """Return the tools as a response shows them."""
+    """Return the tools in the form of a response."""
     nulls: dict[str, Any] = {"description": None, "parameters": None, "strict": None}
     return [{**nulls, **tool} for tool in body.tools or ()]
 
@@ -164,7 +164,7 @@ def _chat_tool(tool: dict[str, Any], i: int) -> dict[str, Any]:
 
 
 def _chat_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-    """Return a tool choice in the form of chat completions, where what is chosen is one level deeper."""
+    """Return a tool choice in the form of chat completions, which nests the chosen tool one level deeper."""
     if not isinstance(choice, dict):
         return choice
     kind = choice.get("type")
@@ -205,7 +205,7 @@ def _unused_tool_keys(tools: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _check_include(names: Sequence[str]) -> list[str]:
-    """Return what is asked to be included and never is, because there is nothing of the kind."""
+    """Return the requested `include` names that have no effect, because this server has no such data."""
     known = {LOGPROBS, *_NEEDLESS}
     for i, name in enumerate(names):
         if name not in known:

@@ -1,6 +1,6 @@
-"""Responses: a body becomes a chat, its generation a response: at once, as a stream, or in the background.
+"""Responses: turns a body into a chat, and its generation into a response: at once, as a stream, or in the background.
 
-Knows nothing of HTTP. What is generated goes through `ChatService`, as chat completions do.
+Knows nothing of HTTP. Generates through `ChatService`, as chat completions do.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from .output import Event
 from .request import format_of, renamed, to_chat, tools_of
 from .truncation import newest_that_fits
 
-ROOM = 1024  # tokens that truncation leaves for an answer of which the client does not say how long it may be
+ROOM = 1024  # tokens that truncation leaves for an answer without max_output_tokens
 
 
 class ResponseService:
-    """Answers with responses, and remembers them.
+    """Generates and stores responses.
 
     Args:
-        chat: generates.
-        memory: started.
-        model: its served name.
+        chat: service that generates.
+        memory: started store of responses.
+        model: served name of the model.
         num_places: sequences that the engine runs at once.
     """
 
@@ -60,18 +60,18 @@ class ResponseService:
         self._logs = EventLogs()
 
     async def close(self) -> None:
-        """Stop what runs in the background: it has failed."""
+        """Stop the background responses; they end as failed."""
         for job in await self._background.close():
             if job.response.status in RUNNING:
                 await self._fail(job, EngineError(SERVER_ENDED))
             self._end_events(job)
 
     async def prepare(self, body: ResponsesRequest) -> Job:
-        """Return the job that answers a body. Nothing runs yet.
+        """Return the job that answers a body, without starting it.
 
         Raises:
-            RequestError: names the field that is wrong.
-            EngineDeadError: nothing can be generated any more.
+            RequestError: a field is wrong; names it.
+            EngineDeadError: the engine cannot generate any more.
         """
         response_id = new_response_id()
         own, generation = await self._generation(body, response_id)
@@ -90,10 +90,10 @@ class ResponseService:
         return job.response
 
     async def stream(self, job: Job) -> AsyncGenerator[bytes, None]:
-        """Run a job, and yield its server-sent events. A failure is one of them.
+        """Run a job, and yield its server-sent events. A failure is reported as an event.
 
         Raises:
-            RequestError, OverloadedError, DeadlineError: before the first event: there is no response then.
+            RequestError, OverloadedError, DeadlineError: only before the first event; no response exists then.
         """
         frames = Frames(job.response)
         begun = False
@@ -114,10 +114,10 @@ class ResponseService:
         yield frames.lifecycle(job.response.status)
 
     async def run_in_background(self, job: Job) -> Response:
-        """Begin a job without a client that waits, and return the response as it is now: queued.
+        """Start a job in the background, and return its response, which is queued.
 
         Raises:
-            OverloadedError: too many are open.
+            OverloadedError: too many background responses are open.
         """
         num_bytes = len(msgspec.json.encode(job.response)) + len(msgspec.json.encode(job.input))
         self._background.check(job.tenant, num_bytes)
@@ -128,11 +128,11 @@ class ResponseService:
         return queued
 
     async def follow(self, response_id: str, after: int = -1) -> AsyncGenerator[bytes, None]:
-        """Return the server-sent events of a background response after a sequence number, as they come.
+        """Return the server-sent events of a background response after a sequence number, as they arrive.
 
         Raises:
-            NotFoundError: it is not there.
-            RequestError: its events are not kept, or not those after this number.
+            NotFoundError: the response does not exist.
+            RequestError: the events after this number are not kept.
         """
         await self._memory.find(response_id)
         log = self._logs.find(response_id)
@@ -147,7 +147,7 @@ class ResponseService:
         return log.read(after)
 
     async def get(self, response_id: str) -> bytes:
-        """Return a stored response as JSON; raise NotFoundError if it is not there."""
+        """Return a stored response as JSON; raise NotFoundError if it does not exist."""
         return (await self._memory.find(response_id)).response
 
     async def delete(self, response_id: str) -> None:
@@ -159,11 +159,11 @@ class ResponseService:
             await self._memory.delete(response_id)
 
     async def cancel(self, response_id: str) -> bytes:
-        """Stop a background response, and return it as JSON. One that has ended stays as it is.
+        """Stop a background response, and return it as JSON. A response that has ended does not change.
 
         Raises:
-            NotFoundError: it is not there.
-            RequestError: it is none of the background.
+            NotFoundError: the response does not exist.
+            RequestError: the response is no background response.
         """
         async with self._ending(response_id):
             record = await self._memory.find(response_id)
@@ -184,12 +184,12 @@ class ResponseService:
         return await self._memory.page(response_id, after=after, limit=limit, newest_first=newest_first)
 
     async def count_tokens(self, body: InputRequest) -> int:
-        """Return how many tokens the prompt of a body has; raise RequestError as `prepare`."""
+        """Return the number of tokens in the prompt of a body; raise RequestError as in `prepare`."""
         _, generation = await self._generation(body, new_response_id())
         return len(generation.choices[0].request.prompt)
 
     async def _generation(self, body: InputRequest, response_id: str) -> tuple[list[Item], Generation]:
-        """Return the input's own items, and what answers them and those of earlier turns."""
+        """Return the input's own items, and the generation that answers them together with earlier turns."""
         earlier = await self._memory.conversation(body.previous_response_id)
         given = await self._memory.resolved(body.input)
         taken = {item["id"] for item in earlier}
@@ -211,9 +211,9 @@ class ResponseService:
             raise renamed(error) from error
 
     async def _work(self, job: Job, log: EventLog) -> None:
-        """Run a job of the background. It is in progress from its first step on.
+        """Run a background job. It is in progress from its first step on.
 
-        Whoever cancels this says what becomes of the response.
+        A caller that cancels this task must set the final state of the response.
         """
         log.show("created")
         log.show("queued")
@@ -227,10 +227,10 @@ class ResponseService:
                         await self._memory.keep(job)
                         log.show("in_progress")
                     if job.has_restarted:
-                        log.show("in_progress")  # with no output: followers drop what they have
+                        log.show("in_progress")  # without output, so that followers drop their output
                     log.add(step)
             await self._memory.keep(job)
-        except Exception as error:  # noqa: BLE001 - nobody waits: the response says it
+        except Exception as error:  # noqa: BLE001 - no client waits: the response reports it
             await self._fail(job, error)
         self._end_events(job)
 
@@ -239,7 +239,7 @@ class ResponseService:
         return self._locks.setdefault(response_id, asyncio.Lock())
 
     async def _stop(self, response_id: str) -> Job | None:
-        """Stop a job of the background; return it as it then is, cancelled or at its end. None if none runs."""
+        """Stop a background job; return it, cancelled or at its end. None if no such job runs."""
         job = await self._background.stop(response_id)
         if job is not None:
             if job.response.status in RUNNING:
@@ -248,7 +248,7 @@ class ResponseService:
         return job
 
     def _end_events(self, job: Job) -> None:
-        """Let the events of a job end with what became of it, if they have not."""
+        """End the events of a job with its final state, unless they have ended."""
         log, status = self._logs.find(job.response.id), job.response.status
         if log is not None and not log.ended:
             log.end("failed" if status == "cancelled" else status)  # OpenAI has no event for cancelled ones
@@ -263,7 +263,7 @@ class ResponseService:
 
 
 async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
-    """Yield the steps of a job. While the engine takes no more requests, or restarts, it waits: no client waits for it."""
+    """Yield the steps of a job. Waits while the engine is full or restarts, because no client waits for the job."""
     while True:
         try:
             async with contextlib.aclosing(job.steps(may_restart=True)) as steps:
@@ -275,19 +275,19 @@ async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
 
 
 def _fits(_: Generation) -> bool:
-    """Return that an answer has room: what was asked for is there, or there were no generation."""
+    """Return True: a generation exists only if the requested length of the answer fits."""
     return True
 
 
 def _has_room(generation: Generation) -> bool:
-    """Return whether an answer that may fill the context has some room to do so."""
+    """Return whether an answer without a set length has enough room left in the context."""
     request = generation.choices[0].request
     left = request.sampling.max_tokens or 0
     return left >= min(ROOM, (len(request.prompt) + left) // 4)
 
 
 def _response(body: ResponsesRequest, response_id: str, model: str, generation: Generation) -> Response:
-    """Return the response as it is before anything was generated."""
+    """Return the response before any token was generated."""
     sampling = generation.choices[0].request.sampling
     reasoning: dict[str, Any] = {"effort": body.reasoning.effort if body.reasoning else None, "summary": None}
     return Response(

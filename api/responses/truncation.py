@@ -1,8 +1,8 @@
-"""A conversation that is too long → its newest part: what `truncation: "auto"` leaves out.
+"""Shortens a conversation that is too long to its newest part, for `truncation: "auto"`.
 
-Whole turns go first, the oldest first: a turn is a user's message and all up to the next one. Of the last turn the
-user's message stays, and what the model and the tools did goes, the oldest first. Messages of the system and the
-developer stay, and a call is never parted from its output. Knows nothing of tokens.
+Whole turns are left out first, starting with the oldest; a turn is a user's message and all items up to the next one. The
+user's message of the last turn stays; its model and tool items are left out, starting with the oldest. Messages of the
+system and the developer stay. A call is never separated from its output. Knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ async def newest_that_fits(
     make: Callable[[Sequence[Item]], Awaitable[MadeT]],
     has_room: Callable[[MadeT], bool],
 ) -> MadeT:
-    """Return what is made of the longest newest part of a conversation that fits.
+    """Return the result of `make` for the longest newest part of a conversation that fits.
 
     Args:
-        make: raises ContextLengthError for items that do not fit; RequestError for some that a template does not take,
-            which are then not tried either.
-        has_room: whether there is room enough for an answer. Where no part leaves enough, the shortest one that fits
-            is taken.
+        make: raises ContextLengthError for items that do not fit, and RequestError for items that the template refuses;
+            such parts are skipped.
+        has_room: whether the result leaves enough room for an answer. If no part leaves enough, the shortest part that
+            fits is used.
 
     Raises:
-        RequestError: what `make` raises of the whole conversation, if no part fits.
+        RequestError: no part fits; the error that `make` raises for the whole conversation.
     """
     too_long: RequestError | None = None
     roomy = tight = None
@@ -66,7 +66,7 @@ async def newest_that_fits(
 
 
 def cuts(items: Sequence[Item]) -> list[int]:
-    """Return the places up to which a conversation can be left out, in order."""
+    """Return the places up to which a conversation can be shortened, in order."""
     users = [i for i, item in enumerate(items) if _role(item) == "user"]
     last = users[-1] if users else -1
     whole = _outside_calls(items)
@@ -78,7 +78,7 @@ def cuts(items: Sequence[Item]) -> list[int]:
 
 
 def without(items: Sequence[Item], cut: int) -> list[Item]:
-    """Return a conversation without what is left out up to a place."""
+    """Return a conversation without the items that are left out before a place."""
     users = [i for i, item in enumerate(items) if _role(item) == "user"]
     kept = users[-1] if users else -1
     return [
@@ -93,7 +93,7 @@ def _role(item: Item) -> str | None:
 
 
 def _outside_calls(items: Sequence[Item]) -> set[int]:
-    """Return the places before which no call waits for an output. Each output has a call before it."""
+    """Return the places before which no call waits for its output. Each output has a call before it."""
     calls = {
         item["call_id"]: i for i, item in reversed(list(enumerate(items))) if item["type"] == "function_call"
     }

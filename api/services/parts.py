@@ -1,4 +1,4 @@
-"""The parts that the API process uses, by the names that the user chose."""
+"""Builds the parts of the API process by the names that the user chose."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ STORES: dict[str, type] = {
 }
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
-"""A kind of parser, its interface, and arguments with which any one of it can be built."""
+"""A kind of parser, its interface, and arguments that build any parser of the kind."""
 
 REASONING: ParserKind = ("reasoning_parser", ReasoningParser, ())
 TOOLS: ParserKind = ("tool_parser", ToolParser, ([],))
 
 JSON_CALLS = "json_calls"
-"""Tool parser for calls that models do not write by themselves, but grammars make them."""
+"""Tool parser for calls in a form that grammars force models to write."""
 
 
 def build_chat_template(
@@ -60,10 +60,10 @@ def build_chat_template(
 
     Args:
         name: a registered template, else a file with a Jinja template; None: the model's own.
-        options: of parts, "kind.key" → value.
+        options: options of parts, "kind.key" → value.
 
     Raises:
-        ConfigError: it is neither, the template is broken, or an option is wrong.
+        ConfigError: the name is neither, the template is broken, or an option is wrong.
     """
     source, entry_name, file = tokenizer.chat_template, "jinja", tokenizer.template_file
     if name is not None:
@@ -83,10 +83,10 @@ def build_chat_template(
 
 
 def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
-    """Return the parts that a user's settings stand for. The grammar checker waits for the engine's figures.
+    """Return the parts that a user's settings choose, without the grammar checker, which needs the engine's figures.
 
     Raises:
-        ConfigError: a part or the model's files cannot be had; with the reason.
+        ConfigError: a part or the model's files cannot be loaded; with the reason.
     """
     _check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
@@ -112,7 +112,7 @@ async def start_engine(
     """Start an engine; meanwhile load the parts that fit its model, and return them.
 
     Raises:
-        ConfigError: a part or the model's files cannot be had; with the reason.
+        ConfigError: a part or the model's files cannot be loaded; with the reason.
         EngineError: the engine could not be started.
     """
     if Path(engine.model).is_dir():
@@ -128,7 +128,7 @@ async def start_engine(
 
 
 def _check_end_tokens(tokenizer: Tokenizer, info: EngineInfo) -> None:
-    """Raise ModelError if an end token is none of the model's: each request would be refused."""
+    """Raise ModelError if the model does not have an end token: each request would be refused."""
     wrong = [token for token in tokenizer.eos_token_ids if token >= info.vocab_size]
     if wrong and info.task == "generate":
         raise ModelError(
@@ -146,7 +146,7 @@ def with_grammar_checker(
         vocab_size: width of the model's logits.
 
     Raises:
-        ConfigError: as `choose_grammar_backend`.
+        ConfigError: as in `choose_grammar_backend`.
     """
     entry = choose_grammar_backend(config.grammar, registry)
     calls = registry.ledger.of(entry) if entry is not None else None
@@ -160,7 +160,7 @@ def with_grammar_checker(
 
 
 def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
-    """Raise ConfigError for an option that the grammar backend does not have, before the engine has read the model."""
+    """Raise ConfigError for an unknown option of the grammar backend, before the engine reads the model."""
     entry = choose_grammar_backend(config.grammar, registry)
     if entry is None:
         refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
@@ -171,7 +171,7 @@ def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
-    """Return the class of a parser, which has its options, and whose calls are watched."""
+    """Return the class of a parser, bound to its options, with its calls watched."""
     named, interface, arguments = kind
     if not name:
         flag = f"--{named.replace('_', '-')} NAME"
@@ -179,15 +179,15 @@ def _load_parser(
         return None
     entry = registry.find(named, name)
     part, keywords = entry.load(), entry.built_with(options)
-    entry.build(part, *arguments, **keywords)  # one that cannot be built is told of now, not by each request
+    entry.build(part, *arguments, **keywords)  # report a parser that cannot be built now, not in each request
     return with_keywords(guarded(part, interface, registry.ledger.of(entry), per_request=True), keywords)
 
 
 async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
-    """Return the stores that a user's settings stand for.
+    """Return the stores that a user's settings choose.
 
     Raises:
-        ConfigError: there is none of that name, it cannot use the folder, or an option is wrong. None is open then.
+        ConfigError: a store is unknown or cannot use the folder, or an option is wrong. No store is open then.
     """
     folder = Path(config.storage).expanduser() if config.storage is not None else None
     args = {"response_store": (config.response_store_mb * 2**20,)}
@@ -213,7 +213,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
 
 
 def _where(names: Sequence[str], folder: Path | None) -> str:
-    """Return a line for the log: where files, batches and responses are, by the names of their stores."""
+    """Return a log line with the place of files, batches and responses, by the names of their stores."""
     if set(names) == {"memory"}:
         return "Files, batches and responses end with the server; --storage DIR keeps them in a folder"
     if set(names) == {"sqlite"}:

@@ -1,4 +1,4 @@
-"""What answers requests, put together once: for the HTTP application, or for a batch that runs without one.
+"""Builds the services that answer requests, for the HTTP application or for a batch that runs without it.
 
 Knows neither routes nor processes.
 """
@@ -46,14 +46,14 @@ SECONDS_A_DAY = 24 * 3600
 
 
 class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What fits the model, beside its engine.
+    """The parts that fit the model, in addition to its engine.
 
     Attributes:
-        chat_template: messages → prompt.
-        reasoning_parser, tool_parser: classes, or None.
-        json_tool_parser: reads tool calls that are a bare JSON array, where a grammar holds the model to them.
-        grammar_checker: for structured output; None: there is none.
-        sampling_defaults: the model's own, by SamplingParams' names.
+        chat_template: renders messages as a prompt.
+        reasoning_parser, tool_parser: parser classes, or None.
+        json_tool_parser: parser of tool calls that are a bare JSON array, if a grammar forces the model to write them.
+        grammar_checker: checker for structured output; None: no structured output.
+        sampling_defaults: the model's own defaults, by the names of SamplingParams.
     """
 
     tokenizer: Tokenizer
@@ -66,10 +66,10 @@ class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """Where what is to be kept is kept.
+    """The stores of files, batches and responses.
 
     Attributes:
-        folder: that the user named for it, if any.
+        folder: the folder that the user named, if any.
     """
 
     files: FileStore
@@ -78,17 +78,17 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None = None
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all stores."""
         await self.responses.close()
         await self.batches.close()
         await self.files.close()
 
 
 class Answering:
-    """The services that make something of a body, all over one engine client.
+    """The services that answer bodies, all with the same engine client.
 
     Attributes:
-        generator: runs prompts for all of them.
+        generator: runs the prompts of all services.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class Services:
     """All services of a server.
 
     Args:
-        client: started.
-        stores: are closed with the services.
-        keys: of the clients; None: there are none.
+        client: a started engine client.
+        stores: the stores, which are closed with the services.
+        keys: API keys of the clients; None: no keys.
 
     Attributes:
-        live: what answers clients that wait.
+        live: the services that answer waiting clients.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Services:
         )
 
     async def start(self) -> None:
-        """Settle what an earlier server left."""
+        """Settle the unfinished work of an earlier server."""
         if self._keys is not None:
             self._keys.start()
         if self._ownership.leaves_unowned():
@@ -186,7 +186,7 @@ class Services:
         await self.batches.start()
 
     async def close(self) -> None:
-        """Stop what runs by itself, and close the stores."""
+        """Stop background work, and close the stores."""
         await self.batches.close()
         await self.live.responses.close()
         await self.live.generator.close()

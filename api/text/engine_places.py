@@ -1,7 +1,7 @@
-"""How many choices of one client request the engine is given at once.
+"""Limits how many choices of one client request are in the engine at once.
 
-One body may ask for thousands of choices. If the engine had all of them at once, the next client's single choice would
-wait behind them. Knows no requests and no engine.
+One body may ask for thousands of choices. If the engine got all of them at once, the next client's single choice would
+wait behind them. Knows neither requests nor the engine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_FREE = 4
-"""A quarter of the engine's places is never taken by requests with several choices."""
+"""Requests with several choices leave a quarter of the engine's places free."""
 
 
 class EnginePlaces:
@@ -26,12 +26,12 @@ class EnginePlaces:
 
     @property
     def share(self) -> int:
-        """Choices that each of the requests may have in the engine now, at least one."""
+        """Most choices that each of the requests may have in the engine now, at least one."""
         return max(1, self._num_shared // max(1, self._num_requests))
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Count a request among those that share the places, for the length of the block."""
+        """Let a request share the places for the length of the block."""
         self._num_requests += 1
         try:
             yield

@@ -1,7 +1,7 @@
-"""The one path from a prompt to a stream of text events, for routes and whoever else generates.
+"""The only path from a prompt to a stream of text events, for routes and all other code that generates.
 
-`Generator` turns prompts and sampling parameters into engine requests; `Generation` is what runs then: one or more
-choices, each with its own request and its own text. Knows nothing of HTTP and of the bodies' form.
+`Generator` turns prompts and sampling parameters into engine requests. A `Generation` runs them: it has one or more
+choices, each with its own request and its own text. Knows nothing of HTTP or of the form of bodies.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .text_stream import Delta, TextStream
 from .threads import TextThreads
 
 MAX_SETTINGS_BYTES = 2**24
-"""Of all choices of a request."""
+"""Most bytes of the settings of all choices of a request."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
-"""Given a prompt's tokens, returns a fresh text for one choice."""
+"""Takes a prompt's tokens, returns a new text for one choice."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of an output beside how its tokens are sampled. The fields are those of `Request`."""
+    """The settings of an output other than its sampling parameters. The fields are the fields of `Request`."""
 
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -63,11 +63,11 @@ class Choice:
     """One continuation of one prompt.
 
     Attributes:
-        index: among the choices of its generation.
-        request: as the engine gets it.
-        text: what came of it so far; has a finish reason at the end.
-        wait: while nothing came and the engine tells how long it may take.
-        has_restarted: the last event made what came before it void.
+        index: index among the choices of its generation.
+        request: the engine request.
+        text: the text so far; has a finish reason at the end.
+        wait: the engine's estimate of the wait, until the first token comes.
+        has_restarted: whether the last event made all earlier events void.
     """
 
     __slots__ = ("_make_text", "has_restarted", "index", "request", "text", "wait")
@@ -81,7 +81,7 @@ class Choice:
         self.text = make_text(request.prompt)
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
-        """Take an event of the engine; return what it adds to the text."""
+        """Process an event of the engine; return the deltas that it adds to the text."""
         if event.finish_reason is FinishReason.ABORT:
             raise EngineError("the request was aborted")
         self.wait, self.has_restarted = event.wait, event.restarted
@@ -94,7 +94,7 @@ class Generation:
     """The choices of one client request, while they run.
 
     Attributes:
-        id: with its prefix, as the client sees it.
+        id: id with its prefix, as the client sees it.
         created: seconds since the epoch.
     """
 
@@ -108,22 +108,23 @@ class Generation:
         self._places = places
 
     def rename(self, id: str) -> None:
-        """Give it and its requests another id. Nothing has been sent yet."""
+        """Give the generation and its requests another id. Call it before any request is sent."""
         self.id = id
         for choice in self.choices:
             choice.request = msgspec.structs.replace(choice.request, id=f"{id}-{choice.index}")
 
     def events(self, *, may_restart: bool = False) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Send the requests, and yield what each event adds to its choice, maybe nothing.
+        """Send the requests, and yield the deltas of each event with its choice. An event may have no deltas.
 
-        Closing the iterator before its end aborts what still runs. Of choices that are told of their waiting nothing is
-        yielded before the engine has accepted all.
+        Closing the iterator before its end aborts the requests that still run. If choices report their wait, nothing is
+        yielded before the engine has accepted all of them.
 
         Args:
-            may_restart: the reader drops what it has of a choice that `has_restarted`, as its engine was replaced.
+            may_restart: whether the reader drops the output of a choice that `has_restarted`, because its engine was
+                replaced.
 
         Raises:
-            LLMFWError: as `EngineClient.generate`; what runs of the other choices is aborted.
+            LLMFWError: as in `EngineClient.generate`; the other choices are aborted.
         """
         if may_restart:
             for choice in self.choices:
@@ -131,7 +132,7 @@ class Generation:
         return self._one(self.choices[0]) if len(self.choices) == 1 else self._merged()
 
     async def finish(self) -> dict[int, list[Delta]]:
-        """Run to the end; return all deltas by choice index."""
+        """Run all choices to their end; return all deltas by choice index."""
         deltas: dict[int, list[Delta]] = {choice.index: [] for choice in self.choices}
         async with contextlib.aclosing(self.events(may_restart=True)) as events:
             async for choice, new in events:
@@ -148,9 +149,9 @@ class Generation:
                     return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
-        """Run the choices side by side, and yield their events as they come.
+        """Run the choices concurrently, and yield their events as they arrive.
 
-        A choice's text takes an event only when that event's turn comes: the reader looks at both together.
+        A choice's text processes an event only when the event is yielded, so that the reader sees both in step.
         """
         with self._places.joined() if self._places else contextlib.nullcontext():
             flight = ChoicesInFlight(self._client, self.choices, self._places)
@@ -174,20 +175,20 @@ class Generation:
 
 
 class Generator:
-    """Makes generations.
+    """Creates generations.
 
     Args:
-        client: started.
-        tokenizer: the model's.
-        served_name: what clients call the model.
-        grammar_checker: None: there is no structured output.
-        sampling_defaults: by SamplingParams' names, what clients that do not say get instead of its own defaults.
-        places: bounds how many choices of one client request are in the engine at once; None: no bound.
-        max_biases: entries of logit_bias.
+        client: a started engine client.
+        tokenizer: tokenizer of the model.
+        served_name: name of the model for clients.
+        grammar_checker: checker of grammars; None: no structured output.
+        sampling_defaults: values, by the names of SamplingParams, that replace its defaults for unset fields.
+        places: bounds the choices of one client request that are in the engine at once; None: no bound.
+        max_biases: most entries of logit_bias.
 
     Attributes:
         texts: encodes prompts outside the event loop.
-        threads: for it, and for templates.
+        threads: thread pool for `texts` and for templates.
     """
 
     def __init__(
@@ -212,13 +213,13 @@ class Generator:
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine is."""
+        """The properties of the engine."""
         return self.client.info
 
     def check(self, model: str | None, task: str | None = "generate") -> None:
-        """Raise ModelNotFoundError if a request names another model, EngineDeadError if nothing can run.
+        """Raise ModelNotFoundError if a request names another model, EngineDeadError if the engine is dead.
 
-        And RequestError, if the model is there for another task. None: any will do.
+        Raises RequestError if the model serves another task than `task`. None accepts any model or any task.
         """
         if model is not None and model != self.served_name:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
@@ -238,7 +239,7 @@ class Generator:
         return to_sampling(body, max_tokens, renamed, self.sampling_defaults, self._max_biases)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return a prompt's tokens. The event loop is not held up by a long one.
+        """Return a prompt's tokens. A long prompt does not block the event loop.
 
         Raises:
             ContextLengthError: the text cannot fit into the context.
@@ -246,10 +247,10 @@ class Generator:
         return await self.texts.encode(text, add_special_tokens=add_special_tokens)
 
     async def check_grammar(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
-        """Return what the engine is to compile for a grammar (`GrammarChecker.check`).
+        """Return the grammar that the engine compiles (`GrammarChecker.check`).
 
         Raises:
-            RequestError: the grammar cannot be held to; names the client's parameter.
+            RequestError: the grammar cannot be enforced; names the client's parameter.
         """
         checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
         return await checker.check(spec, param, tenant)
@@ -261,7 +262,7 @@ class Generator:
             await self._grammar_checker.close()
 
     def plain_text(self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool) -> MakeText:
-        """Return what makes texts that go on with their prompts, without thinking and calls."""
+        """Return a factory of texts that continue their prompts, without thinking and calls."""
         token_bytes = self.tokenizer.token_bytes if logprobs else None
 
         def make_text(prompt: Sequence[int]) -> TextStream:
@@ -287,16 +288,16 @@ class Generator:
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
-        """Return a generation of n choices for each prompt, prompt-major. Nothing is sent before its events are read.
+        """Return a generation of n choices for each prompt, prompt-major. Sends nothing until its events are read.
 
         Args:
-            prefix: of the id.
-            terms: how each choice is served beside others.
-            output: what else is asked of each choice; the prompt's log probabilities only of a prompt's first one.
-            max_tokens_param: how the client calls `max_tokens`.
+            prefix: prefix of the id.
+            terms: the terms of each choice.
+            output: further settings of each choice; only a prompt's first choice returns the prompt's log probabilities.
+            max_tokens_param: the client's name for `max_tokens`.
 
         Raises:
-            RequestError: a prompt is empty, does not fit, or a token id is none of the model's.
+            RequestError: a prompt is empty or does not fit, or the model does not have a token id.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
         output, terms = output or Output(), terms or Terms()
@@ -330,7 +331,7 @@ class Generator:
         return Generation(id, self.client, choices, self._places)
 
     def _check_together(self, prompts: Sequence[list[int]], n: int, settings: object) -> None:
-        """Raise RequestError if all choices together are too much to send: each is sent with its prompt and settings."""
+        """Raise RequestError if all choices together are too large to send: each one includes its prompt and settings."""
         self.texts.check_together(n * sum(map(len, prompts)), "n" if n > 1 else "prompt")
         num_choices = n * len(prompts)
         if num_choices > 1 and num_choices * len(msgspec.msgpack.encode(settings)) > MAX_SETTINGS_BYTES:
@@ -370,7 +371,7 @@ class Generator:
 
 
 def _with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
-    """Return the parameters for the i-th choice of a prompt: with a seed, each choice has a seed of its own."""
+    """Return the parameters of the i-th choice of a prompt. If a seed is set, each choice gets a seed of its own."""
     if i == 0 or sampling.seed is None:
         return sampling
     return msgspec.structs.replace(sampling, seed=(sampling.seed + i + 2**63) % 2**64 - 2**63)

@@ -1,7 +1,7 @@
-"""Checks grammars before a request is sent to the engine, so that a wrong or too costly one is answered with a 400.
+"""Checks grammars before a request is sent to the engine, so that a wrong or too costly grammar gets a 400.
 
-Other processes compile them (`core.grammars`); verdicts are kept, so that the same grammar is compiled there once.
-Knows nothing of what a grammar says.
+Other processes compile the grammars (`core.grammars`). Verdicts are kept, so that the same grammar is compiled only
+once. Knows nothing of the content of a grammar.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from llmfw.core.plugin.registry import Entry
 MAX_VERDICTS = 1024
 MAX_CACHED_CHARS = 64_000_000  # of prepared grammars
 COSTLY_KEPT_S = 600.0
-"""How long a grammar that was killed is remembered: on a busy machine it may have been unlucky."""
+"""Seconds that the verdict on a killed grammar is kept: on a busy machine, a harmless grammar may be killed, too."""
 
 Key = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a grammar is not held to, and until when that is certain."""
+    """The reason why a grammar is refused, and the time until which the refusal is kept."""
 
     reason: str
     code: str | None
@@ -44,22 +44,22 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _Shared:
-    """A grammar that is being compiled, and how many requests wait for it."""
+    """A grammar that is being compiled, and the number of requests that wait for it."""
 
     task: asyncio.Task[GrammarSpec | _Refusal]
     num_waiting: int = 0
 
 
 class GrammarChecker:
-    """Has grammars compiled to see whether they can be. Used by one event loop.
+    """Compiles grammars to check them. Used by one event loop.
 
     Args:
-        entry: the grammar backend; None: there is none.
-        tokenizer: the model's.
+        entry: the grammar backend; None: no backend.
+        tokenizer: tokenizer of the model.
         vocab_size: width of the model's logits.
-        calls: of the backend; None: nobody watches them.
-        options: "kind.key" → value.
-        limits: what one grammar may cost.
+        calls: watcher of calls to the backend; None: calls are not watched.
+        options: options of parts, "kind.key" → value.
+        limits: limits on the cost of one grammar.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class GrammarChecker:
             )
 
     async def check(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
-        """Return what the engine is to compile in place of a grammar, if it can be held to.
+        """Return the prepared grammar that the engine compiles instead of `spec`.
 
         Args:
-            param: how the client calls it, such as "response_format.json_schema.schema".
-            tenant: whose it is; tenants are served in turns.
+            param: the client's name for the grammar, such as "response_format.json_schema.schema".
+            tenant: tenant of the request; tenants are served in turns.
 
         Raises:
-            RequestError: it is broken, costs too much, or asks for what the backend cannot hold to, or there is no
-                backend; names the parameter.
-            OverloadedError: too many wait to be compiled.
+            RequestError: the grammar is broken, costs too much, or asks for something that the backend cannot enforce;
+                or no backend is there. Names the parameter.
+            OverloadedError: too many grammars wait to be compiled.
             PartError: the backend cannot be imported or built.
-            PartFailedError: it raised what it should not.
+            PartFailedError: the backend raised an unexpected error.
         """
         if self._prover is None:
             raise RequestError(
@@ -123,7 +123,7 @@ class GrammarChecker:
     async def _ask(
         self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
     ) -> GrammarSpec | _Refusal:
-        """Return the verdict on a grammar; requests with the same one wait for it together."""
+        """Return the verdict on a grammar. Requests with the same grammar share one verdict."""
         shared = self._shared.get(key)
         if shared is None:
             task = asyncio.create_task(self._prove(key, spec, tenant, prover))
@@ -180,7 +180,7 @@ def _launch(
     options: dict[str, OptionValue],
     limits: Limits,
 ) -> Launch:
-    """Return what the process that compiles is to know."""
+    """Return the launch data of the process that compiles."""
     return Launch(
         entry=dataclasses.asdict(entry),
         options=options,

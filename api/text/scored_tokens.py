@@ -1,11 +1,11 @@
-"""Which tokens a piece of an answer's text came from, and how likely they were.
+"""Assigns tokens and their log probabilities to the pieces of an answer's text.
 
-A token belongs to a piece of text if some of its own text is in it. A token that is a part of a character belongs to
-the piece with that character. One whose text is cut in two (by what is held back, say) belongs to the piece with its
-beginning. So in a row the pieces' tokens are each of the text's tokens once, in order.
+A token belongs to a piece of text if the piece contains some of the token's text. A token that is part of a character
+belongs to the piece with that character. If a token's text is cut in two, for example because a part is held back, the
+token belongs to the piece with the start of its text. The pieces in a row therefore have each token once, in order.
 
-Parsers give back text without saying where it stood; it is looked for in what they were fed. Knows nothing of how
-clients get log probabilities (`logprobs`).
+Parsers return text without its position, so this module searches for it in the text that they received. Knows nothing
+of the form in which clients get log probabilities (`logprobs`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LOWEST_LOGPROB = -9999.0  # JSON has no -infinity
 
 
 class Likely(msgspec.Struct, frozen=True):
-    """A token that might stand at some place.
+    """A candidate token for a place in the text.
 
     Attributes:
-        bytes: of its text; maybe a part of a character.
+        bytes: bytes of its text; may be part of a character.
         logprob: natural logarithm of its probability.
     """
 
@@ -41,9 +41,9 @@ class ScoredToken(msgspec.Struct, frozen=True):
     """A token of a text.
 
     Attributes:
-        start: where its text begins, in characters from the text's beginning.
-        bytes: of its text; maybe a part of a character.
-        logprob: None where nothing precedes it.
+        start: start of its text, in characters from the start of the whole text.
+        bytes: bytes of its text; may be part of a character.
+        logprob: log probability; None for a token that nothing precedes.
         top: the most likely tokens at its place, the most likely first.
     """
 
@@ -61,7 +61,7 @@ class ScoredContent(ContentDelta, frozen=True, tag="scored_content"):
 
 
 def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: TokenBytes) -> ScoredToken:
-    """Return a token with what the engine says of it; None: nothing precedes it."""
+    """Return a token with its log probability from the engine. `logprob` is None if nothing precedes the token."""
     if logprob is None:
         return ScoredToken(start, token_id, token_bytes(token_id), None)
     return ScoredToken(
@@ -77,10 +77,10 @@ def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: 
 
 
 class _Span(msgspec.Struct):
-    """A piece of text that came at once, with its tokens; more than one where only the last made a character whole.
+    """A piece of text that came at once, with its tokens: several if only the last one completed a character.
 
     Attributes:
-        start, end: in characters from the text's beginning; equal as long as there is no text.
+        start, end: characters from the start of the whole text; equal while the piece has no text.
     """
 
     start: int
@@ -92,11 +92,11 @@ class TokenSpans:
     """The tokens of one choice whose place in the answer is not known yet.
 
     Args:
-        token_bytes: of the tokenizer.
-        reasoning, tools: the parsers of the text, whose markers are no content, or None.
+        token_bytes: method of the tokenizer.
+        reasoning, tools: parsers of the text, whose markers are no content, or None.
 
     Attributes:
-        tokens: all so far, those of reasoning, calls and the end included.
+        tokens: all tokens so far, including reasoning, calls and the end.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class TokenSpans:
         self._call_end = tools.call_format.end.strip() if tools and tools.call_format else None
         self._marker = reasoning.closing if reasoning else None  # may stand before the next content
         self._spans: deque[_Span] = deque()
-        self._text = ""  # was fed and not yet seen in a piece
-        self._start = 0  # where it begins, in characters from the text's beginning
-        self._marked = reasoning is not None and reasoning.in_reasoning  # the piece before was no content
+        self._text = ""  # received, and not yet seen in a piece
+        self._start = 0  # start of `_text`, in characters from the start of the whole text
+        self._marked = reasoning is not None and reasoning.in_reasoning  # the last piece was no content
 
     def add(self, token_id: int, logprob: TokenLogprob, text: str) -> None:
-        """Take the next token, and the text that is certain with it."""
+        """Add the next token, and the text that it makes certain."""
         token = self._score(token_id, logprob)
         if not self._spans or self._spans[-1].end > self._spans[-1].start:
             self._spans.append(_Span(token.start, token.start, []))
@@ -125,7 +125,7 @@ class TokenSpans:
         self._text += text
 
     def add_end(self, token_id: int, logprob: TokenLogprob) -> None:
-        """Take the token that ends the text, and is no part of it."""
+        """Add the token that ends the text and is not part of it."""
         token = self._score(token_id, logprob)
         self._spans.append(_Span(token.start, token.start, [token]))
 
@@ -145,27 +145,27 @@ class TokenSpans:
         return ScoredContent(text, tuple(tokens))
 
     def reasoning(self, text: str) -> None:
-        """Leave out the next piece, which is reasoning."""
+        """Skip the next piece, which is reasoning."""
         self._marked = True
         at = self._text.find(text)
         if at >= 0:
             self._skip(at + len(text))
 
     def call(self) -> None:
-        """Leave out the next piece, which is part of a call: all there is, unless content follows at once."""
+        """Skip the next piece, which is part of a call: all text so far, unless content follows at once."""
         self._marked, self._marker = True, self._call_end
 
     def end_event(self, *, in_call: bool) -> None:
-        """Take note that all pieces of an event were seen.
+        """Note the end of an event's pieces.
 
         Args:
-            in_call: the last of them was part of a call.
+            in_call: whether the last piece was part of a call.
         """
         if in_call:
             self._skip(len(self._text))
 
     def rest(self) -> list[ScoredToken]:
-        """Return the tokens that are in no piece: parts of a character that did not become whole, and the end."""
+        """Return the tokens that are in no piece: parts of an incomplete character, and the end."""
         return [token for span in self._spans for token in span.tokens]
 
     def _score(self, token_id: int, logprob: TokenLogprob) -> ScoredToken:
@@ -174,8 +174,8 @@ class TokenSpans:
         return token
 
     def _find(self, text: str) -> int:
-        """Return where the next piece of the answer begins in what was fed, -1 if it is not there."""
-        bare = self._text.lstrip()  # parsers drop white space beside markers
+        """Return the start of the next piece of the answer in the received text, or -1 if it is not there."""
+        bare = self._text.lstrip()  # parsers drop white space next to markers
         if not self._marked and self._opening and not bare.startswith(self._opening):
             self._marker = None  # no reasoning at all
         if self._marker and (marker := self._text.find(self._marker)) >= 0:
@@ -184,11 +184,11 @@ class TokenSpans:
             at = 0 if self._text.startswith(text) else len(self._text) - len(bare)
             if self._text.startswith(text, at):
                 return at
-        # A parser without a known marker: as a rule it has given out all that it was fed.
+        # A parser without a known marker: as a rule it has returned all text that it received.
         return len(self._text) - len(text) if self._text.endswith(text) else self._text.find(text)
 
     def _skip(self, length: int) -> None:
-        """Forget text, and the tokens that are wholly in it."""
+        """Drop text, and the tokens that are completely in it."""
         end = self._start + length
         while self._spans and self._spans[0].start < self._spans[0].end <= end:
             self._spans.popleft()

@@ -1,4 +1,4 @@
-"""Ends a text before the first stop string, however the text is cut into pieces. Knows nothing of tokens."""
+"""Ends a text before the first stop string, even if the stop string is cut into pieces. Knows nothing of tokens."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Watches one text. Holds back only what may still become a stop string.
+    """Watches one text. Holds back only text that may still become a stop string.
 
-    The stop string that is complete first ends the text; of two that are complete together, the longer one.
+    The stop string that is complete first ends the text; if two are complete at the same time, the longer one does.
 
     Args:
-        stops: not empty strings.
+        stops: strings that are not empty.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -21,7 +21,7 @@ class StopStrings:
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Return the text that is certain by now, and the stop string that ended it, if one did."""
+        """Return the text that is now certain, and the stop string that ended it, if any."""
         text = self._held + text
         found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
@@ -33,14 +33,14 @@ class StopStrings:
         return text[: len(text) - held], None
 
     def finish(self) -> str:
-        """Return what was held back: it did not become a stop string."""
+        """Return the held-back text, which did not become a stop string."""
         return self._held
 
     def _beginning_at_end(self, text: str) -> int:
-        """Return the length of the longest end of the text that a stop string begins with."""
+        """Return the length of the longest suffix of the text that is a prefix of a stop string."""
         for length in range(min(self._longest - 1, len(text)), 0, -1):
             end = text[-length:]
-            at = bisect_left(self._stops, end)  # in order, those that begin with it come next
+            at = bisect_left(self._stops, end)  # in sorted order, the strings with this prefix come next
             if at < len(self._stops) and self._stops[at].startswith(end):
                 return length
         return 0

@@ -1,7 +1,7 @@
-"""On which terms a request is served beside others: for whom it is, how long it may take, whose cache it shares.
+"""The terms of a request among others: its tenant, its deadline, and the cache that it shares.
 
-Whose API key a connection brought is known to the middleware alone, which notes it here; where no key has a name, a
-client says itself for whom it asks.
+Only the middleware knows which API key a connection used; it stores the key's name here. If no key has a name, a client
+names its tenant itself.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from llmfw.api.schemas.common import GenerationRequest
 from llmfw.api.schemas.native import GenerateRequest
 
-MAX_TENANT = 256  # characters of a client's own name for its user: each is a key in the engine's books
+MAX_TENANT = 256  # characters of a client's own name for its user: the engine keeps an entry for each name
 
 key_name: ContextVar[str] = ContextVar("key_name", default="")
-"""The name of the API key of the connection that is being handled; empty: it has none."""
+"""The name of the API key of the current connection; empty: no name."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request is served beside others. The fields are those of `Request`."""
+    """The terms of a request among others. The fields are the fields of `Request`."""
 
     tenant: str = ""
     tenant_is_key: bool = False
@@ -45,6 +45,6 @@ def tenant_of(*users: str | None) -> str:
     """Return the tenant of a request.
 
     Args:
-        users: what its body says of the user, where several fields may; the first one counts.
+        users: names of the user in several fields of the body; the first one counts.
     """
     return key_name.get() or next((user[:MAX_TENANT] for user in users if user), "")

@@ -11,8 +11,8 @@ def usage_of(generation: Generation, num_prompts: int = 1, *, scores_only: bool 
     """Return the counts so far. A prompt with several choices counts once.
 
     Args:
-        num_prompts: the choices are spread evenly over so many prompts, prompt-major.
-        scores_only: only the prompts were asked for: new tokens do not count.
+        num_prompts: number of prompts, among which the choices are spread evenly, prompt-major.
+        scores_only: whether only the prompts were requested, so that new tokens do not count.
     """
     choices = generation.choices
     firsts = choices[:: len(choices) // num_prompts]

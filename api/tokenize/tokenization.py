@@ -1,4 +1,4 @@
-"""Text → token ids and back, as the model's prompts are made. Generates nothing, and knows nothing of HTTP."""
+"""Converts text to token ids and back, in the same way as for the model's prompts. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TokenizationService:
     """Tokenises prompts and chats, and turns tokens into text.
 
     Args:
-        generator: has the tokenizer.
-        chat: renders messages, so that the tokens are those that a chat would have.
+        generator: holds the tokenizer.
+        chat: renders messages, so that the tokens equal the tokens of a chat.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:
@@ -85,7 +85,7 @@ class TokenizationService:
         """Return the text of a body's tokens.
 
         Raises:
-            RequestError: names the token ids that the model does not have, or the field that is wrong.
+            RequestError: the model lacks token ids, or a field is wrong; names them.
         """
         self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
