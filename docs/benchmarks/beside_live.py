@@ -1,4 +1,4 @@
-"""Live requests beside a batch: what it costs them, and what the batch gets done.
+"""Measures live requests during a batch: what the batch costs them, and its own throughput.
 
     .venv/bin/python docs/benchmarks/beside_live.py --help
 
@@ -58,7 +58,7 @@ class Turn:
     Attributes:
         first: seconds from sending each request to its first text.
         gaps: seconds from one piece of text to the next, of all requests.
-        lines_per_s: of the batch beside them.
+        lines_per_s: throughput of the batch meanwhile.
         stolen: share of the machine's CPU that its host gave to others meanwhile.
     """
 
@@ -174,7 +174,7 @@ class Batches:
 
 
 def beside(server: Server, batches: Batches, seed: int, options: argparse.Namespace) -> list[Turn]:
-    """Measure live requests alone and beside a batch; again, if the machine's host had too little for it meanwhile."""
+    """Measure live requests alone and during a batch. Repeats the turn if the machine's host took CPU away meanwhile."""
     for _ in range(ATTEMPTS):
         turns = [Turn(seed, with_batch=False), Turn(seed, with_batch=True)]
         for turn in turns if seed % 2 else reversed(turns):
@@ -244,7 +244,7 @@ def print_tables(turns: list[Turn], rates: list[dict[str, float]]) -> None:
     """Print what was found."""
     alone = [turn.figures() for turn in turns if not turn.with_batch]
     busy = [turn.figures() for turn in turns if turn.with_batch]
-    print("| | alone, ms | beside a batch, ms | ratio | of all requests |\n|---|---|---|---|---|")
+    print("| | alone, ms | during a batch, ms | ratio | of all requests |\n|---|---|---|---|---|")
     pooled = [pool(turns, with_batch=flag).figures() for flag in (False, True)]
     for name in alone[0] if alone else ():
         ratios = [b[name] / a[name] for a, b in zip(alone, busy, strict=True)]
@@ -253,7 +253,7 @@ def print_tables(turns: list[Turn], rates: list[dict[str, float]]) -> None:
             f"| {name} | {' | '.join(cells)} | {spread(ratios)} | {pooled[1][name] / pooled[0][name]:.2f} |"
         )
     if busy:
-        print(f"lines/s beside live: {spread([turn.lines_per_s for turn in turns if turn.with_batch], 1)}")
+        print(f"lines/s during live: {spread([turn.lines_per_s for turn in turns if turn.with_batch], 1)}")
     if turns:
         print(f"CPU stolen: {spread([100 * turn.stolen for turn in turns], 1)} %")
     if rates:
@@ -263,7 +263,7 @@ def print_tables(turns: list[Turn], rates: list[dict[str, float]]) -> None:
 
 
 def pool(turns: list[Turn], *, with_batch: bool) -> Turn:
-    """Return one turn of all requests, alone or beside a batch."""
+    """Return one turn of all requests, alone or during a batch."""
     chosen = [turn for turn in turns if turn.with_batch == with_batch]
     first = [each for turn in chosen for each in turn.first]
     return Turn(0, with_batch, first, [each for turn in chosen for each in turn.gaps])
@@ -280,7 +280,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=60.0, help="of live requests in a turn")
     add("--rate", type=float, default=3.0, help="live requests a second")
     add("--tokens", type=int, default=32, help="of each answer")
-    add("--lines", type=int, default=5000, help="of the batch beside live requests")
+    add("--lines", type=int, default=5000, help="lines of the batch that runs during live requests")
     add("--idle-lines", type=int, default=1000, help="of the batch alone")
     add("--at-a-time", type=int, default=256, help="of the same requests as live ones")
     add("--calm", type=float, default=11.0, help="seconds without requests before each batch alone")

@@ -55,7 +55,7 @@ def text(lines: Lines) -> str:
             found += ["", f"### {about['shape']}, {workload}", "", row(HEADER), row(["---"] * len(HEADER))]
             found += [line for place in (NEAR, APART) for line in rows(turns, place, group)]
             moved = sum(placement(turn) is None for turn in turns)
-            found += ["", f"Of {len(turns)} turns {moved} began with one and ended with the other."]
+            found += ["", f"Of {len(turns)} turns, {moved} started with one and ended with the other."]
     return "\n".join(found)
 
 
