@@ -46,5 +46,5 @@ def test_each_place_has_its_own_medians_and_ratios(table):
 @pytest.mark.parametrize("ways", [[40.0, 210.0], []])
 def test_a_turn_whose_cores_moved_or_were_not_asked_is_counted_and_not_shown(table, ways):
     text = table.text([*LINES, turn("llmfw", 10.0, ways)])
-    assert "Of 1 turns 1 began with one" in text
+    assert "Of 1 turns, 1 started with one" in text
     assert "| near" not in text
