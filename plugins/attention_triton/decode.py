@@ -1,8 +1,8 @@
 """The kernels for sequences with one new token: many keys, one query, so the keys are split over programs.
 
 Stage 1 attends to one piece of one sequence's keys, with up to 16 query heads of one key head as the rows of a tile.
-A sequence of one piece is done then. For others each piece leaves its output and the logarithm of its sum of weights,
-from which stage 2 makes the whole.
+This completes a sequence of one piece. For other sequences, each piece stores its output and the logarithm of its sum of
+weights, and stage 2 joins the pieces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SINK_SCALE = tl.constexpr(LOG2_E)
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """What stage 1 leaves for stage 2, for P pieces of any layer.
+    """Results of stage 1 that stage 2 reads, for P pieces of any layer.
 
     Attributes:
         outputs: room for [P, H, Dv], float32.
@@ -183,7 +183,7 @@ def keys_in_tile(layer: LayerSpec, dtype: torch.dtype) -> int:
 
 
 def num_warps(dtype: torch.dtype, stored_as: torch.dtype) -> int:
-    """Return how many warps attend to a piece: more where float32 is made of less, which takes registers."""
+    """Return the number of warps per piece: more if numbers are converted to float32, which needs registers."""
     return 8 if dtype.itemsize > 2 and stored_as != dtype else 4
 
 
@@ -200,7 +200,7 @@ def decode(
     output: torch.Tensor,
     scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
-    """Attend with one token of each of B sequences to all that is stored of it.
+    """Attend with one token of each of B sequences to all stored tokens of the sequence.
 
     Args:
         query: [B, H, D], the last dimension contiguous.
@@ -212,7 +212,7 @@ def decode(
         layer: its geometry.
         sinks: [H], or None.
         output: [B, H, Dv], contiguous.
-        scales: what the stored keys, and values, have to be multiplied by.
+        scales: factors of the stored keys and values.
     """
     num_sequences = len(query)
     scale, cap = score_factors(layer, scales[0])

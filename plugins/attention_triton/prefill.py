@@ -23,10 +23,10 @@ SINK_SCALE = tl.constexpr(LOG2_E)
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Which tokens are whose, for B sequences, on the device, all int32.
+    """The tokens of each of B sequences, on the device, all int32.
 
     Attributes:
-        starts: the place of each one's first new token among those of the step: [B].
+        starts: the place of each sequence's first new token among the tokens of the step: [B].
         counts: new tokens of each: [B].
         kv_lens: tokens of each, stored and new: [B].
     """
@@ -124,7 +124,7 @@ def prefill_kernel(
 
     listed = offset + tl.arange(0, block_queries)
     held = listed < count * shared
-    # Rows beyond the end do as the last token does, so that they see some key, too. They are not stored.
+    # Rows beyond the end act like the last token, so that they see some key, too. They are not stored.
     token = tl.minimum(listed // shared, count - 1)
     positions = stored + token
     heads = kv_head * shared + listed % shared
@@ -288,13 +288,13 @@ def prefill(
         keys, values: the layer's storage: [pages, page_size, Hkv, D] and [pages, page_size, Hkv, Dv], contiguous.
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
-        spans: which tokens are whose.
-        blocks: from `cut_queries`, of `tiles.queries` rows: [blocks, 2]. They say which sequences.
+        spans: the tokens of each sequence.
+        blocks: from `cut_queries`, of `tiles.queries` rows: [blocks, 2]. They select the sequences.
         layer: its geometry.
         tiles: how to cut its keys.
         sinks: [H], or None.
         output: [T, H, Dv], contiguous; the rows of other sequences are left alone.
-        scales: what the stored keys, and values, have to be multiplied by.
+        scales: factors of the stored keys and values.
     """
     scale, cap = score_factors(layer, scales[0])
     prefill_kernel[(len(blocks), layer.num_kv_heads)](

@@ -1,6 +1,6 @@
-"""What the attention kernels have in common: where keys are, and one step of a softmax that is taken in pieces.
+"""Common code of the attention kernels: addresses of keys, and one step of a softmax that is computed in pieces.
 
-Scores are kept in units of log2, so that a kernel takes powers of 2, which the hardware has, instead of e.
+Scores are in units of log2, so that a kernel uses powers of 2, which the hardware computes, instead of powers of e.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from llmfw.core import LayerSpec
 LOG2_E = math.log2(math.e)
 
 BYTES_MEAN = 256.0
-"""What `as_numbers` makes of bytes has to be multiplied by it."""
+"""Factor of the numbers that `as_numbers` returns for bytes."""
 
 
 def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
-    """Return what kernels call `scale` and `cap`: factors of query·key, and of a soft cap's tanh (0.0: no cap).
+    """Return the kernels' `scale` and `cap`: factors of query·key, and of a soft cap's tanh (0.0: no cap).
 
-    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), and all of it in units of log2. Keys that were read have to be
-    multiplied by `key_scale`.
+    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), in units of log2. `key_scale` is the factor of stored keys.
     """
     scale = layer.scale * key_scale
     if layer.softcap is None:
@@ -37,19 +36,19 @@ def padded(size: int) -> int:
 
 
 def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return how much a row of a tile takes: a key or a value, whichever is larger.
+    """Return the size of a row of a tile: a key or a value, whichever is larger.
 
-    What is stored is converted to the dtype of the queries.
+    Stored numbers are converted to the dtype of the queries.
     """
     return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, dtype.itemsize)
 
 
 @triton.jit
 def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
-    """Return what was stored in the dtype of `like`. Bytes are codes of fp8_e4m3, which become 2**-8 of what they mean.
+    """Return stored numbers in the dtype of `like`. Bytes are codes of fp8_e4m3; the result is 2**-8 of their value.
 
-    Such a code has the bits of a number of float16, but for the place of its sign: an exponent of 4 bits and 3 more,
-    whose bias is smaller by 8. Devices before compute capability 8.9 cannot convert it otherwise.
+    Except for the place of its sign, such a code has the bits of a float16 number: 4 exponent and 3 mantissa bits, with a
+    bias that is smaller by 8. Devices before compute capability 8.9 have no other conversion.
     """
     if stored.dtype == tl.uint8:
         wide = stored.to(tl.uint16)

@@ -22,7 +22,7 @@ DTYPES = {
 
 
 class Shape(Structure):
-    """What a layer is."""
+    """The shape of a layer."""
 
     _fields_ = (
         ("dtype", c_int32),
@@ -61,7 +61,7 @@ class Step(Structure):
 
 
 class Tensors(Structure):
-    """What one layer reads and writes."""
+    """Addresses that one layer reads and writes."""
 
     _fields_ = (
         ("keys", c_void_p),
@@ -88,7 +88,7 @@ def attention_library(dtype: torch.dtype, *, in_pairs: bool = False) -> ctypes.C
         in_pairs: with kernels for pairs of bfloat16, if this CPU has them at all; else only where they are faster.
 
     Raises:
-        BuildError: there is none.
+        BuildError: the library cannot be built.
     """
     return with_signatures(load_attention(DTYPES[dtype], in_pairs=in_pairs))
 

@@ -1,4 +1,4 @@
-"""What stands where a model's decoder stood: its embeddings and rotary tables, and a stack of native layers."""
+"""The replacement of a model's decoder: its embeddings and rotary tables, and a stack of native layers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class NativeDecoder(nn.Module):
     """Embeddings, layers and final norm.
 
     Args:
-        decoder: of which it takes the parts.
-        layers: the same layers, packed.
-        norm: after the last one.
+        decoder: the decoder whose parts it takes.
+        layers: the decoder's layers, packed.
+        norm: the norm after the last layer.
 
     Attributes:
-        stack, tables: what runs the layers, and their rotary embedding.
+        stack, tables: the stack that runs the layers, and their rotary tables.
     """
 
     embed_tokens: nn.Module

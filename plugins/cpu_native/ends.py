@@ -1,7 +1,7 @@
-"""The two ends of a model in native code: token ids become embeddings, hidden states become logits.
+"""The two ends of a model in native code: from token ids to embeddings, and from hidden states to logits.
 
-With a stack of native layers between them, whose attention is native, too, a whole step is one call: to leave the native
-code and come back between its parts takes longer than a small model's embeddings and final norm together.
+If the layers between them and their attention are native, too, a whole step is one call. Leaving native code and
+returning to it between the parts would take longer than a small model's embeddings and final norm together.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .structs import EndsStruct
 from .weights import NativeEmbedding, NativeLinear
 
 DONE, NO_SUCH_ID = 0, 1
-"""What `llmfw_run_model` returns; anything else: a row is wanted that there is not, as counted from the first one."""
+"""Status of `llmfw_run_model`; any other value is the index of a requested row that does not exist."""
 
 
 class Ends:
     """Embeddings and a head around a decoder's layers.
 
     Args:
-        decoder: with its layers.
-        embedding, head: its own, as the native code reads them.
+        decoder: the decoder with its layers.
+        embedding, head: the model's own, in the layout of the native code.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Ends:
 
     @classmethod
     def around(cls, decoder: NativeDecoder, head: nn.Module) -> Ends | None:
-        """Return the ends of a model, or None if one of them is not native code's business."""
+        """Return the ends of a model, or None if native code does not support one of them."""
         embedding, dtype = decoder.embed_tokens, decoder.stack.dtype
         if type(head) is not NativeLinear or head.packed.dtype != dtype or len(head.packed.sizes) > 1:
             return None
@@ -66,7 +66,7 @@ class Ends:
         The arguments are those of `HeadedForward`.
 
         Raises:
-            IndexError: there is no such token.
+            IndexError: a token id is out of range.
         """
         attentions = self._stack.native_attention(step)
         if attentions is None or input_ids.shape != position_ids.shape or input_ids.shape[0] != 1:

@@ -1,7 +1,8 @@
 """The pass: a decoder of a known family becomes one whose layers are native code.
 
-A decoder is replaced as a whole or not at all; quantised products are replaced in any decoder. Its modules stay in the tree under their names, with the same weights;
-the linear layers among them hold theirs in the native layout, so nothing is held twice.
+A decoder is replaced as a whole or not at all; quantised products are replaced in any decoder. The modules of a replaced
+decoder stay in the tree under their names, with the same weights. Linear layers hold theirs in the native layout, so no
+weight is held twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .weights import Arena, NativeEmbedding, NativeLinear
 
 
 class NativePass(ModulePass):
-    """Puts a `NativeDecoder` in the place of a decoder, and a `NativeLinear` in that of the head after it."""
+    """Replaces a decoder by a `NativeDecoder`, and the head after it by a `NativeLinear`."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -46,7 +47,7 @@ class NativePass(ModulePass):
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace what can be; return how many modules."""
+        """Replace all supported modules; return their number."""
         count = 0
         for name, decoder in list(model.named_modules()):
             parts = read_decoder(decoder) if name else None
@@ -68,9 +69,9 @@ class NativePass(ModulePass):
 
 
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
-    """Pack layers, each of which takes its place as soon as it is seen to be right; return them, and how many modules.
+    """Pack layers until one is not correct; return the packed layers and the number of replaced modules.
 
-    At the first that is not right it ends: those before it have products that are native, and are else as they were.
+    Each layer is checked, and a correct one replaces the original at once. Ends at the first layer that is not correct: earlier layers keep their native products and are otherwise unchanged.
     """
     layers, count = [], 0
     for each in parts:
@@ -124,7 +125,7 @@ def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
 
 
 def _replace_quantized(model: nn.Module) -> int:
-    """Put native products in the place of quantised ones, in whatever decoder; return how many."""
+    """Replace quantised products by native ones in any decoder; return their number."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

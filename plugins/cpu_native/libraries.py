@@ -1,7 +1,7 @@
-"""Which libraries of native code there are, and how each is built for this CPU. Imports no torch.
+"""The libraries of native code, and their builds for this CPU. Imports no torch.
 
-There is one for each type of numbers, and one for quantised products in it: the kernels of each take seconds to compile,
-and a server needs one type. Knows nothing of what calls them.
+Each type of numbers has a library, and one for quantised products: the kernels of each take seconds to compile, and a
+server needs one type. Knows nothing of the callers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scalar(IntEnum):
 NATIVE = ("-march=native",)
 KERNELS = ("-O3",)
 REST = ("-O2",)
-"""In half the time of -O3, and no slower: loops that compute are in kernels."""
+"""These files compile in half the time of -O3 and run as fast, because all computing loops are in kernels."""
 
 
 def build(
@@ -74,7 +74,7 @@ def machine_flags(*, in_pairs: bool = False) -> tuple[str, ...]:
     """Return what tells the compiler of this machine.
 
     Args:
-        in_pairs: attention is to have kernels of pairs of bfloat16, also where they are slower.
+        in_pairs: whether attention has kernels for pairs of bfloat16 even if they are slower.
     """
     # Intel's CPUs multiply pairs at half the rate at which they multiply float32 (measured on Sapphire and Emerald
     # Rapids), AMD's at twice.

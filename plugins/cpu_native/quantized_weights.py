@@ -23,8 +23,8 @@ class PackedCodes(Packed):
 
     Args:
         weights: of one scheme and width; they are copied.
-        biases: of each, or None for all.
-        arena: where they go.
+        biases: the bias of each layer, or None if none has one.
+        arena: the memory that holds the copies.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PackedCodes(Packed):
             )
 
     def weight(self, index: int) -> torch.Tensor:
-        """Return what one layer's codes stand for, [out_features, in_features]."""
+        """Return one layer's decoded weight, [out_features, in_features]."""
         codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
         scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
         load_quantized(self.dtype).llmfw_unpack_codes(

@@ -11,9 +11,9 @@ STEP = 1024
 
 
 class RotaryTables:
-    """Asks a rotary embedding for ranges of positions, and keeps what it says.
+    """Computes a rotary embedding for ranges of positions, and keeps the results.
 
-    One whose frequencies change with the longest position that it is asked for is asked at each step instead.
+    An embedding whose frequencies depend on the longest requested position is computed again at each step.
 
     Args:
         rotary: transformers' module.

@@ -1,4 +1,4 @@
-"""Triton kernels for what stands between a model's matrix products: norms, activations, rotary embeddings."""
+"""Triton kernels for the operations between a model's matrix products: norms, activations, rotary embeddings."""
 
 from llmfw.core import Register, hookimpl
 

@@ -1,7 +1,7 @@
 """The kernels as functions of tensors.
 
-What comes out is new and dense: nothing is written into what was given, as parts of merged products and residuals may
-be read by others, too. That costs no memory traffic; a kernel reads and writes each number once either way.
+Results are new, dense tensors. Inputs are never overwritten, because other code may read parts of merged products and
+residuals, too. This costs no memory traffic: a kernel reads and writes each number once in both cases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 from .kernels import rms_norm_kernel, rope_kernel, silu_mul_kernel
 
 MAX_WIDTH = 16384
-"""Of a row whose norm is computed in one program's registers."""
+"""Largest width of a row whose norm fits in one program's registers."""
 
 SILU_BLOCK = 1024
 SILU_WARPS = 4

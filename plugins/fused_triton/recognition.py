@@ -1,4 +1,4 @@
-"""Where the kernels run, which modules are ordinary, and how one takes another's place."""
+"""Checks where the kernels run and which modules are ordinary, and replaces modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_ordinary(module: nn.Module, suffix: str) -> bool:
 
 
 def adopt(new: nn.Module, old: nn.Module) -> None:
-    """Give a module the children, under their names, and the plain attributes of the one that it replaces."""
+    """Give a module the children and the plain attributes of the module that it replaces."""
     for name, child in old._modules.items():
         new.add_module(name, child)
     for name, value in vars(old).items():
@@ -39,7 +39,7 @@ def adopt(new: nn.Module, old: nn.Module) -> None:
 
 
 def replace(model: nn.Module, names: dict[str, nn.Module]) -> int:
-    """Put modules where those of these names stand, from the model on; return how many."""
+    """Replace the named modules of a model; return their number."""
     for name, new in names.items():
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, new)

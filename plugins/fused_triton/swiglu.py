@@ -1,4 +1,4 @@
-"""Feed-forward blocks: silu(gate) times up in one kernel, which reads both where a merged product left them."""
+"""Feed-forward blocks: silu(gate) times up in one kernel, which reads both in place from a merged product."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class SwigluPass(ModulePass):
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why the kernels cannot run."""
+        """Return why the kernels cannot run, or None."""
         return no_kernels(device, dtype)
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the blocks that can be."""
+        """Replace the blocks that can be replaced; return their number."""
         blocks = {name: module for name, module in model.named_modules() if name and _can_replace(module)}
         return replace(model, {name: FusedSwiglu(block) for name, block in blocks.items()})
 
@@ -34,7 +34,7 @@ class FusedSwiglu(nn.Module):
     """down(silu(gate(x)) · up(x)).
 
     Args:
-        block: of which it takes the projections.
+        block: the block whose projections it takes.
     """
 
     gate_proj: nn.Module

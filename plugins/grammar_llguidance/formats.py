@@ -1,4 +1,4 @@
-"""The formats of strings that are held to, as patterns or as llguidance has them.
+"""The enforced formats of strings, as patterns or as llguidance's own formats.
 
 Other formats are annotations, as JSON Schema says.
 """
@@ -19,4 +19,4 @@ PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T
 """Formats for which a pattern of ours is exact where llguidance's is not."""
 
 KNOWN = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})
-"""Formats that llguidance holds to."""
+"""Formats that llguidance enforces."""

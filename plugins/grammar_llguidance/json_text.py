@@ -1,4 +1,4 @@
-"""How JSON is written by a model that is held to a schema."""
+"""The spelling of JSON in output that a schema constrains."""
 
 from __future__ import annotations
 

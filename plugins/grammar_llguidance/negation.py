@@ -1,7 +1,7 @@
-"""What a schema is not, as a schema: for `not` and for the branches of `if`.
+"""Negates schemas, for `not` and for the branches of `if`.
 
-Works on schemas as the client wrote them; what comes out is in the same draft, and may be narrower than what was
-asked for, never wider.
+Works on schemas as the client wrote them. The result is in the same draft, and may be narrower than the exact negation,
+never wider.
 """
 
 from __future__ import annotations

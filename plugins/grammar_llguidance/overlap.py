@@ -1,6 +1,6 @@
-"""Whether two schemas can both be true of one value: what `oneOf` forbids.
+"""Decides whether one value can fit two schemas, which `oneOf` forbids.
 
-Only what is certain is said: "disjoint" is a proof, its opposite means nothing.
+The answer "disjoint" is a proof; its opposite means nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Disjointness:
         self._document = document
 
     def disjoint(self, a: Any, b: Any, depth: int = 0) -> bool:
-        """Return whether it is certain that no value fits both schemas."""
+        """Return whether certainly no value fits both schemas."""
         if depth > _MAX_DEPTH:
             return False
         all_a, all_b = self._parts(a), self._parts(b)
@@ -56,7 +56,7 @@ class Disjointness:
         return not (schema.keys() & self._document.dialect.keywords) - keywords
 
     def _parts(self, schema: Any, depth: int = 0) -> list[dict[str, Any]]:
-        """Return schemas that all have to be true: this one, what it refers to, and its `allOf`."""
+        """Return the schemas that must all hold: this schema, its references, and its `allOf`."""
         if schema is False:
             return [{"enum": []}]
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
@@ -131,7 +131,7 @@ def _types_of(part: dict[str, Any]) -> frozenset[str]:
 
 
 def _names(part: dict[str, Any]) -> list[str]:
-    """Return the required keys. What is malformed is left out here; the writing of the schema refuses it."""
+    """Return the required keys. Ignores malformed ones, which the rewriter refuses."""
     required = part.get("required")
     return [key for key in required if isinstance(key, str)] if isinstance(required, list) else []
 

@@ -1,7 +1,7 @@
 """Structural tags as grammars in Lark's form: text, tags and JSON in each other.
 
-Free text ends where something else begins: at a special token, which no text contains, or at a literal text, found by
-a lexeme that ends as early as it can (`[lazy]`). So free text has to be last, or a literal has to follow.
+Free text ends where another element starts: at a special token, which no text contains, or at a literal text, which is
+found by a lexeme that ends as early as possible (`[lazy]`). Free text must therefore be last, or a literal must follow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class Literal:
-    """Text that has to be there, as it is."""
+    """Text that must be written exactly."""
 
     text: str
 
@@ -55,7 +55,7 @@ def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
         special_tokens: tokens that stand for themselves where a text has theirs, by text.
 
     Raises:
-        RequestError: it is broken; says where.
+        RequestError: the tag is wrong; names the place.
     """
     try:
         tag = json.loads(source)

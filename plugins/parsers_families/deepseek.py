@@ -21,7 +21,7 @@ FENCE = "```"
 class DeepSeekV31ToolParser(CallParser):
     """Reads `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`, with the markers around all calls or without.
 
-    A call that is none ends the series; from there on the text is content, in which further calls may be.
+    Text that is no valid call ends the series. The text from there on is content, which may contain further calls.
     """
 
     conformance = examples(
@@ -107,9 +107,9 @@ class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
 
 
 class DeepSeekR1ReasoningParser(Qwen3ReasoningParser):
-    """Splits off the reasoning with which every text begins.
+    """Splits off the reasoning at the start of every text.
 
-    Its opening may be in the text, in the prompt, in both or in neither.
+    The opening marker may be in the text, in the prompt, in both or in neither.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {

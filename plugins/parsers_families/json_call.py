@@ -28,8 +28,8 @@ class _Call(msgspec.Struct):
 class JsonCallParser(CallParser):
     """Reads `{"name": …, "arguments": …}`, where `parameters` is as good as `arguments`.
 
-    The arguments are an object, or a string that holds one, or are lacking. Those that are an object and come after
-    the name are given out as they come; other calls are given out whole. Other members are left out.
+    The arguments are an object, a string that holds one, or missing. Arguments that are an object after the name are
+    emitted as they arrive; other calls are emitted whole. Other members are dropped.
     """
 
     def read_json_call(self, *ends: str) -> Steps[bool]:

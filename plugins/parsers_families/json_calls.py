@@ -1,4 +1,4 @@
-"""Tool calls as one JSON array, or one object, and nothing else: what a grammar enforces where a family has no form
+"""Tool calls as one JSON array or one object, and nothing else: the form that a grammar enforces if a family has no form
 of its own with JSON arguments."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ OBJECT = '{"name": '
 
 
 class JsonCallsToolParser(JsonCallParser):
-    """Finds calls at the beginning of the text only. What follows them is content."""
+    """Finds calls only at the start of the text. The text after them is content."""
 
     conformance = examples(
         (

@@ -1,4 +1,4 @@
-"""Where the text of a JSON object ends, or stops being JSON, told as it comes."""
+"""Finds the end of a JSON object, or the place where it stops being JSON, in text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LITERALS = ("true", "false", "null")
 
 
 class JsonScanner:
-    """Follows one JSON object or array. What it has accepted is always the beginning of valid JSON text.
+    """Follows one JSON object or array. The accepted text is always the start of valid JSON text.
 
     Attributes:
-        depth: how many objects and arrays are open.
-        done: the object or array is complete.
-        broken: the character after those accepted cannot come there.
+        depth: number of open objects and arrays.
+        done: whether the object or array is complete.
+        broken: whether the character after the accepted text is not valid there.
     """
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ ARGS = "[ARGS]"
 class MistralToolParser(JsonCallParser):
     """Reads both forms: `[TOOL_CALLS][{"name": …, "arguments": …}]`, and the newer `[TOOL_CALLS]name[ARGS]{…}`.
 
-    In the newer form the marker stands before each call; `[ARGS]` may be lacking, and `[CALL_ID]` with an id before
-    it is passed over. A grammar enforces the newer form.
+    In the newer form the marker precedes each call. `[ARGS]` may be missing, and `[CALL_ID]` with an id before it is
+    skipped. Grammars enforce the newer form.
     """
 
     conformance = examples(

@@ -24,8 +24,8 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 class PythonicToolParser(CallParser):
     """Reads `[get_weather(city="Paris", n=3), stop()]` at the beginning of the text, or after <|python_start|>.
 
-    A list is given out when it is complete, and only if each of it is a call of a tool with keyword arguments that are
-    literals (`true`, `false` and `null` too). Of the last list the closing bracket may be lacking.
+    A list is emitted when it is complete, and only if each item is a call of a tool whose keyword arguments are literals
+    (`true`, `false` and `null` included). The last list may lack its closing bracket.
     """
 
     conformance = examples(

@@ -1,13 +1,13 @@
-"""A bound on how often a waiting request is overtaken by later ones, whatever order a policy would like.
+"""A bound on how often later requests overtake a waiting request, for any order that a policy wants.
 
-A request is overtaken when one that came later is admitted before it. Once that has happened `bound` times, it goes
-before all that came later. The bound holds within one order, too, of which many may be admitted.
+A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the request goes
+before all later ones. The bound also holds within one order, of which many requests may be admitted.
 
-The rule looks at the oldest request that is left only, so that it costs nothing where it does not apply. Later ones
-have not been overtaken more often, unless the oldest was retracted: then it counts for as much as they do, which is to
-say that it may go earlier than the bound asks for. It is older than all of them, so it overtakes none.
+The rule checks only the oldest remaining request, so that it costs nothing if it does not apply. Later requests have not
+been overtaken more often, unless the oldest was retracted. Then the oldest counts as overtaken as often as they are, so it
+may go earlier than the bound requires. It is older than all of them, so it overtakes none.
 
-What comes behind the first `num_places` of the order is not admitted in this step, and is left as it was.
+Requests behind the first `num_places` of the order are not admitted in this step, and keep their order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from llmfw.core import Figures, Order, Waiting
 
 
 def aged(wanted: Order, waiting: Waiting, figures: Figures, bound: int) -> Order:
-    """Return an order as near to the wanted one as the bound allows.
+    """Return the order that is nearest to the wanted one within the bound.
 
     Args:
-        wanted: all places.
+        wanted: all places, in the order that the policy wants.
         waiting: the requests.
-        figures: of them, `num_places` says how many may be admitted.
-        bound: no request is overtaken more often; 0: as often as the order wants.
+        figures: figures of the queue and the pool; `num_places` is the number of requests that may be admitted.
+        bound: most times that a request is overtaken; 0: no bound.
     """
     num_first = min(len(waiting), max(1, figures.num_places))
     if bound == 0 or len(waiting) == 0 or waiting.overtaken.max() + num_first <= bound:
@@ -44,13 +44,13 @@ def aged(wanted: Order, waiting: Waiting, figures: Figures, bound: int) -> Order
 
 
 def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bound: int) -> list[int]:
-    """Return the first places of an order, as many as are wanted.
+    """Return the first places of an order, as many as `wanted` has.
 
     Args:
-        wanted: as the policy would have them.
-        by_age: the oldest, oldest first, as many.
-        overtaken: how often each of these, or one that came after it, was overtaken before.
-        bound: as of `aged`.
+        wanted: the first places in the policy's order.
+        by_age: the same number of oldest requests, oldest first.
+        overtaken: how often each of these, or a later one, was overtaken before.
+        bound: as in `aged`.
     """
     first: list[int] = []
     placed = set()
@@ -58,7 +58,7 @@ def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bo
     for num_placed in range(len(wanted)):
         while by_age[age] in placed:
             age += 1
-        # All that are older than this one are placed; so the others that are have overtaken it.
+        # All older requests are placed, so all other placed requests have overtaken this one.
         if overtaken[age] + num_placed - age >= bound:
             place = by_age[age]
         else:

@@ -10,8 +10,8 @@ from llmfw.core.interfaces.policy import Figures, Floats, Order, SchedulePolicy,
 class Fair(SchedulePolicy):
     """Admits next the oldest request of the tenant that has had the fewest tokens; equals by arrival.
 
-    A request that is admitted counts for its tenant at once, so that of many tenants that wait each gets its turn
-    within one step, too. The price: what is cached, and who came first of two tenants, counts for nothing.
+    An admitted request counts for its tenant at once, so that waiting tenants take turns within one step, too. The price:
+    the order ignores cached prefixes, and the order of arrival between tenants.
     """
 
     def order(self, waiting: Waiting, figures: Figures) -> Order:
@@ -19,7 +19,7 @@ class Fair(SchedulePolicy):
 
 
 def cost_before(waiting: Waiting) -> Floats:
-    """Return for each request the tokens to compute of those of its tenant that came before it and wait: [W]."""
+    """Return for each request the tokens to compute of its tenant's earlier waiting requests: [W]."""
     places = Order.by(waiting.tenant, waiting.arrival).places
     before = np.zeros(len(waiting) + 1)
     np.cumsum((waiting.num_tokens - waiting.num_cached)[places], out=before[1:])

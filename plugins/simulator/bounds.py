@@ -1,7 +1,7 @@
-"""Hit rates that follow from a trace alone: of caches that see its prompts one after the other, whole.
+"""Hit rates that follow from a trace alone: for caches that see its whole prompts one after the other.
 
-Nothing is computed at the same time here, and outputs are not cached. A prompt's last token is never served from the
-cache: its logits are needed.
+No two prompts are computed at the same time here, and outputs are not cached. A prompt's last token never comes from the
+cache, because its logits are needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def lru_hit_rate(trace: Iterable[TraceRequest], kv_tokens: int | None) -> float:
 
     Args:
         trace: by arrival.
-        kv_tokens: that it holds, counted in whole blocks; None: any number.
+        kv_tokens: tokens that the cache holds, counted in whole blocks; None: any number.
     """
     held: OrderedDict[tuple[str, int], int] = OrderedDict()  # a block's tokens
     num_held = num_hit = num_asked = 0

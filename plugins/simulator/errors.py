@@ -1,4 +1,4 @@
-"""Why nothing can be simulated."""
+"""The error of a simulation that cannot run."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from llmfw.core import LLMFWError
 
 
 class SimulatorError(LLMFWError):
-    """A trace, a profile or a setting that cannot be used; the message says where and what would be right."""
+    """A trace, a profile or a setting is unusable; the message names the place and a valid value."""

@@ -1,4 +1,4 @@
-"""What a replay gave, as figures. Their names and meanings are in docs/simulator.md."""
+"""The results of a replay as figures. docs/simulator.md explains their names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fits a `Profile` to measured steps.
 
-The coefficients are those of least relative squares that are not negative (Lawson and Hanson, 1974), where steps that
-took far longer than the others say little: something else ran. Knows no model.
+Fits by non-negative least squares of the relative errors (Lawson and Hanson, 1974). Steps that took far longer than the
+others get little weight, because other work ran at the same time. Knows no model.
 """
 
 from __future__ import annotations

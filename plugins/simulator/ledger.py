@@ -1,4 +1,4 @@
-"""What happened to each request of a replay, as columns by the request's number. Times are in seconds."""
+"""The events of each request of a replay, as columns by the request's number. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Ledger:
     """The columns, [number of requests] each. NaN: it did not happen (yet).
 
     Attributes:
-        arrived, begun, first, last: when it came, was computed for the first time, and had its first and its last token.
-        cached: prompt tokens found in the cache when it was computed for the first time.
-        replica: by which it was served, -1: by none, it was refused.
-        overtaken: how many that came later were admitted before it.
+        arrived, begun, first, last: times of arrival, of the first computation, and of the first and the last token.
+        cached: prompt tokens found in the cache at the first computation.
+        replica: the replica that served it; -1: it was refused.
+        overtaken: number of later requests that were admitted before it.
         num_retractions: of all requests together.
     """
 
@@ -39,14 +39,14 @@ class Ledger:
         return np.concatenate(self._gaps) if self._gaps else np.empty(0)
 
     def begin(self, number: int, now: float, num_cached: int, overtaken: int) -> None:
-        """Take note that a request is computed; of the second time, after a retraction, none is taken."""
+        """Record the start of a request's computation. Ignores a second start after a retraction."""
         if np.isnan(self.begun[number]):
             self.begun[number] = now
             self.cached[number] = num_cached
             self.overtaken[number] = overtaken
 
     def sampled(self, numbers: Ints, now: float) -> None:
-        """Take note of one new token of each of these requests."""
+        """Record one new token of each of these requests."""
         gaps = now - self.last[numbers]
         self.last[numbers] = now
         is_first = np.isnan(gaps)

@@ -17,12 +17,12 @@ def policy_maker(
 
     Args:
         spelling: name and own options.
-        options: "policy.key" → value, for all policies; its own go first.
-        registry: where names are looked up.
+        options: "policy.key" → value, for all policies; the policy's own options take precedence.
+        registry: registry to look names up in.
 
     Raises:
-        ConfigError, PartError: as `load_policy`.
-        SimulatorError: the spelling is none.
+        ConfigError, PartError: as in `load_policy`.
+        SimulatorError: the spelling is not valid.
     """
     name, colon, own = spelling.partition(":")
     given = dict(options)

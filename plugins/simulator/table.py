@@ -42,7 +42,7 @@ def _cell(value: Any) -> Cell:
 
 
 def check_plot() -> None:
-    """Raise SimulatorError if nothing can be plotted: better before a long replay than after it."""
+    """Raise SimulatorError if nothing can be plotted. Call it before a long replay."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -55,9 +55,9 @@ def plot(results: Sequence[Figures], waits: Mapping[str, Floats], path: Path) ->
     """Write a picture: times to the first token, as shares of requests; hit rates; output rates.
 
     Args:
-        results: of each policy.
-        waits: seconds to the first token of its requests, by policy.
-        path: of the PNG.
+        results: figures of each policy.
+        waits: seconds to the first token of the requests, by policy.
+        path: path of the PNG file.
 
     Raises:
         SimulatorError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Files whose bytes are in a temporary file without a name: they take no memory, and are gone with the process."""
+"""Files whose bytes are in an unnamed temporary file: they take no memory, and are removed with the process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .arena import BLOCK, Arena, Content
 
 
 class MemoryFiles(FileStore):
-    """Keeps what is known of files in memory, and their bytes where the system keeps temporary files.
+    """Keeps the records of files in memory, and their bytes in the system's folder of temporary files.
 
     Raises:
-        ConfigError: from the constructor: there is no folder for temporary files.
+        ConfigError: from the constructor: no folder for temporary files exists.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -85,5 +85,5 @@ class MemoryFiles(FileStore):
 
 async def _append(content: Content, data: bytes) -> None:
     content.room(len(data))
-    # Where the task is cancelled, the thread holds the content, and with it its blocks, until it has written.
+    # If the task is cancelled, the thread keeps the content, and with it its blocks, until it has written.
     await asyncio.to_thread(content.append, data)

@@ -1,4 +1,4 @@
-"""Responses in dictionaries. Knows nothing of what they hold."""
+"""Responses in dictionaries. Knows nothing of their content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):
-    """Keeps responses until the process ends. Needs no folder, and leaves one that is named alone."""
+    """Keeps responses until the process ends. Needs no folder, and ignores a given one."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes
