@@ -24,6 +24,7 @@ from llmfw.core.base.values import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.chat_template import Message
 from llmfw.core.interfaces.parsers import ContentDelta
+from llmfw.core.model.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
@@ -127,6 +128,7 @@ class LLM:
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
+        check_fit(tokenizer, config.model, self._client.info.vocab_size)
         self._generator = Generator(self._client, tokenizer, model)
 
     def generate(

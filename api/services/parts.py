@@ -14,7 +14,6 @@ from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import ConfigError, ModelError, PartError, UnknownPartError
-from llmfw.core.base.request import EngineInfo
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.batch_store import BatchStore
@@ -24,6 +23,7 @@ from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.response_store import ResponseStore
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.small_files import check_files, read_text
+from llmfw.core.model.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
@@ -123,18 +123,9 @@ async def start_engine(
         await starting
     finally:
         starting.cancel()
-    _check_end_tokens(parts.tokenizer, client.info)
+    if client.info.task == "generate":
+        check_fit(parts.tokenizer, client.info.model, client.info.vocab_size)
     return with_grammar_checker(parts, config, registry, client.info.vocab_size)
-
-
-def _check_end_tokens(tokenizer: Tokenizer, info: EngineInfo) -> None:
-    """Raise ModelError if the model does not have an end token: each request would be refused."""
-    wrong = [token for token in tokenizer.eos_token_ids if token >= info.vocab_size]
-    if wrong and info.task == "generate":
-        raise ModelError(
-            f"model {info.model!r}: eos_token_id is {wrong[0]}, and its tokens go from 0 to {info.vocab_size - 1}; correct "
-            "generation_config.json, config.json or the tokenizer"
-        )
 
 
 def with_grammar_checker(

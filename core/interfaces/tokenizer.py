@@ -41,7 +41,9 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._longest = max(map(len, backend.get_vocab()), default=1)
+        vocabulary = backend.get_vocab()
+        self._longest = max(map(len, vocabulary), default=1)
+        self._num_ids = max(vocabulary.values(), default=-1) + 1
         self._bytes = TokenBytes(backend)
         self.eos_token_ids = eos_token_ids
         self.special_tokens = dict(special_tokens or {})
@@ -51,7 +53,14 @@ class Tokenizer:
     @property
     def num_ids(self) -> int:
         """The largest token id plus one."""
-        return max(self._backend.get_vocab().values(), default=-1) + 1
+        return self._num_ids
+
+    def tokens_from(self, first: int) -> dict[str, int]:
+        """Return the tokens with ids from `first` on, by name, in the order of their ids."""
+        if first >= self._num_ids:
+            return {}
+        found = [(number, name) for name, number in self._backend.get_vocab().items() if number >= first]
+        return {name: number for number, name in sorted(found)}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text.

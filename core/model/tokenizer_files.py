@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import string
 from collections.abc import Iterable
 from itertools import islice, product
@@ -15,11 +16,13 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .small_files import check_files, read_json, read_text
+from .tokenizer_check import check_special_tokens, check_vocabulary
 
 logger = logging.getLogger(__name__)
 
 HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 STAND_IN_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -41,15 +44,20 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     check_files(folder)
     config = read_json(folder / "tokenizer_config.json")
     eos_token_ids = _eos_token_ids(folder)
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    present = [folder / name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
+    if not present:
         if load_format != "dummy":
             raise ModelError(f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)})")
         return _stand_in(folder, eos_token_ids)
+    if present[0].name == "tokenizer.json":
+        read_text(present[0])  # named with the system's reason, which the library leaves out
     backend = _backend(folder)
-    special_tokens = _special_tokens(config, read_json(folder / "special_tokens_map.json"))
+    check_vocabulary(folder, backend)
+    special_tokens = _special_tokens(folder, "tokenizer_config.json", "special_tokens_map.json")
     eos = backend.token_to_id(special_tokens.get("eos_token", ""))
     if eos is not None and eos not in eos_token_ids:
         eos_token_ids = (*eos_token_ids, eos)
+    check_special_tokens(folder, backend, special_tokens, eos_token_ids)
     template, file = _chat_template(folder, config)
     return Tokenizer(
         backend,
@@ -88,7 +96,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
         ).backend_tokenizer
         return converted
     except Exception as error:  # tokenizers raises plain Exception
-        raise ModelError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"the tokenizer in {folder} cannot be read: {reason}") from error
 
 
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
@@ -107,28 +116,35 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     return ()
 
 
-def _special_tokens(*sources: dict[str, Any]) -> dict[str, str]:
+def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
     """Return the named special tokens, of the first file that has each; a token is a string or an object."""
     found: dict[str, str] = {}
-    for source in sources:
-        for name, token in source.items():
+    for file in names:
+        for name, token in read_json(folder / file).items():
             text = token.get("content") if isinstance(token, dict) else token
             if name.endswith("_token") and isinstance(text, str):
                 found.setdefault(name, text)
+            elif name in SPECIAL_TOKENS and token is not None:
+                raise ModelError(f"{folder / file}: {name} is {token!r:.100}; it must be a token's text")
     return found
 
 
 def _chat_template(folder: Path, config: dict[str, Any]) -> tuple[str, Path]:
     """Return the model's chat template, "" if there is none, and the file that it is in."""
     path = folder / "chat_template.jinja"
-    if path.is_file():
+    if os.path.lexists(path):
         return read_text(path), path
     path = folder / "chat_template.json"
     template = read_json(path).get("chat_template")
     if not template:
         path, template = folder / "tokenizer_config.json", config.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
+        try:
+            named = {str(item["name"]): item["template"] for item in template}
+        except (TypeError, KeyError, IndexError) as error:
+            raise ModelError(
+                f"{path}: chat_template is {template!r:.100}; each template of a list needs a name and a template"
+            ) from error
         template = named.get("default") or next(iter(named.values()), "")
     if not isinstance(template, str | None):
         raise ModelError(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +75,8 @@ def resolve_model(
 
 def _folder_or_hub_id(name: str, registry: Registry) -> str:
     path = Path(name).expanduser()
+    with _naming(f"model {name!r}", path):
+        path.is_dir()  # raises if a folder above must not be searched
     if name and path.is_dir():
         return _model_folder(path, f"model {name!r}")
     if path.is_file():
@@ -84,20 +88,36 @@ def _folder_or_hub_id(name: str, registry: Registry) -> str:
     return name
 
 
+@contextmanager
+def _naming(what: str, path: Path) -> Iterator[None]:
+    """Turn a refusal of the system into a ModelError with its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"{what}: {error.filename or path} cannot be read: {error.strerror or error}"
+        ) from error
+
+
 def _model_folder(path: Path, what: str) -> str:
+    with _naming(what, path):
+        return _checked_folder(path, what)
+
+
+def _checked_folder(path: Path, what: str) -> str:
+    """Return a model's folder as a text.
+
+    Raises:
+        ModelError: it is no folder of a model.
+        OSError: it must not be read.
+    """
     if not path.is_dir():
         raise ModelError(f"{what} should be in {path}, which is not a folder")
-    if not (path / "config.json").is_file() and (path / "adapter_config.json").is_file():
-        raise ModelError(
-            f"{what}: {path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and "
-            "serve that"
-        )
-    if not (path / "config.json").is_file() and (kind := _other_format(path)):
-        raise ModelError(f"{what}: {path} {kind}")
-    if not (path / "config.json").is_file():
-        raise ModelError(
-            f"{what}: there is no config.json in {path}; a model folder holds that, weights, a tokenizer"
-        )
+    config = path / "config.json"
+    if not os.path.lexists(config):
+        raise ModelError(f"{what}: {_without_config(path)}")
+    if stat.S_ISDIR(config.stat().st_mode):  # stat raises for a link that leads nowhere
+        raise ModelError(f"{what}: {config} is a folder; a model folder holds regular files")
     for entry in path.iterdir():
         if entry.exists() and not entry.is_file() and not entry.is_dir():
             raise ModelError(
@@ -106,17 +126,17 @@ def _model_folder(path: Path, what: str) -> str:
     return str(path)
 
 
-def _other_format(path: Path) -> str | None:
-    """Return what a folder without config.json holds, as a verb phrase with what to do, if that can be seen."""
+def _without_config(path: Path) -> str:
+    """Return what a folder without config.json holds, and what to do."""
+    if (path / "adapter_config.json").is_file():
+        return f"{path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and serve that"
     if (path / "model_index.json").is_file():
-        return (
-            "holds a diffusion pipeline (model_index.json), which makes images; llmfw serves language models"
-        )
+        return f"{path} holds a diffusion pipeline (model_index.json), which makes images; llmfw serves language models"
     if any(path.glob("*.gguf")):
         return (
-            "holds GGUF files, which llmfw does not read; take the original safetensors checkpoint, with --quantization int4 "
-            "for a similar size"
+            f"{path} holds GGUF files, which llmfw does not read; take the original safetensors checkpoint, with "
+            "--quantization int4 for a similar size"
         )
     if (path / "params.json").is_file():
-        return "is in the format of its authors' own code (params.json); take or convert to the format of transformers"
-    return None
+        return f"{path} is in the format of its authors' own code (params.json); take or convert to the format of transformers"
+    return f"there is no config.json in {path}; a model folder holds that, weights, a tokenizer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -101,4 +102,15 @@ def test_what_is_no_json_object(folder: Path, text: str) -> None:
         ModelError,
         match=r"config\.json (cannot be read: |is empty|is not UTF-8|holds .*; it must hold a JSON object)",
     ):
+        read_settings(str(folder))
+
+
+def test_a_config_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the system's own call: the superuser may read everything."""
+
+    def refuse(path: object, *args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(io, "open", refuse)
+    with pytest.raises(ModelError, match=r"config\.json cannot be read: Permission denied"):
         read_settings(str(folder))

@@ -71,7 +71,7 @@ def test_a_template_that_is_not_utf_8_is_one_line(tmp_path: Path, content: str) 
 )
 def test_a_wrong_tokenizer_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(ModelError, match="cannot be read") as caught:
+    with pytest.raises(ModelError, match=r"cannot be read|UTF-16 with a byte order mark") as caught:
         load_tokenizer(str(tmp_path))
     assert "\n" not in str(caught.value)
 
@@ -80,10 +80,7 @@ def test_a_wrong_tokenizer_is_one_line(tmp_path: Path, content: bytes) -> None:
 def test_a_template_that_is_no_text_is_refused(tmp_path: Path, template: object) -> None:
     _write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    if isinstance(template, list) and not template[0]:
-        assert load_tokenizer(str(tmp_path)).chat_template == ""
-        return
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is .*must be a text"):
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is .*(must be a text|needs a name and a template)"):
         load_tokenizer(str(tmp_path))
 
 

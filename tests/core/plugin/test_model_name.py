@@ -72,6 +72,44 @@ def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
         resolve_model(str(tmp_path), EMPTY)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+        ("dangling", "cannot be read: No such file"),
+        ("folder", "is a folder"),
+        ("pipe", "is a pipe"),
+        ("device", "is a pipe, socket or device"),
+    ],
+)
+def test_a_config_that_is_no_file_is_named(tmp_path, kind, words):
+    config = tmp_path / "config.json"
+    if kind == "folder":
+        config.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(config)
+    else:
+        config.symlink_to({"loop": config, "dangling": "nothing", "device": "/dev/zero"}[kind])
+    with pytest.raises(ModelError, match=rf"config\.json {words}"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
+@pytest.mark.parametrize("call", ["stat", "listdir"])
+def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, call):
+    """By the system's own calls: the superuser may read everything."""
+    (tmp_path / "config.json").write_text("{}")
+    original = getattr(os, call)
+
+    def refuse(path, *args, **kwargs):
+        if str(path) == str(tmp_path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(ModelError, match=f"{tmp_path} cannot be read: Permission denied"):
+        resolve_model(str(tmp_path), EMPTY)
+
+
 def test_a_file_is_no_model(tmp_path):
     file = tmp_path / "model.safetensors"
     file.touch()

@@ -1,0 +1,130 @@
+"""Refuses tokenizers whose ids are not those of their files, or not those of the model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from llmfw.core.base.errors import ModelError
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MAX_NAMES = 3
+_ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
+
+
+def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
+    """Refuse an empty vocabulary, two tokens of one id, and added tokens that the library gives other ids.
+
+    An added token may have the id of another one: it takes its place, as fine-tuned models do with reserved tokens.
+
+    Raises:
+        ModelError: names the tokens.
+    """
+    vocabulary = backend.get_vocab()
+    if not vocabulary:
+        raise ModelError(f"the tokenizer in {folder} has no tokens")
+    if len(set(vocabulary.values())) < len(vocabulary):
+        _refuse_equal_ids(folder, backend.get_vocab(with_added_tokens=False))
+    for content, number in _added_tokens(folder / "tokenizer.json"):
+        found = backend.token_to_id(content)
+        if found != number:
+            raise ModelError(
+                f"{folder / 'tokenizer.json'} gives the added token {content!r:.60} the id {number}, and the package "
+                f"tokenizers reads it as {found}, since ids of added tokens follow those of the others; correct the ids"
+            )
+
+
+def check_special_tokens(
+    folder: Path, backend: tokenizers.Tokenizer, special: Mapping[str, str], eos_token_ids: tuple[int, ...]
+) -> None:
+    """Warn of special tokens that the vocabulary lacks; refuse that of an end token if there is no other.
+
+    Args:
+        special: by name ("eos_token"), as the tokenizer's config has them.
+        eos_token_ids: that end an output.
+
+    Raises:
+        ModelError: no token would end an output.
+    """
+    for name, text in special.items():
+        if backend.token_to_id(text) is not None:
+            continue
+        if name == "eos_token" and not eos_token_ids:
+            raise ModelError(
+                f"the tokenizer in {folder} has no token {text!r:.60}, its eos_token, and no config names another id: no answer "
+                "would end; correct eos_token in tokenizer_config.json, or add eos_token_id to generation_config.json"
+            )
+        logger.warning(
+            "The tokenizer in %s has no token %r, which is its %s: in a prompt that is ordinary text",
+            *(folder, text[:60], name),
+        )
+
+
+def check_fit(tokenizer: Tokenizer, model: str, vocab_size: int) -> None:
+    """Refuse a tokenizer with ids that the model does not have; warn of such added tokens, which texts rarely have.
+
+    A request with one of these is refused.
+
+    Args:
+        model: as messages name it.
+        vocab_size: width of the model's logits.
+
+    Raises:
+        ModelError: an end token, or a token that is not an added one, is not one of the model's.
+    """
+    last = vocab_size - 1
+    if wrong := [token for token in tokenizer.eos_token_ids if token > last]:
+        raise ModelError(
+            f"model {model!r}: eos_token_id is {wrong[0]}, and its tokens go from 0 to {last}; correct "
+            "generation_config.json, config.json or the tokenizer"
+        )
+    beyond = tokenizer.tokens_from(vocab_size)
+    added = tokenizer.added_tokens()
+    if ordinary := [name for name in beyond if name not in added]:
+        raise ModelError(
+            f"model {model!r}: its tokenizer has {len(ordinary)} tokens beyond the model's, which go from 0 to {last}: "
+            f"{_listed({name: beyond[name] for name in ordinary})}; take the tokenizer that belongs to the model"
+        )
+    if beyond:
+        logger.warning(
+            "The tokenizer of %s has added tokens beyond the model's, which go from 0 to %d: %s. Prompts with them are refused",
+            *(model, last, _listed(beyond)),
+        )
+
+
+def _refuse_equal_ids(folder: Path, vocabulary: Mapping[str, int]) -> None:
+    names: dict[int, str] = {}
+    for name, number in vocabulary.items():
+        if number in names:
+            raise ModelError(
+                f"the tokenizer in {folder} gives {names[number]!r:.60} and {name!r:.60} the same id, {number}; take the model's "
+                "original tokenizer"
+            )
+        names[number] = name
+
+
+def _added_tokens(file: Path) -> list[tuple[str, int]]:
+    """Return the added tokens with their ids as the file has them. They stand before the vocabulary, which is not parsed."""
+    if not file.is_file():
+        return []
+    text = file.read_text(encoding="utf-8")
+    start = _ADDED.search(text)
+    try:
+        found: Any = json.JSONDecoder().raw_decode(text, start.end())[0] if start else []
+    except ValueError:
+        return []
+    return [(token["content"], token["id"]) for token in found if isinstance(token, dict) and "id" in token]
+
+
+def _listed(tokens: Mapping[str, int]) -> str:
+    rest = len(tokens) - MAX_NAMES
+    first = ", ".join(f"{name!r:.40} ({number})" for name, number in list(tokens.items())[:MAX_NAMES])
+    return first + (f" and {rest} more" if rest > 0 else "")
