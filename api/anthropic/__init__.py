@@ -1,1 +1,1 @@
-"""Anthropic's Messages API, by translation: its request becomes a chat's, and a chat's answer its reply."""
+"""Anthropic's Messages API: translates its requests into chats, and the answers of chats into its replies."""

@@ -1,6 +1,6 @@
-"""Anthropic's system prompt and messages → those of a chat.
+"""Anthropic's system prompt and messages → the messages of a chat.
 
-A message there is a list of blocks; here tool calls and results, thinking and text have places of their own.
+Anthropic's message is a list of blocks. A chat keeps tool calls, results, thinking and text in separate fields.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Conversation:
         return {"role": "tool", "tool_call_id": call_id, "content": content or ""}
 
     def _texts(self, blocks: Sequence[Any], param: str) -> list[str]:
-        """Return the texts of blocks that can be nothing else."""
+        """Return the texts of blocks that must be texts."""
         texts = []
         for i, value in enumerate(blocks):
             block = Fields(value, f"{param}[{i}]", self._ignored)

@@ -1,4 +1,4 @@
-"""Exception → Anthropic's error body. Messages are those of every route, and so are the statuses but one."""
+"""Exception → Anthropic's error body. Messages and statuses equal those of other routes, except one status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's request → a chat's. What neither translates nor refuses is reported by its path."""
+"""Anthropic's request → a chat's request. Fields that are neither translated nor refused are reported by path."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NAMES = {
 
 
 def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
-    """Return the chat that a body asks for, and the paths of what changes nothing in it.
+    """Return the chat that a body asks for, and the paths of fields without effect.
 
     Raises:
-        RequestError: names the part of the body that is wrong.
+        RequestError: a part of the body is wrong; names it.
     """
     ignored: set[str] = set()
     values: dict[str, Any] = {

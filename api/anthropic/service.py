@@ -1,4 +1,4 @@
-"""Messages: Anthropic's body becomes a chat, which runs as every chat does. Knows nothing of HTTP."""
+"""Messages: turns Anthropic's body into a chat, which runs like any other chat. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class MessageService:
         )
 
     async def stream(self, generation: Generation) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events. An error ends them with an event of its own.
+        """Run a generation, and yield its server-sent events. An error ends them with an error event.
 
-        The first one waits for the engine: only then is it known how much of the prompt was in the cache. An error
-        before anything was yielded is raised.
+        The first event waits for the engine, because it contains the number of cached prompt tokens. An error before the
+        first event is raised.
         """
         events = MessageEvents(generation, self._generator.served_name)
         begun = started = False

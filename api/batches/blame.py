@@ -1,12 +1,12 @@
-"""Which lines are suspected of ending a process, and when one is found guilty: pure functions on records.
+"""Finds the lines that crash a process, by points: pure functions on records.
 
-A line that the API process worked on when it died, or that the engine had when the engine died, gets points. With any
-points it is a suspect and runs alone from then on, so that the next crash, too, is its own. With `GUILTY` points it is
-not run any more.
+A line gets points if the API process worked on it when that process died, or if the engine had it when the engine died.
+A line with points is a suspect and runs alone from then on, so that the next crash is certainly its own. A line with
+`GUILTY` points does not run any more.
 
-- `CRASH`: two of them are enough, so a line that ends a process is tried twice.
-- `KILL`: the engine was ended from outside: by a signal that operators and the kernel send, or in good order while the
-  server ends. Most often no line is to blame, so it takes four, and the line is a suspect from the second one on.
+- `CRASH`: two are enough, so a line that ends a process is tried twice.
+- `KILL`: the engine was ended from outside, by a signal that operators and the kernel send, or normally while the server
+  ends. Usually no line is to blame, so four are needed, and the line is a suspect from the second one on.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _CLOSED = "the engine was closed"
 
 
 def points_of(reason: str) -> int:
-    """Return the points that the end of an engine, for this reason, gives to the lines that it had."""
+    """Return the points for the lines of an engine that ended for this reason."""
     if _CLOSED in reason:
         return 0
     return KILL if _FROM_OUTSIDE.search(reason) else CRASH
 
 
 def accused(record: BatchRecord, lines: Iterable[int], points: int, done: Collection[int]) -> BatchRecord:
-    """Return a job some lines of which get points. Those that have a result by now are forgotten.
+    """Return a job with points for some lines. Drops the points of lines that have a result by now.
 
     Args:
         done: lines with a result.
@@ -53,7 +53,7 @@ def crashed_as_a_whole(record: BatchRecord) -> BatchRecord:
 
 
 def why_abandoned(record: BatchRecord) -> BatchError | None:
-    """Return why a job is not worked on any more; None: it is."""
+    """Return the error of a job that has crashed the server too often; None: the job may run."""
     if record.num_crashes < MAX_CRASHES:
         return None
     return BatchError(

@@ -15,10 +15,10 @@ class Flight:
     """Lines in flight.
 
     Args:
-        job: on whose account they fly.
+        job: the job that the lines count for.
 
     Attributes:
-        failed: has the first exception of a line's task, once there is one.
+        failed: future with the first exception of a line's task.
     """
 
     def __init__(self, window: Window, job: Hashable) -> None:

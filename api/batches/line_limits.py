@@ -1,4 +1,4 @@
-"""What one line of a batch may hold: as much as the body of a request, so that decoding it does not delay others."""
+"""Limits of a batch line: the same as for the body of a request, so that decoding it does not delay other requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = 2**16
 
 
 async def why_too_large(line: bytes | LongLine, limits: BodyLimits) -> str | None:
-    """Return why a line is more than a request's body may be; None: it is not, or it is known to be too long."""
+    """Return why a line exceeds the limits of a request's body; None: it does not, or it is already refused as too long."""
     if isinstance(line, LongLine):
         return None
     if len(line) > limits.body_bytes:

@@ -1,4 +1,4 @@
-"""What all jobs share."""
+"""The objects that all jobs share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .work_marks import WorkMarks
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs share.
+    """The objects that all jobs share.
 
     Attributes:
-        validating: how many may read their input to validate it at once.
-        running: how many may run lines at once; each has a piece of its input in memory.
-        marks: say after a crash what was being worked on.
-        limits: of each line.
-        retry_s: how long to wait at first when something fails.
+        validating: limits how many jobs validate their input at once.
+        running: limits how many jobs run lines at once; each has a piece of its input in memory.
+        marks: marks that show after a crash which lines were worked on.
+        limits: limits of each line.
+        retry_s: seconds to wait before the first retry.
     """
 
     files: FileStore

@@ -1,4 +1,4 @@
-"""A job's results, from the store that kept them while it ran, into the files that clients read."""
+"""Writes a job's results from the store into the files that clients read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PURPOSE = "batch_output"
 
 
 async def write_files(record: BatchRecord, results: BatchResults, files: FileStore) -> BatchUsage:
-    """Write a job's files, in place of what may be there of them, but for one that would be empty; return its tokens.
+    """Write a job's files, except empty ones; return its tokens. Replaces files of an earlier attempt.
 
     Args:
-        record: with the ids of its files and the counts of its results.
+        record: the job's record, with the ids of its files and the counts of its results.
 
     Raises:
-        StorageError: it cannot be done now.
+        StorageError: the files cannot be written now.
     """
     usage = UsageSum()
     if record.num_completed and record.output_file_id is not None:
@@ -45,7 +45,7 @@ async def _chunks(results: BatchResults, failed: bool, usage: UsageSum | None) -
 
 
 class _Describe:
-    """Says of a file what is known of it, once its size is."""
+    """Returns the record of a file once its size is known."""
 
     def __init__(self, record: BatchRecord, file_id: str, kind: str) -> None:
         self._record = record

@@ -1,4 +1,4 @@
-"""Waiting for something to work again: longer each time, and with one line in the log, not one for each try."""
+"""Waits before retries: longer each time, and with one log line in total, not one per try."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FIRST_S, MOST_S = 0.2, 10.0
 
 
 class Patience:
-    """With what stands in the way of one job.
+    """Waits between the retries of one job.
 
     Args:
-        name: of the job, for the log.
-        first_s: to wait at first.
+        name: name of the job, for the log.
+        first_s: seconds to wait before the first retry.
     """
 
     def __init__(self, name: str, first_s: float = FIRST_S) -> None:
@@ -25,7 +25,7 @@ class Patience:
 
     @property
     def tries(self) -> int:
-        """How often it has failed in a row."""
+        """Number of failures in a row."""
         return self._tries
 
     async def wait(self, error: Exception) -> None:
@@ -36,7 +36,7 @@ class Patience:
         await asyncio.sleep(min(MOST_S, self._first_s * 2 ** min(self._tries - 1, 16)))
 
     def relieve(self) -> None:
-        """Note that it works."""
+        """Note a success."""
         if self._tries:
             logger.info("Batch %s goes on", self._name)
         self._tries = 0

@@ -1,4 +1,4 @@
-"""Results on their way into the store: in groups, and kept for as long as the store cannot take them."""
+"""Writes results to the store in groups, and keeps them while the store fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ResultBuffer:
     """The results of one job that are not in the store yet.
 
     Args:
-        results: where they belong.
-        patience: with the store.
+        results: the results in the store.
+        patience: waits between retries of the store.
     """
 
     def __init__(self, results: BatchResults, patience: Patience) -> None:
@@ -32,7 +32,7 @@ class ResultBuffer:
         self._empty.set()
 
     def add(self, result: LineResult) -> None:
-        """Take a result."""
+        """Add a result."""
         self._pending.append(result)
         self._filled.set()
         self._empty.clear()
@@ -40,7 +40,7 @@ class ResultBuffer:
             self._full.set()
 
     async def healthy(self) -> None:
-        """Wait while the store cannot take results: until it can, no more should be made."""
+        """Wait while the store cannot take results. Callers should produce no more results until then."""
         await self._healthy.wait()
 
     async def drain(self) -> None:
@@ -49,10 +49,10 @@ class ResultBuffer:
         await self._empty.wait()
 
     async def write(self) -> None:
-        """Bring results to the store, until cancelled.
+        """Write results to the store, until cancelled.
 
         Raises:
-            Exception: of the store, other than StorageError; what it did not take is still here.
+            Exception: an error of the store other than StorageError; results that were not written stay in the buffer.
         """
         while True:
             await self._filled.wait()
@@ -62,7 +62,7 @@ class ResultBuffer:
             await self._write_all()
 
     async def flush(self) -> None:
-        """Bring what is here to the store; raise StorageError if it cannot be done now."""
+        """Write all buffered results to the store; raise StorageError if this fails now."""
         while self._pending:
             group = list(self._pending)
             await self._results.add(group)

@@ -1,6 +1,6 @@
-"""Batch jobs as clients know them: made, looked at, listed, cancelled. What runs them is the runner's business.
+"""Batch jobs for clients: creates, shows, lists and cancels them. The runner runs them.
 
-Knows the OpenAI form, nothing of HTTP: a command that runs a file without a server uses it too.
+Knows the OpenAI form, and nothing of HTTP: the command that runs a file without a server uses it, too.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class BatchService:
     """Batch jobs.
 
     Args:
-        files: with the input files, and for the output files.
-        runner: works on the jobs.
-        ownership: says which jobs and files a request may reach; others are not there for it.
-        deleting: held while an input file is found and its job made; who deletes files holds it too.
+        files: store of the input and output files.
+        runner: runs the jobs.
+        ownership: decides which jobs and files a request may see; others do not exist for it.
+        deleting: lock that is held while an input file is found and its job created; deleting files holds it, too.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class BatchService:
         self._deleting = deleting or asyncio.Lock()
 
     async def start(self) -> None:
-        """Go on with what an earlier server left."""
+        """Continue the jobs that an earlier server left."""
         await self._runner.start()
 
     async def close(self) -> None:
-        """Stop; who comes next goes on."""
+        """Stop the jobs; the next server continues them."""
         await self._runner.close()
 
     async def create(self, body: CreateBatchRequest) -> Batch:
-        """Make a job, and return it. It is validated and run from now on.
+        """Create a job, and return it. Its validation starts at once.
 
         Raises:
-            RequestError: names the field that is wrong.
-            NotFoundError: there is no such input file.
-            StorageError: it cannot be kept now.
+            RequestError: a field is wrong; names it.
+            NotFoundError: the input file does not exist.
+            StorageError: the job cannot be stored now.
         """
         self._endpoints.check(body.endpoint)
         seconds = _window(body.completion_window)
@@ -95,7 +95,7 @@ class BatchService:
         return view(record)
 
     async def get(self, batch_id: str) -> Batch:
-        """Return a job as it is now; raise NotFoundError if it is not there."""
+        """Return the current state of a job; raise NotFoundError if it does not exist."""
         return view(await self._find(batch_id))
 
     async def list(self, query: PageQuery) -> BatchList:
@@ -107,11 +107,11 @@ class BatchService:
         return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
 
     async def cancel(self, batch_id: str) -> Batch:
-        """Let a job end with what it has, and return it: it is cancelling.
+        """Cancel a job, and return it as `cancelling`. It ends with the results so far.
 
         Raises:
-            NotFoundError: it is not there.
-            ConflictError: it has ended.
+            NotFoundError: the job does not exist.
+            ConflictError: the job has ended.
         """
         while True:
             record = await self._find(batch_id)
@@ -161,15 +161,15 @@ def open_batches(
     deleting: asyncio.Lock | None = None,
     folder: Path | None = None,
 ) -> BatchService:
-    """Return the service of jobs, with a runner of its own. To be started and closed.
+    """Return the service of jobs, with a runner of its own. The caller starts and closes it.
 
     Args:
-        client: the engine's.
-        answering: over a `DeferringClient` of it.
-        strict: refuse fields of bodies that change nothing.
-        limits: of each line.
-        ownership, deleting: as of `BatchService`.
-        folder: where marks of the work are kept, so that a line that crashes the server is found; None: none are.
+        client: client of the engine.
+        answering: services that use a `DeferringClient` of `client`.
+        strict: whether to refuse fields of bodies that have no effect.
+        limits: limits of each line.
+        ownership, deleting: as in `BatchService`.
+        folder: folder of the work marks, which find lines that crash the server; None: no marks are kept.
     """
     endpoints = Endpoints(answering, strict=strict)
     means = Means(

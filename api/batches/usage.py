@@ -1,4 +1,4 @@
-"""Tokens of all lines of a job: the sum of what its results say, whichever endpoint they are of."""
+"""Tokens of all lines of a job: the sum of the token counts in its results, for all endpoints."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ class ChatChunks:
     """Encodes the events of one stream.
 
     Args:
-        generation: gives id and time.
-        model: its served name.
-        include_usage: every chunk has the key `usage`, null in all but the last.
-        reasoning_fields: of a delta, for the thinking.
+        generation: the generation, which has id and time.
+        model: served name of the model.
+        include_usage: whether every chunk has the key `usage`, which is null in all chunks except the last.
+        reasoning_fields: fields of a delta that contain the thinking.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Checks a conversation before the chat template sees it.
 
-What a message may hold beyond what is checked here is the template's business.
+The template checks all other fields of a message.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
     """Return the messages, with `reasoning` and the developer's role under the names that the template knows.
 
     Args:
-        template_source: a role that is none of OpenAI's is allowed if the template's text has it in quotes, or if
-            there is no text to look at.
+        template_source: text of the template. A role that OpenAI does not have is allowed if this text contains it in
+            quotes, or if the template has no text.
 
     Raises:
-        RequestError: names the part of the message that is wrong.
+        RequestError: a part of a message is wrong; names it.
     """
     if not messages:
         raise RequestError("messages is empty; at least one is needed", param="messages")

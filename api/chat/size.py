@@ -1,4 +1,4 @@
-"""How large a chat is, before it is rendered. Costs little: each value is looked at once."""
+"""Measures the size of a chat before it is rendered. This is cheap: each value is visited once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from llmfw.core.base.errors import RequestError
 
 MAX_INLINE = 20_000
-"""Cost up to which rendering may hold up the event loop: it takes about a millisecond."""
+"""Cost up to which rendering may block the event loop: about a millisecond."""
 
 _COST_OF_VALUE = 20
 _CHARACTERS_OF_COST = 16
@@ -34,10 +34,10 @@ def chat_size(
     """Return the size of a chat.
 
     Args:
-        max_messages: also of parts of one message.
+        max_messages: most messages, and most parts of one message.
 
     Raises:
-        RequestError: there are more.
+        RequestError: the chat has more.
     """
     _check_number("messages", len(messages), max_messages)
     num_characters = 0

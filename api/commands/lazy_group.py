@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are asked for, and not to list them."""
+"""A group of commands that are imported when they run, and not when they are listed."""
 
 from __future__ import annotations
 

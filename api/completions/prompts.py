@@ -45,7 +45,7 @@ async def encode_prompts(field: PromptField, generator: Generator) -> list[Promp
 async def encode_fill_in(
     field: PromptField, suffix: str, generator: Generator
 ) -> tuple[list[Prompt], tuple[int, ...]]:
-    """Return each prompt, made to ask for what comes between it and the suffix, and the tokens that end that.
+    """Return each prompt in the layout that asks for the text before the suffix, and the tokens that end this text.
 
     Raises:
         RequestError: as `encode_prompts`, or the model knows no way to be asked.

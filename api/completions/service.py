@@ -1,6 +1,6 @@
-"""Completions: a body becomes a generation, a generation becomes a reply or a stream of chunks.
+"""Completions: turns a body into a generation, and a generation into a reply or a stream of chunks.
 
-Knows the OpenAI form of both, nothing of HTTP: a batch job uses it as a route does.
+Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class CompletionService:
     async def stream(
         self, running: CompletionGeneration, *, include_usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events; empty bytes where an event of the engine makes none.
+        """Run a generation, and yield its server-sent events; empty bytes if an engine event causes none.
 
-        The echo of a prompt comes first; with log probabilities it waits for those of the prompt, which only its
-        first choice brings, and what its other choices bring waits for it.
+        The echo of a prompt comes first. With log probabilities, the echo waits for the prompt's log probabilities, which
+        only the first choice has, and the output of the other choices waits for the echo.
         """
         choices = running.generation.choices
         empty = self._empty(running)
@@ -193,7 +193,7 @@ def _num_top(body: CompletionRequest) -> int | None:
 
 
 def _sampling(body: CompletionRequest, generator: Generator) -> tuple[SamplingParams, bool]:
-    """Return the sampling parameters, and whether only the prompt is wanted: the engine cannot but generate a token."""
+    """Return the sampling parameters, and whether only the prompt is requested: the engine always generates a token."""
     if body.echo and body.suffix:
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
     scores_only = body.max_tokens == 0 and bool(body.echo)

@@ -1,4 +1,4 @@
-"""Removes files when their time has come."""
+"""Removes expired files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EVERY_S = 60.0
 
 
 class FileExpiry:
-    """Looks for expired files in the background, at the start and then every so often.
+    """Searches for expired files in the background, at the start and then at intervals.
 
     Args:
-        every_s: how often.
+        every_s: seconds between two searches.
     """
 
     def __init__(self, files: FileService, every_s: float = EVERY_S) -> None:

@@ -1,4 +1,4 @@
-"""Which files batch jobs still need."""
+"""Finds the files that batch jobs still need."""
 
 from __future__ import annotations
 

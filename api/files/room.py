@@ -1,4 +1,4 @@
-"""Keeps some of the disk free of what clients upload, for databases, results of batches and the log."""
+"""Limits uploads so that some of the disk stays free for databases, results of batches and the log."""
 
 from __future__ import annotations
 

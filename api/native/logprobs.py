@@ -13,7 +13,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 
 
 def num_top(body: GenerateRequest) -> int | None:
-    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    """Return the number of most likely tokens whose log probabilities are requested; None: no log probabilities."""
     if not body.return_logprob:
         if body.top_logprobs_num:
             raise RequestError(

@@ -1,1 +1,1 @@
-"""A file of requests, run to its end without a server. A crash or Ctrl-C costs nothing: it goes on where it was."""
+"""Runs a file of requests without a server. After a crash or Ctrl-C, the next run continues without loss."""

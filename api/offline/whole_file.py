@@ -18,16 +18,16 @@ class OutputError(LLMFWError):
 
 @contextlib.contextmanager
 def whole_file(path: Path, mark: str | None = None) -> Iterator[BinaryIO]:
-    """Give a file that takes the place of the one at `path` when the block ends; with an exception nothing changes.
+    """Yield a file that replaces the file at `path` when the block ends. After an exception nothing changes.
 
-    What is there and is no regular file (a pipe, a terminal, /dev/null) is written as it comes.
+    If `path` is no regular file (a pipe, a terminal, /dev/null), bytes are written to it directly.
 
     Args:
-        mark: of the temporary file's name. Who alone writes this path may give one: then a second attempt takes the
-            place of what a crash has left.
+        mark: part of the temporary file's name. Set it only if no other process writes this path: a second attempt then
+            overwrites the temporary file that a crash has left.
 
     Raises:
-        OutputError: it cannot be written; with the reason.
+        OutputError: the file cannot be written; with the reason.
     """
     try:
         if path.exists() and not path.is_file():

@@ -71,7 +71,8 @@ class NativePass(ModulePass):
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
     """Pack layers until one is not correct; return the packed layers and the number of replaced modules.
 
-    Each layer is checked, and a correct one replaces the original at once. Ends at the first layer that is not correct: earlier layers keep their native products and are otherwise unchanged.
+    Checks each layer; a correct one replaces the original at once. Ends at the first layer that is not correct: earlier
+    layers keep their native products and are otherwise unchanged.
     """
     layers, count = [], 0
     for each in parts:

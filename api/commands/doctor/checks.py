@@ -1,6 +1,6 @@
-"""What can be said of a part's class without building it: is it of its interface, can it be called, are its options right.
+"""Checks a part's class without building it: its interface, the signatures of its methods, and its options.
 
-Knows nothing of processes; it is called where a part may do harm, in `child`.
+Knows nothing of processes. `child` calls it, in a process that a part may crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llmfw.core.plugin.registry import Entry
 
 
 def problems_of(entry: Entry) -> Iterator[str]:
-    """Import a part, and yield what is wrong with it, a clause each."""
+    """Import a part, and yield its errors, one clause each."""
     try:
         part = entry.load()
     except PartError as error:
@@ -31,7 +31,7 @@ def problems_of(entry: Entry) -> Iterator[str]:
 
 
 def _clause(entry: Entry, message: str) -> str:
-    """Leave out of an error of a part what names the part."""
+    """Return the text of a part's error without the part's name."""
     return " ".join(message.removeprefix(str(entry)).split())
 
 
@@ -41,7 +41,7 @@ def _interface(part: type[Any]) -> type[Any]:
 
 
 def _wrong_signatures(part: type[Any], interface: type[Any]) -> Iterator[str]:
-    """Yield which methods cannot be called as the interface says."""
+    """Yield the methods that cannot be called as the interface defines."""
     for name, promised in vars(interface).items():
         if name.startswith("_") and name != "__init__":
             continue
@@ -97,7 +97,7 @@ def _wrong_options(part: type[Any], interface: type[Any]) -> Iterator[str]:
 
 
 def _wrong_defaults(struct: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield which defaults would be refused if they were given."""
+    """Yield the defaults that would be refused as given values."""
     for field in msgspec.structs.fields(struct):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
