@@ -80,7 +80,10 @@ def test_a_wrong_tokenizer_is_one_line(tmp_path: Path, content: bytes) -> None:
 def test_a_template_that_is_no_text_is_refused(tmp_path: Path, template: object) -> None:
     _write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is .*(must be a text|needs a name and a template)"):
+    with pytest.raises(
+        ModelError,
+        match=r"tokenizer_config\.json: chat_template is .*(must be a text|needs a name and a template)",
+    ):
         load_tokenizer(str(tmp_path))
 
 

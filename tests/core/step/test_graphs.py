@@ -160,7 +160,7 @@ def test_a_backend_that_cannot_be_captured_serves_without(
     llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     replayed: list[int] = []
-    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.executor_build"):
+    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.build"):
         engine = build_captured(llama, replayed, attention="torch")
     assert "No CUDA graphs: attention backend torch: it does not say that it can" in caplog.text
     prompts = random_prompts(4, VOCAB_SIZE)
