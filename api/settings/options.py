@@ -20,7 +20,6 @@ from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
 from .loaded_plugins import leave_out
 from .option import SettingOption
-from .part_help import show_part
 from .part_options import Assignment, collect
 
 Command = Callable[..., Any]
@@ -50,6 +49,13 @@ _HELP_PART = Setting(
     metavar="KIND[.NAME]",
     is_local=True,
 )
+
+
+def _show_part(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
+    if wanted is not None:
+        from .part_help import show_part  # brings ast
+
+        show_part(ctx, param, wanted)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -94,7 +100,7 @@ def _all_options() -> Iterator[SettingOption]:
     )  # fmt: skip
     yield SettingOption("show_config", _SHOW_CONFIG, flag="--show-config", is_flag=True)
     yield SettingOption(
-        "help_part", _HELP_PART, flag="--help-part", is_eager=True, expose_value=False, callback=show_part
+        "help_part", _HELP_PART, flag="--help-part", is_eager=True, expose_value=False, callback=_show_part
     )
     of_engine = {each.field for each in declared(EngineConfig)}
     for struct in (ServerConfig, EngineConfig):

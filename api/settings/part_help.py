@@ -19,9 +19,9 @@ from .part_source import declared_options
 WIDTH = 100
 
 
-def show_part(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
+def show_part(ctx: click.Context, param: click.Parameter, wanted: str) -> None:
     """Callback of `--help-part`: print the help of the parts that it names, and end."""
-    if wanted is None or ctx.resilient_parsing:
+    if ctx.resilient_parsing:
         return
     entries = _entries(ctx, param, wanted)
     click.echo("\n\n".join("\n".join(part_help(entry)) for entry in entries))

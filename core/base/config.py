@@ -8,8 +8,7 @@ A field's annotation states its values, and constructing a struct with any other
 describes it for users. The command line, the environment, the config file and the docs are generated from both.
 """
 
-from __future__ import annotations
-
+# Annotations are not postponed: to evaluate them from text would make `llmfw serve --help` a tenth slower.
 from typing import Annotated, Any, Literal
 
 import msgspec

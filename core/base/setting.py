@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -67,8 +68,13 @@ class Declared:
         return self.setting.flag or f"--{self.field.replace('_', '-')}"
 
 
-def declared(struct: type[msgspec.Struct]) -> Iterator[Declared]:
-    """Yield the settings of a struct, in its order."""
+@cache
+def declared(struct: type[msgspec.Struct]) -> tuple[Declared, ...]:
+    """Return the settings of a struct, in its order."""
+    return tuple(_declared(struct))
+
+
+def _declared(struct: type[msgspec.Struct]) -> Iterator[Declared]:
     for field in msgspec.structs.fields(struct):
         notes = get_args(field.type) if get_origin(field.type) is Annotated else ()
         setting = next((note for note in notes if isinstance(note, Setting)), None)
