@@ -6,12 +6,13 @@ VENV ?= .venv
 PEER ?= .venv-bench
 PEERS ?= .peers
 EXAMPLES ?= $(VENV)-examples
+LIGHT ?= $(VENV)-light
 ARGS ?=
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test attack examples soak lint types docs surface site model-table size bench peers bench-peers \
+.PHONY: help serve test test-all test-light attack examples soak lint types docs surface site model-table size bench peers bench-peers \
 	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
@@ -20,8 +21,26 @@ help:  ## list these targets
 serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS="--port 8000"
 	$(BIN)/llmfw serve $(ARGS)
 
-test: $(VENV)/installed-dev  ## run the tests; a part of them by ARGS="tests/core -x"
-	$(BIN)/pytest $(ARGS)
+# Modules that are compiled anew in every process of the tests cost a fifth of their time.
+unexport PYTHONDONTWRITEBYTECODE
+
+# A process for each core, each with one thread: threads of OpenMP in several processes would wait for each other.
+# The attacks are not among these tests, as they measure how long others wait: that needs the machine alone.
+PARALLEL = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal --ignore=tests/attack
+
+test: $(VENV)/installed-dev  ## run the tests, in five minutes on two cores; a part of them by ARGS="tests/core -x"
+	$(PARALLEL) -m "not long" $(ARGS)
+
+test-all: $(VENV)/installed-dev  ## run all tests in full length, in twenty minutes; a part of them by ARGS
+	LLMFW_TEST_LENGTH=full $(PARALLEL) $(ARGS)
+
+# Folders whose tests, and what they start, need no torch.
+LIGHT_TESTS = $(addprefix tests/,core/base core/interfaces core/ipc core/plugin core/schedule core/terminal \
+	plugins/parsers_families plugins/policies api/access api/background api/batches api/files api/http api/text)
+
+test-light: $(LIGHT)/installed  ## run the tests that need no torch, on another Python: PYTHON=python3.13
+	OMP_NUM_THREADS=1 $(LIGHT)/bin/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal \
+		-m "not long" $(LIGHT_TESTS) $(ARGS)
 
 attack: $(VENV)/installed-dev  ## attack a served model, and measure a second client meanwhile; needs an idle machine
 	$(BIN)/pytest tests/attack $(ARGS)
@@ -116,6 +135,15 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(PIP) install --constraint constraints.txt --group docs
+	@touch $@
+
+# llmfw without torch, which weighs gigabytes where there is no build of it for CPUs.
+$(LIGHT)/installed: pyproject.toml constraints.txt tests/light_requirements.py | python $(LINKS)
+	$(PYTHON) -m venv $(LIGHT)
+	$(LIGHT)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(LIGHT)/bin/python tests/light_requirements.py > $(LIGHT)/requirements.txt
+	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(LIGHT)/requirements.txt
+	$(LIGHT)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # An environment of their own, in which that of llmfw can be seen: what is installed here, llmfw's own tests do not see.

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
+from hypothesis import settings
+
+from .length import LENGTH
+from .processor_time import MAX_S, ProcessorTime
+
+settings.load_profile(LENGTH)
 
 # OpenMP's threads would spin while they wait for each other, and ten tests at once would stand still.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -20,6 +30,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Install = Callable[..., Path]
+
+NEED_TORCH = re.compile(r"No module named '(torch|transformers)[.']")
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the tests' processor time."""
+    config.pluginmanager.register(ProcessorTime(MAX_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let HTTP clients know a single certificate authority: to read them all takes 25 ms for each client."""
+    first, end, _ = Path(certifi.where()).read_text("utf-8").partition("-----END CERTIFICATE-----")
+    path = tmp_path_factory.mktemp("authority") / "one.pem"
+    path.write_text(first + end + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(path))
+        yield
 
 
 @pytest.fixture
@@ -60,7 +89,10 @@ def fresh_python() -> Callable[..., str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` where there is no CUDA device."""
+    """Skip tests marked `gpu` where there is no CUDA device, and those marked `torch` where torch is not installed."""
+    for item in items:
+        if not HAS_TORCH and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason="needs torch, which is not installed"))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked:
         import torch
@@ -68,3 +100,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Skip files that need torch where it is not installed: `make test-light` runs the others on any Python."""
+    report = yield
+    if not HAS_TORCH and report.failed and (found := NEED_TORCH.search(report.longreprtext)):
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: needs {found[1]}, which is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Skip tests that need torch where it is not installed."""
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        if HAS_TORCH or not NEED_TORCH.search(str(error)):
+            raise
+        pytest.skip(f"needs {error.name}, which is not installed")

@@ -9,7 +9,6 @@ import pytest
 
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
@@ -29,6 +28,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[Served]:
     """Return a server with the real engine and the demo model, called "demo"."""
+
+    from llmfw.core.engine.generation.build import build_generation_engine
+
     registry = load_plugins().registry
     path = resolve_model("demo", registry).path
     config = EngineConfig(model=path, dtype="float32", max_total_tokens=16384)

@@ -72,7 +72,7 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW)])
+@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.long) for part in SLOW)])
 def test_a_bundled_part_keeps_its_promises(part):
     done = check(part)
     assert done.exit_code == 0, done.output

@@ -18,10 +18,11 @@ import pytest
 
 from ..doubles import serve_echo
 from ..doubles.serving import SERVED_NAME, byte_tokenizer
+from ..length import of_length
 from .http.test_errors import error_of
 
-NUM_BODIES = 10_000
-NUM_LARGE = 8  # 10 MB each
+NUM_BODIES = of_length(1_500, 10_000)
+NUM_LARGE = of_length(2, 8)  # 10 MB each
 MEMORY_MB = 64  # that the server may keep: allocators do not give all back
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

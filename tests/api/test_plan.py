@@ -225,7 +225,7 @@ def test_a_weight_file_that_is_none_is_an_error(llama_8b, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
+@pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=pytest.mark.long)])
 def test_quantised_weights_are_counted_as_the_engine_has_them(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
     config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)

@@ -18,6 +18,9 @@ from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
+from ..length import LENGTH
+
+TESTS = Path(__file__).parents[1]
 NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
 
 
@@ -53,11 +56,12 @@ def test_there_is_a_package_for_every_kind_of_part_a_command_and_a_route():
 def test_every_package_passes_its_own_tests_at_once(packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in NAMES.values()]
-    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
+    options = ["-p", "length", "--hypothesis-profile", LENGTH]
+    options += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(packages), *places],
         cwd=packages,
-        env=os.environ | {"PYTHONPATH": str(installed), "LLMFW_STRICT_PLUGINS": "1"},
+        env=os.environ | {"PYTHONPATH": f"{installed}{os.pathsep}{TESTS}", "LLMFW_STRICT_PLUGINS": "1"},
         capture_output=True,
         text=True,
         check=False,

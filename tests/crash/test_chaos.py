@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ..length import of_length
 from .ledger import Ledger
 from .server import ServerProcess, echo_server
 from .test_killed import ENDPOINT, finish
@@ -32,7 +33,9 @@ IS_FULL = LENGTH is not None
 ANSWERS_AGAIN_S = 20.0
 NUM_LINES = 4000 if IS_FULL else 400
 EVENTS = (
-    ["engine", "api", "both"] * 10 + ["stop"] * 10 if IS_FULL else ["engine", "both", "engine", "stop", "api"]
+    ["engine", "api", "both"] * 10 + ["stop"] * 10
+    if IS_FULL
+    else ["engine", "api", "stop", "both", "engine"][: of_length(3, 5)]
 )
 
 
@@ -132,7 +135,7 @@ def test_the_server_answers_again_after_each_kill_and_stop(server: ServerProcess
             thread.start()
         submit(server, ledger)
         for event in EVENTS:
-            time.sleep(draw.random() * 3)
+            time.sleep(draw.random() * of_length(1, 3))
             times[event].append(seconds_to_answer(server, lambda event=event: cause(event, server)))  # type: ignore[misc]
             if event == "engine" and draw.random() < 0.3:  # and once more, while it starts
                 time.sleep(draw.random() * 2)

@@ -18,7 +18,7 @@ import pytest
 
 from .server import ServerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECONDS = float(os.environ.get("LLMFW_SATURATION_S", "5"))
 WATCHDOG_S = os.environ.get("LLMFW_SATURATION_WATCHDOG_S", "10")

@@ -87,7 +87,7 @@ def test_a_full_disk_refuses_uploads_and_halts_batches_until_there_is_room(
         )
         assert reply.status_code == 507
         assert "room" in reply.json()["error"]["message"]
-        time.sleep(3)
+        time.sleep(1)
         assert httpx.get(f"{server.url}/v1/batches/{batch}").json()["status"] == "in_progress"
         ballast.unlink()
         finish(server)

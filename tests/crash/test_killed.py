@@ -16,13 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
+from ..length import LENGTH, of_length
 from .ledger import ENDED, Ledger, Watch, leftovers, list_all
-from .server import ServerProcess
+from .server import ServerProcess, echo_server
 
 pytestmark = pytest.mark.slow
 
 ENDPOINT = "/v1/chat/completions"
-NUM_KILLS = int(os.environ.get("LLMFW_KILLS", "21"))  # a multiple of the moments
+NUM_KILLS = int(os.environ.get("LLMFW_KILLS") or of_length(7, 21))  # a multiple of the moments
 MANY = 5_000  # lines: takes a moment to be validated
 LONGEST_DELAY_S = 0.1  # from a moment to the kill; most are much shorter
 MOMENTS = ("upload", "validating", "in_progress", "finalizing", "cancelling", "any", "starting")
@@ -127,10 +128,17 @@ def finish(server: ServerProcess) -> None:
             time.sleep(0.5)
 
 
-def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
+@pytest.fixture
+def server(tmp_path: Path) -> ServerProcess:
+    """Return a server with the real engine, or in `make test` with one that starts at once."""
+    options = ("--log-level", "info")
+    return ServerProcess(tmp_path, *options) if LENGTH == "full" else echo_server(tmp_path, *options)
+
+
+def test_nothing_is_lost_or_doubled_by_kills(server: ServerProcess) -> None:
     draw, ledger = random.Random(7), Ledger()
     left: Counter[str] = Counter()
-    with ServerProcess(tmp_path, "--log-level", "info") as server:
+    with server:
         for number in range(NUM_KILLS):
             moment = MOMENTS[number % len(MOMENTS)]
             client = Client(server.url, ledger, random.Random(number), moment)
@@ -152,11 +160,12 @@ def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
         server.stop()
         assert leftovers(server.storage, server.tmp) == []
     assert len(ledger.batches) > NUM_KILLS // 2
-    assert {"validating", "in_progress", "finalizing", "cancelling"} <= left.keys(), "a moment was never met"
+    met = {"validating", "in_progress", "finalizing", "cancelling"} if NUM_KILLS > 20 else {"in_progress"}
+    assert met <= left.keys(), "a moment was never met"
 
 
 def test_a_second_server_on_the_same_folder_is_refused(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
-        other = ServerProcess(tmp_path / "other", "--storage", str(server.storage))
+    with echo_server(tmp_path) as server:
+        other = echo_server(tmp_path / "other", "--storage", str(server.storage))
         with pytest.raises(RuntimeError, match="is in use by another server: name another folder"):
             other.start()

@@ -11,6 +11,7 @@ import tomllib
 from importlib.metadata import Distribution
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -19,28 +20,45 @@ from .gpu_script import FOLDER, gpu_script
 ROOT = FOLDER.parents[2]
 
 
-@pytest.mark.slow
-def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) -> None:
-    env = os.environ | {"OUT": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, FOLDER / "run.py", "--dry"], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + (tmp_path / "log.txt").read_text()
-    with gpu_script("run") as (run,):
-        stages = json.loads((tmp_path / "results.json").read_text())["stages"]
-        assert list(stages) == list(run.STAGES)
+def dry_run(out: Path, *options: str) -> dict[str, list[dict[str, Any]]]:
+    """Run the script without a GPU, and return the lines of each stage."""
+    env = os.environ | {"OUT": str(out), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, FOLDER / "run.py", "--dry", *options]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + (out / "log.txt").read_text()
+    assert "\n0 stages failed\n" in (out / "table.md").read_text()
+    assert len(list(out.iterdir())) == 3
+    stages: dict[str, list[dict[str, Any]]] = json.loads((out / "results.json").read_text())["stages"]
     assert all(stages.values())
-    for case in (
+    return stages
+
+
+def check_measured(stages: dict[str, list[dict[str, Any]]], *cases: str) -> None:
+    for case in cases:
+        [line] = [line for lines in stages.values() for line in lines if line["case"] == case]
+        assert line["tok_s"] > 0
+        assert line["ratio"] > 0
+
+
+@pytest.mark.slow
+def test_a_dry_run_fills_a_line_of_each_chosen_stage(tmp_path: Path) -> None:
+    stages = dry_run(tmp_path, "--stages", "ceilings", "prefill")
+    assert list(stages) == ["ceilings", "prefill"]
+    check_measured(stages, "prefill 4 × 6 behind 5 cached")
+
+
+@pytest.mark.long
+def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) -> None:
+    stages = dry_run(tmp_path)
+    with gpu_script("run") as (run,):
+        assert list(stages) == list(run.STAGES)
+    check_measured(
+        stages,
         "decode 4, whole run",
         "prefill 4 × 6 behind 5 cached",
         "HTTP, 4 streams",
         "decode 4, context 111, stored in 1 bytes",
-    ):
-        [line] = [line for lines in stages.values() for line in lines if line["case"] == case]
-        assert line["tok_s"] > 0
-        assert line["ratio"] > 0
-    assert "\n0 stages failed\n" in (tmp_path / "table.md").read_text()
-    assert len(list(tmp_path.iterdir())) == 3
+    )
 
 
 def test_a_stage_is_ended_at_its_limit(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from .benchmark_script import FOLDER
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_beside_the_native_step_is_less_than_the_step() -> None:
     command = [sys.executable, FOLDER / "token_cost.py", "--alone", "1", "12"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

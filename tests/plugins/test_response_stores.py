@@ -24,6 +24,8 @@ from llmfw.plugins.store_memory.responses import MemoryResponses
 from llmfw.plugins.store_sqlite import responses as sqlite_responses
 from llmfw.plugins.store_sqlite.responses import SqliteResponses
 
+from ..length import of_length
+
 MAX_BYTES = 100
 STORES = [MemoryResponses, pytest.param(SqliteResponses, marks=pytest.mark.slow)]
 
@@ -151,7 +153,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_holds_what_a_dictionary_would(kind: type[ResponseStore]) -> None:
     machine: Any = type(f"Machine{kind.__name__}", (Machine,), {"kind": kind})
-    machine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+    machine.TestCase.settings = settings(max_examples=of_length(8, 20), stateful_step_count=25, deadline=None)
     machine.TestCase().runTest()
 
 

@@ -18,9 +18,11 @@ from llmfw.core.testing.file_model import read
 from llmfw.plugins.store_sqlite.batches import SqliteBatches
 from llmfw.plugins.store_sqlite.files import SqliteFiles
 
+from ..length import of_length
+
 SCRIPT = Path(__file__).with_name("writes_until_killed.py")
 WRITER = runpy.run_path(str(SCRIPT))
-KILLS = 50
+KILLS = of_length(15, 50)
 
 Events = dict[str, dict[str, list[int]]]
 """What was said → id → the numbers that were said with it."""

@@ -31,6 +31,8 @@ BATCHES = {
     "2025_05_22": SMALL_BATCHES,
 }
 """For each notebook the sizes of its batches, and how they end."""
+QUICK = ("2024_10_28", "2025_05_22")
+"""Those that `make test` runs: one of each kind."""
 MODELS = ("meta-llama/Meta-Llama-3.1-8B-Instruct", "qwen/qwen2.5-0.5b-instruct", "QwQ/Qwen3-32B-250415")
 TIMEOUT_S = 300.0
 POLL_S = 3
@@ -71,7 +73,9 @@ def at_home(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("at_home")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # notebooks do not close their clients
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in BATCHES]
+)
 def test_every_cell_runs_and_its_batches_end_whole(
     name: str, server: ServerProcess, sdk: openai.OpenAI
 ) -> None:

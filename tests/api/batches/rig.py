@@ -127,7 +127,7 @@ class Rig:
         batch = await self.services.batches.create(CreateBatchRequest(input_file_id=file_id, **body))
         return batch.id
 
-    async def reaches(self, batch_id: str, *statuses: str, seconds: float = 10) -> BatchRecord:
+    async def reaches(self, batch_id: str, *statuses: str, seconds: float = 60) -> BatchRecord:
         """Wait until a batch has one of these states."""
         deadline = time.monotonic() + seconds
         while (record := await self.batches.get(batch_id)).status not in statuses:
@@ -135,7 +135,7 @@ class Rig:
             await asyncio.sleep(0.005)
         return record
 
-    async def ended(self, batch_id: str, seconds: float = 10) -> BatchRecord:
+    async def ended(self, batch_id: str, seconds: float = 60) -> BatchRecord:
         """Wait until a batch has ended."""
         return await self.reaches(batch_id, *ENDED, seconds=seconds)
 

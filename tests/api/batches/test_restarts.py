@@ -70,7 +70,7 @@ async def test_a_job_goes_on_after_a_restart(
     tokenizer: Tokenizer, stores: Stores, state: str, cancel: bool, crash: bool
 ) -> None:
     faults = with_faults(stores)
-    async with running(tokenizer, stores, crash=crash) as rig:
+    async with running(tokenizer, stores, crash=crash, lease_s=0.5) as rig:
         faults.fail = held(BLOCKED_AT[state])
         batch_id = await rig.create(chat_lines(30))
         await rig.reaches(batch_id, state)
@@ -127,7 +127,7 @@ async def test_no_new_lines_run_while_results_cannot_be_kept(tokenizer: Tokenize
 
 async def test_lines_that_are_done_do_not_run_again(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [*chat_lines(20), *(chat_line(f"c{i}", "x" * 300) for i in range(20, 25))]
-    async with running(tokenizer, stores, EchoEngine(delay=0.01), crash=True) as rig:
+    async with running(tokenizer, stores, EchoEngine(delay=0.01), crash=True, lease_s=0.5) as rig:
         batch_id = await rig.create(lines)
         while (await rig.batches.get(batch_id)).num_completed < 20:
             await asyncio.sleep(0.01)

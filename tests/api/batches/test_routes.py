@@ -53,7 +53,7 @@ def create(sdk: openai.OpenAI, files: Stores, lines: list[Line], **fields: Any) 
 
 
 def ended(sdk: openai.OpenAI, batch: Batch) -> Batch:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (batch := sdk.batches.retrieve(batch.id)).status not in ("completed", "failed", "cancelled"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

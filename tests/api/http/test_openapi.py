@@ -13,8 +13,9 @@ from schemathesis.checks import not_a_server_error
 
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import Served, byte_tokenizer, serving
+from ...length import of_length
 
-EXAMPLES = 100  # for each operation
+EXAMPLES = of_length(8, 100)  # for each operation
 
 
 @pytest.fixture(scope="module")

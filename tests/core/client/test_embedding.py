@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
@@ -19,12 +19,18 @@ from llmfw.core.plugin.plugins import load_plugins
 
 from ..engine.embedding.encoders import save_encoder
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MANY = [[5] * 500] * 2000
 
 
-@pytest.fixture(params=["inproc", "process"])
-async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineClient]:
-    config = EngineConfig(model=save_encoder(tmp_path), device="cpu", log_level="error")
+@pytest_asyncio.fixture(params=["inproc", "process"], scope="module", loop_scope="module")
+async def client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[EngineClient]:
+    config = EngineConfig(
+        model=save_encoder(tmp_path_factory.mktemp("encoder")), device="cpu", log_level="error"
+    )
     client: EngineClient = ProcessEngineClient(config)
     if request.param == "inproc":
         client = InprocEngineClient(build_engine(config, load_plugins().registry))

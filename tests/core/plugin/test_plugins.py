@@ -156,6 +156,7 @@ def test_routes_are_kept_with_the_plugin_that_brings_them(install_plugin):
     assert ("ours", "m:handler") in load_plugins().routes
 
 
+@pytest.mark.torch
 def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
     plugins = load_plugins()
     ours = [plugin for plugin in plugins.loaded if plugin.distribution == DISTRIBUTION]

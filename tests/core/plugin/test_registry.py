@@ -79,6 +79,7 @@ def test_entries_come_by_rank_then_by_name():
     assert [entry.name for entry in Registry(parts).entries("policy")] == ["c", "a", "b"]
 
 
+@pytest.mark.torch
 def test_what_a_part_lacks_is_known_without_importing_anything(fresh_python):
     code = (
         "import sys; from llmfw.core.plugin.registry import Entry;"

@@ -12,6 +12,7 @@ from llmfw.core.schedule.sequence import SequenceState
 from llmfw.plugins.policies.lpm import LPM
 from llmfw.plugins.policies.sjf import SJF
 
+from ...length import of_length
 from .driver import Driver, drive_at_random
 
 BOUND = 3
@@ -86,10 +87,10 @@ def drive(policy: type[SchedulePolicy], seed: int, overlap: bool, deferrable: fl
 def test_no_request_is_overtaken_more_often_than_the_bound_says(
     policy: type[SchedulePolicy], overlap: bool, deferrable: float
 ) -> None:
-    found = [drive(policy, seed, overlap, deferrable) for seed in range(25)]
+    found = [drive(policy, seed, overlap, deferrable) for seed in range(of_length(8, 25))]
     assert max(most for most, _ in found) == BOUND
     assert sum(retracted for _, retracted in found) > 0
 
 
 def test_without_a_bound_some_are_overtaken_more_often() -> None:
-    assert max(drive(UnboundedLPM, seed, False, 0.0)[0] for seed in range(25)) > BOUND
+    assert any(drive(UnboundedLPM, seed, False, 0.0)[0] > BOUND for seed in range(25))

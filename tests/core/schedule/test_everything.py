@@ -21,6 +21,7 @@ from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
 from llmfw.core.schedule.speculation import Speculation
 
+from ...length import of_length
 from .driver import VOCAB_SIZE, Driver
 from .lucky_drafter import speculation
 
@@ -31,7 +32,7 @@ POLICIES = {
     "priority": {},
     "fair": {},
 }
-NUM_OPERATIONS = int(os.environ.get("LLMFW_TEST_OPERATIONS", "120000"))
+NUM_OPERATIONS = int(os.environ.get("LLMFW_TEST_OPERATIONS") or of_length(24_000, 120_000))
 """`make soak` does a million."""
 AT_ONCE = 500  # of these, of one driver
 

@@ -12,6 +12,7 @@ from llmfw.core.schedule.scheduler import PUBLISHED_AT_ONCE
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
 
+from ...length import of_length
 from .driver import VOCAB_SIZE, Driver, drive_at_random
 
 BUDGET = 64
@@ -40,7 +41,7 @@ class PieceDriver(Driver):
 def test_pieces_of_any_size_keep_every_promise(policy: type[SchedulePolicy], overlap: bool) -> None:
     rng = random.Random(f"{policy.__name__} {overlap}")
     num_cut = 0
-    for _ in range(12):
+    for _ in range(of_length(4, 12)):
         driver = PieceDriver(
             rng,
             policy=policy,

@@ -97,7 +97,7 @@ def test_a_text_is_the_same_whether_its_steps_are_captured(llama: Path, seed: in
     check_captured(llama, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_a_text_is_the_same_whether_its_steps_are_captured_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_captured(llama, seed)

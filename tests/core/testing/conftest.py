@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from hypothesis import Phase, settings
 
-settings.register_profile("unshrunk", phases=[Phase.explicit, Phase.generate])
+settings.register_profile("unshrunk", max_examples=100, phases=[Phase.explicit, Phase.generate])

@@ -14,13 +14,24 @@ pytest.importorskip("triton")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "shared_kib"), [(80, 163), (90, 227)])
+@pytest.mark.parametrize(
+    ("capability", "shared_kib", "num_cases"),
+    [
+        pytest.param(80, 163, (), marks=pytest.mark.long),
+        pytest.param(90, 227, (), marks=pytest.mark.long),
+        (90, 227, (1,)),
+    ],
+)
 def test_every_kernel_compiles_and_keeps_to_registers_and_shared_memory(
-    capability: int, shared_kib: int, tmp_path: Path
+    capability: int, shared_kib: int, num_cases: tuple[int, ...], tmp_path: Path
 ) -> None:
     env = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
     env.pop("TRITON_INTERPRET", None)
-    command = [sys.executable, str(Path(__file__).parent / "compile_kernels.py"), str(capability)]
+    command = [
+        sys.executable,
+        str(Path(__file__).parent / "compile_kernels.py"),
+        *map(str, (capability, *num_cases)),
+    ]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.long  # judges by the clock
 def test_a_token_every_10_ms_is_reported_as_such(metronome, measured):
     server = metronome(delay=0.05, gap=0.01)
     found = measured(server, "single", "--scale", 0.25)

@@ -217,7 +217,7 @@ def test_what_it_cannot_serve_is_said(
     assert reason in (CpuAttention.unsupported([make_layer(**changes)], device, dtype) or "")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("march", "needed"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")]
 )

@@ -209,7 +209,9 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
-@pytest.mark.parametrize("cpu", FLAGS)
+@pytest.mark.parametrize(
+    "cpu", [pytest.param(cpu, marks=[] if cpu == "x86-64" else pytest.mark.long) for cpu in FLAGS]
+)
 def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")

@@ -106,7 +106,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     assert (output[[0, *range(2, 30)]] == 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
 @pytest.mark.parametrize("cpu", FLAGS)
 def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:

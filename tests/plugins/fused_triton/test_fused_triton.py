@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ...length import LENGTH, SELECTION
+
 HERE = Path(__file__).parent
 MAX_SHARED = 99 * 1024
 """Bytes that a program may have on any GPU since sm_80."""
@@ -20,30 +22,32 @@ MAX_SHARED = 99 * 1024
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
-FILES = pytest.mark.parametrize("name", ["kernels_and_torch.py", "models_with_passes.py"])
+FILES = ("kernels_and_torch.py", "models_with_passes.py")
+RUN_KERNELS = "kernels_and_torch or logits_stay or engine_generates or each_pass or has_a_sum"
+"""What `make test` runs: the tests of what passes do to modules look at no kernel, and run in `make test-all`."""
 
 
 @pytest.mark.slow
-@FILES
-def test_under_the_interpreter_all_is_as_torch_has_it(name: str) -> None:
-    run_tests(name, {"TRITON_INTERPRET": "1"})
+def test_under_the_interpreter_all_is_as_torch_has_it() -> None:
+    run_tests({"TRITON_INTERPRET": "1"})
 
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@FILES
-def test_on_a_gpu_all_is_as_torch_has_it(name: str) -> None:
-    run_tests(name, {"TRITON_INTERPRET": "0"})
+def test_on_a_gpu_all_is_as_torch_has_it() -> None:
+    run_tests({"TRITON_INTERPRET": "0"})
 
 
-def run_tests(name: str, changes: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / name)]
+def run_tests(changes: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
+    command += [] if LENGTH == "full" else ["-k", RUN_KERNELS]
+    command += [str(HERE / name) for name in FILES]
     done = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, str(HERE / "compile_kernels.py")]

@@ -158,7 +158,7 @@ def test_a_text_is_the_same_alone_and_in_both_loops(llama: Path, seed: int) -> N
     check_loops(llama, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_a_text_is_the_same_alone_and_in_both_loops_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_loops(llama, seed)

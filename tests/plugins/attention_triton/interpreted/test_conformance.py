@@ -19,7 +19,9 @@ class TestTritonAttention(AttentionBackendTests):
     def backend(self) -> type[AttentionBackend]:
         return TritonAttention
 
-    @pytest.fixture(params=[torch.float32, torch.float16], ids=["fp32", "fp16"])
+    @pytest.fixture(
+        params=[torch.float32, pytest.param(torch.float16, marks=pytest.mark.long)], ids=["fp32", "fp16"]
+    )
     def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
         """Return what the interpreter computes right: not bfloat16."""
         dtype: torch.dtype = request.param

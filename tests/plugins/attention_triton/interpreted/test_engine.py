@@ -12,7 +12,13 @@ from ....core.engine.generation.running import build_engine, run
 from ....core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "llama",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("gemma 2 (soft cap)", "gpt-oss (sinks)")),
+    ],
+)
 def test_a_model_generates_what_it_does_with_the_reference_backend(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = [[place * step % (VOCAB_SIZE - 2) + 2 for place in range(30)] for step in (1, 7, 11)]

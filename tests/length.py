@@ -1,0 +1,25 @@
+"""How many examples, seeds and operations random tests try: few in `make test`, all in `make test-all`."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+VARIABLE = "LLMFW_TEST_LENGTH"
+LENGTHS = ("short", "full")
+LENGTH = os.environ.get(VARIABLE, LENGTHS[0])
+if LENGTH not in LENGTHS:
+    raise ValueError(f"{VARIABLE} is {LENGTH!r}: set it to {' or '.join(LENGTHS)}, or unset it")
+
+# For the tests of hypothesis that say nothing of their own.
+settings.register_profile("short", max_examples=30)
+settings.register_profile("full", max_examples=100)
+
+SELECTION = () if LENGTH == "full" else ("-m", "not long")
+"""Options for a test that runs pytest in a process of its own: leave out what is marked `long`."""
+
+
+def of_length(short: int, full: int) -> int:
+    """Return `short`, or `full` where LLMFW_TEST_LENGTH says so."""
+    return full if LENGTH == "full" else short
