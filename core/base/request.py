@@ -98,7 +98,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def _within(value: float, low: float, high: float) -> bool:
-    return math.isfinite(value) and low <= value <= high
+    return low <= value <= high and math.isfinite(value)  # integers may be beyond the doubles
 
 
 def _check(param: str, value: object, good: bool, expected: str) -> None:

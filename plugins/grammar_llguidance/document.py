@@ -6,6 +6,7 @@ This module finds the parts of a schema, and knows nothing of their meaning.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and the rewritten schem
 
 
 _MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"}
+_LONG_NUMBER = re.compile(r"(\d{40})\d+")
 
 
 def refused(place: str, keyword: str, reason: str) -> RequestError:
@@ -27,6 +29,7 @@ def refused(place: str, keyword: str, reason: str) -> RequestError:
     Args:
         place: JSON pointer to the schema that has the keyword.
     """
+    reason = _LONG_NUMBER.sub(r"\1…", reason)
     return RequestError(f"the schema's {keyword!r} at {f'#{place}'!r} cannot be held to: {reason}")
 
 
@@ -89,7 +92,7 @@ class Document:
         found: Any = self.root
         for part in pointer.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            if isinstance(found, list) and key.isdecimal() and len(key) < 10 and int(key) < len(found):
                 found = found[int(key)]
             elif isinstance(found, dict) and key in found:
                 found = found[key]
