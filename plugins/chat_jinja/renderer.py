@@ -82,7 +82,7 @@ class Renderer:
             )
         finally:
             thread.meter.end()
-        return str(texts[0])
+        return _characters(str(texts[0]))
 
     def _thread(self) -> _Thread:
         found: _Thread | None = getattr(self._local, "thread", None)
@@ -125,6 +125,18 @@ class _Thread:
         if plain.__class__ is list:
             self.meter.trust([plain, *plain])
         return plain
+
+
+def _characters(text: str) -> str:
+    """Return a text, or raise LimitError if it has half of a surrogate pair: a template may spell one."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise LimitError(
+                f"puts out U+{ord(text[error.start]):04X}, half of a surrogate pair, which is no character"
+            ) from error
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -7,9 +7,10 @@ or a list of parts (`content_form`), and the arguments of tool calls are read as
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
@@ -108,10 +109,10 @@ class JinjaChatTemplate(ChatTemplate):
             ) from error
         except TemplateError as error:
             raise RequestError(
-                f"the chat template: {str(error.message or error)[:_MAX_CAUSE]}", param="messages"
+                f"the chat template: {_shown(error.message or error)}", param="messages"
             ) from error
         except Exception as error:
-            cause = f"{type(error).__name__}: {error}"[:_MAX_CAUSE]
+            cause = _shown(f"{type(error).__name__}: {error}")
             raise RequestError(
                 f"the chat template cannot render these messages: {cause}", param="messages"
             ) from error
@@ -142,13 +143,29 @@ def _is_text(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
+def _shown(cause: object) -> str:
+    """Return what a template says, short enough for a message, and with characters only."""
+    return str(cause)[:_MAX_CAUSE].encode("utf-8", "backslashreplace").decode()
+
+
 def _with_parsed_arguments(call: Any) -> Any:
-    """Parse `function.arguments`; text that is no JSON object stays as the client sent it."""
+    """Parse `function.arguments`; text that is no JSON object, or changes when it is read, stays as it is."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not (isinstance(function, Mapping) and isinstance(function.get("arguments"), str)):
         return call
     try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
+        arguments = json.loads(function["arguments"], parse_constant=_no_number, parse_float=_finite)
+        if "\\u" in function["arguments"]:  # half of a surrogate pair is no character
+            json.dumps(arguments, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON, or none that Python has")

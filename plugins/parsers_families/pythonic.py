@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import warnings
 from typing import Any
 
 from .calls import CallParser, Steps, examples
 from .reader import Waiting
+from .typed_text import json_of
 
 OPEN = "<|python_start|>"
 CLOSE = "<|python_end|>"
@@ -122,6 +122,6 @@ class _JsonNames(ast.NodeTransformer):
 def _json(value: object) -> str:
     """Return JSON text. Raises ValueError for what JSON does not have."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json_of(value)
     except TypeError as error:
         raise ValueError(str(error)) from error

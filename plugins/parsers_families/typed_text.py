@@ -40,6 +40,20 @@ def to_json(text: str, kinds: set[str]) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def json_of(value: object) -> str:
+    """Return the JSON text of a value. Half of a surrogate pair, which cannot be sent, is written as an escape.
+
+    Raises:
+        ValueError, TypeError: JSON has no such value.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False)
+    return text
+
+
 def _from_python(text: str) -> str:
     """Return the JSON text of a Python object or list, as some models write it; else an empty text."""
     if not text.startswith(("{", "[")):
@@ -48,7 +62,7 @@ def _from_python(text: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd escapes and numbers
             value = ast.literal_eval(text)
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json_of(value)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return ""
 

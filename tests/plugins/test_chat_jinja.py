@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_a_template_with_a_syntax_error_is_refused_when_it_is_built():
         JinjaChatTemplate("a\n{% if %}", {})
 
 
+@pytest.mark.parametrize("half", ["{{ '\\ud800' }}", "{{ 'é' + '\\udc00' }}"])
+def test_half_of_a_surrogate_pair_is_refused(half: str) -> None:
+    with pytest.raises(ConfigError, match="half of a surrogate pair"):
+        JinjaChatTemplate(half, {})
+    with pytest.raises(RequestError, match="half of a surrogate pair"):
+        render("{% if messages|length > 2 %}" + half + "{% endif %}")
+    with pytest.raises(RequestError, match=r"the chat template: .ud800") as caught:
+        render("{{ raise_exception('\\ud800') }}")
+    str(caught.value).encode()
+
+
 def test_a_model_without_template_says_what_can_be_done():
     with pytest.raises(RequestError, match="no chat template: use /v1/completions"):
         render("")
@@ -106,7 +118,19 @@ def test_text_parts_reach_the_template_as_one_text():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "seen"), [('{"x": "é"}', '{"x": "é"}'), ("{broken", '"{broken"'), ("3", '"3"')]
+    ("arguments", "seen"),
+    [
+        ('{"x": "é"}', '{"x": "é"}'),
+        ("{broken", '"{broken"'),
+        ("3", '"3"'),
+        ('{"x": 1e400}', '"{\\"x\\": 1e400}"'),
+        ('{"x": NaN}', '"{\\"x\\": NaN}"'),
+        ('{"x": "\\ud800"}', '"{\\"x\\": \\"\\\\ud800\\"}"'),
+        ('{"x": "\\ud83d\\ude00"}', '{"x": "\U0001f600"}'),
+        (f'{{"x": {"9" * 5000}}}', f'"{{\\"x\\": {"9" * 5000}}}"'),
+        ("[" * 100_000, json.dumps("[" * 100_000)),
+    ],
+    ids=lambda text: text[:20],
 )
 def test_arguments_of_tool_calls_are_objects_to_the_template_where_they_are_json(arguments, seen):
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}

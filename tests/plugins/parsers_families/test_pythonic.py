@@ -37,6 +37,7 @@ SAMPLES: dict[str, Parsed] = {
         "",
         [("run", '{"code": "", "args": []}'), ("run", '{"code": ""}')],
     ),
+    '[run(code="\\ud800é")]': ("", [("run", '{"code": "\\ud800\\u00e9"}')]),
     '[run(code="\\d+")]': ("", [("run", '{"code": "\\\\d+"}')]),
     ROME.removesuffix("]"): ("", [ROME_CALL]),
     '[get_weather(city="Rome"), now(': ('[get_weather(city="Rome"), now(', []),

@@ -53,3 +53,7 @@ def test_what_fits_the_schema_is_valid_by_it(value: object, kinds: set[str]) -> 
 
 def test_text_that_python_would_warn_of_is_read_quietly() -> None:
     assert json.loads(to_json("['\\d']", {"array"})) == ["\\d"]
+
+
+def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
+    assert to_json("['\\ud800é']", {"array"}) == '["\\ud800\\u00e9"]'
