@@ -12,6 +12,8 @@ import pluggy
 
 if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
+    from .base.engine_info import EngineInfo as EngineInfo
+    from .base.engine_info import EngineStats as EngineStats
     from .base.errors import ConfigError as ConfigError
     from .base.errors import ConflictError as ConflictError
     from .base.errors import ContentLostError as ContentLostError
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from .base.errors import TenantLimitError as TenantLimitError
     from .base.errors import TooLargeError as TooLargeError
     from .base.errors import UnknownPartError as UnknownPartError
-    from .base.request import EngineInfo as EngineInfo
-    from .base.request import EngineStats as EngineStats
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
     from .base.request import Request as Request

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
 from .work_marks import Mark, current_mark

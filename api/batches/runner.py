@@ -12,8 +12,8 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
+from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import LLMFWError, StorageError
-from llmfw.core.base.request import EngineStats
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
 from .blame import CRASH

@@ -23,8 +23,9 @@ from llmfw.api.app.plugin_routes import import_route
 from llmfw.api.services.parts import open_stores
 from llmfw.api.services.services import ModelParts
 from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineError, PartError
-from llmfw.core.base.request import EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from llmfw.core.base.request import EngineInfo, EngineStats, PartUse
+from llmfw.core.base.engine_info import EngineInfo, EngineStats, PartUse
 
 
 class ServerCollector(Collector):

@@ -10,7 +10,7 @@ import msgspec
 
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.request import EngineInfo
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.part_options import option_text
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import (
     ContextLengthError,
     EngineDeadError,
@@ -22,7 +23,6 @@ from llmfw.core.base.errors import (
     RequestError,
 )
 from llmfw.core.base.request import (
-    EngineInfo,
     FinishReason,
     GrammarSpec,
     Request,

@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Callable
 
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import ControlAnswer
 from llmfw.core.base.errors import EngineDeadError
-from llmfw.core.base.request import Control, ControlAnswer
+from llmfw.core.base.request import Control
 from llmfw.core.ipc.wire import error_of
 
 

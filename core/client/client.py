@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
 from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
 
 class EngineClient(ABC):

@@ -12,18 +12,9 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import ControlAnswer, EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineDeadError
-from llmfw.core.base.request import (
-    Abort,
-    ControlAnswer,
-    EmbedRequest,
-    EngineInfo,
-    EngineStats,
-    Request,
-    StatsQuery,
-    ToEngine,
-    TokenEvent,
-)
+from llmfw.core.base.request import Abort, EmbedRequest, Request, StatsQuery, ToEngine, TokenEvent
 from llmfw.core.engine.generation.stream_interval import StreamInterval
 from llmfw.core.engine.process.intake import take_in
 

@@ -18,19 +18,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineDeadError, EngineError
-from llmfw.core.base.request import (
-    ControlAnswer,
-    EmbedRequest,
-    EngineFailed,
-    EngineInfo,
-    EngineStats,
-    EventBatch,
-    Request,
-    StatsQuery,
-    ToEngine,
-    TokenEvent,
-)
+from llmfw.core.base.request import EmbedRequest, EventBatch, Request, StatsQuery, ToEngine, TokenEvent
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
 from llmfw.core.ipc.child import parent_environment, signals_blocked
 from llmfw.core.ipc.environment import child_environment

@@ -9,16 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
+from llmfw.core.base.engine_info import EngineFailed
 from llmfw.core.base.errors import EngineDeadError, EngineError, LLMFWError, OverloadedError, RequestError
-from llmfw.core.base.request import (
-    Abort,
-    EmbedRequest,
-    EngineFailed,
-    FinishReason,
-    Request,
-    ToEngine,
-    TokenEvent,
-)
+from llmfw.core.base.request import Abort, EmbedRequest, FinishReason, Request, ToEngine, TokenEvent
 from llmfw.core.ipc.wire import error_of
 
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import msgspec
 
 from llmfw.core.base.control import Answer, Command, PinPrefix, SetPolicy
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
     CrashingRequestError,
     EngineDeadError,
@@ -23,7 +24,7 @@ from llmfw.core.base.errors import (
     LLMFWError,
     OverloadedError,
 )
-from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.deadlines import deadline_error
 
 from .client import EngineClient

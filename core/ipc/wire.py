@@ -17,8 +17,9 @@ from typing import IO
 import msgspec
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
-from llmfw.core.base.request import EngineFailed, FromEngine, ToEngine
+from llmfw.core.base.request import ToEngine
 
 _PREFIX = 8  # bytes of a frame's length
 _BUFFER = 4 * 2**20  # bytes that a socket may hold, as far as the system lets it

@@ -17,6 +17,7 @@ from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from llmfw.core.base.engine_info import PartUse
 from llmfw.core.base.errors import (
     DeadlineError,
     EngineError,
@@ -26,7 +27,6 @@ from llmfw.core.base.errors import (
     RequestError,
     StorageError,
 )
-from llmfw.core.base.request import PartUse
 
 if TYPE_CHECKING:
     from .registry import Entry

@@ -10,7 +10,8 @@ import sys
 import time
 from typing import Any
 
-from llmfw.core.base.request import EngineInfo, EngineStats, FinishReason, Request, TokenEvent
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import FinishReason, Request, TokenEvent
 from llmfw.core.engine.process.process import main
 
 VOCAB_SIZE = 4096

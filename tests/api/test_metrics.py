@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.api.routes import metrics
 from llmfw.api.routes.metrics import encoder_for
+from llmfw.core.base.engine_info import EngineStats, PartUse
 from llmfw.core.base.errors import EngineDeadError
-from llmfw.core.base.request import EngineStats, PartUse
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served

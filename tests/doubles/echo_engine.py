@@ -10,16 +10,9 @@ import time
 from collections.abc import Callable
 
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineError, OverloadedError, RequestError
-from llmfw.core.base.request import (
-    EngineInfo,
-    EngineStats,
-    FinishReason,
-    Request,
-    TokenEvent,
-    TokenLogprob,
-    Wait,
-)
+from llmfw.core.base.request import FinishReason, Request, TokenEvent, TokenLogprob, Wait
 
 # Run as a script it stands alone in its folder.
 try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ContextLengthError, RequestError
-from llmfw.core.base.request import EngineInfo, Request, Thinking
+from llmfw.core.base.request import Request, Thinking
 
 
 def check_request(request: Request, info: EngineInfo) -> None:

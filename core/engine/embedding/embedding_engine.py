@@ -12,8 +12,9 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import Answer, Command, GetPolicy, PolicyInfo
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
-from llmfw.core.base.request import EmbedRequest, EngineInfo, EngineStats, FinishReason, TokenEvent
+from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
 from llmfw.core.model.devices import choose_device
 from llmfw.core.schedule.deferral import Limits
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.request import EngineInfo
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.interfaces.kv_dtype import check_kv_dtype, choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.interfaces.policy import SchedulePolicy

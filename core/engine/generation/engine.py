@@ -12,8 +12,9 @@ import msgspec
 import torch
 
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import PartFailedError, RequestError
-from llmfw.core.base.request import EngineInfo, EngineStats, Request, TokenEvent
+from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import PartLedger
 from llmfw.core.schedule.cache.keeper import CacheKeeper

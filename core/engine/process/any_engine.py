@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.request import EngineInfo, EngineStats, TokenEvent
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import TokenEvent
 
 
 class AnyEngine(Protocol):

@@ -5,17 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from llmfw.core.base.engine_info import ControlAnswer, EngineStats
 from llmfw.core.base.errors import LLMFWError, RequestError
-from llmfw.core.base.request import (
-    Abort,
-    Control,
-    ControlAnswer,
-    EmbedRequest,
-    EngineStats,
-    Request,
-    ToEngine,
-    TokenEvent,
-)
+from llmfw.core.base.request import Abort, Control, EmbedRequest, Request, ToEngine, TokenEvent
 from llmfw.core.ipc.wire import failure_of
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.engine_info import FromEngine
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
-from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, FromEngine, Request, TokenEvent
+from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch

@@ -15,8 +15,9 @@ import pytest
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import GetPolicy, PolicyInfo, SetPolicy
+from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import CrashingRequestError, DeadlineError, EngineDeadError, EngineRestartingError
-from llmfw.core.base.request import EngineStats, Request, SamplingParams, TokenEvent
+from llmfw.core.base.request import Request, SamplingParams, TokenEvent
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient

@@ -27,13 +27,11 @@ from llmfw.core.base.control import (
     UnpinPrefix,
     ViewCache,
 )
+from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineStats
 from llmfw.core.base.errors import EngineError, ModelError, PartError, RequestError
 from llmfw.core.base.request import (
     Abort,
     Control,
-    ControlAnswer,
-    EngineFailed,
-    EngineStats,
     EventBatch,
     FinishReason,
     Request,

@@ -13,17 +13,8 @@ import pytest
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import PinInfo, PinPrefix, SetPolicy
-from llmfw.core.base.request import (
-    Abort,
-    Control,
-    ControlAnswer,
-    EngineInfo,
-    EngineStats,
-    EventBatch,
-    Request,
-    SamplingParams,
-    StatsQuery,
-)
+from llmfw.core.base.engine_info import ControlAnswer, EngineInfo, EngineStats
+from llmfw.core.base.request import Abort, Control, EventBatch, Request, SamplingParams, StatsQuery
 from llmfw.core.ipc.wire import Frames, Launch, decode_from_engine, encode, framed, new_pair, write_launch
 
 from ....doubles import echo_engine
