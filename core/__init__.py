@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
     from .base.engine_info import EngineInfo as EngineInfo
     from .base.engine_info import EngineStats as EngineStats
+    from .base.errors import ComponentError as ComponentError
+    from .base.errors import ComponentFailedError as ComponentFailedError
     from .base.errors import ConfigError as ConfigError
     from .base.errors import ConflictError as ConflictError
     from .base.errors import ContentLostError as ContentLostError
@@ -25,20 +27,18 @@ if TYPE_CHECKING:
     from .base.errors import EngineLostError as EngineLostError
     from .base.errors import EngineRestartingError as EngineRestartingError
     from .base.errors import LLMFWError as LLMFWError
-    from .base.errors import LostPartError as LostPartError
+    from .base.errors import LostComponentError as LostComponentError
     from .base.errors import ModelError as ModelError
     from .base.errors import ModelNotFoundError as ModelNotFoundError
     from .base.errors import NotFoundError as NotFoundError
     from .base.errors import OverloadedError as OverloadedError
-    from .base.errors import PartError as PartError
-    from .base.errors import PartFailedError as PartFailedError
     from .base.errors import PluginError as PluginError
     from .base.errors import RequestError as RequestError
     from .base.errors import StorageError as StorageError
     from .base.errors import StorageFullError as StorageFullError
     from .base.errors import TenantLimitError as TenantLimitError
     from .base.errors import TooLargeError as TooLargeError
-    from .base.errors import UnknownPartError as UnknownPartError
+    from .base.errors import UnknownComponentError as UnknownComponentError
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
     from .base.request import Request as Request
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from .interfaces.parsers import ToolCallDelta as ToolCallDelta
     from .interfaces.parsers import ToolParser as ToolParser
     from .interfaces.policy import Figures as Figures
-    from .interfaces.policy import Order as Order
+    from .interfaces.policy import Ordering as Ordering
     from .interfaces.policy import Places as Places
     from .interfaces.policy import Running as Running
     from .interfaces.policy import SchedulePolicy as SchedulePolicy
@@ -112,24 +112,26 @@ _HOMES = {
         "EngineLostError",
         "EngineRestartingError",
         "LLMFWError",
-        "LostPartError",
+        "LostComponentError",
         "ModelError",
         "ModelNotFoundError",
         "NotFoundError",
         "OverloadedError",
-        "PartError",
-        "PartFailedError",
+        "ComponentError",
+        "ComponentFailedError",
         "PluginError",
         "RequestError",
         "StorageError",
         "StorageFullError",
         "TenantLimitError",
         "TooLargeError",
-        "UnknownPartError",
+        "UnknownComponentError",
     ),
-    ".base.request": (
+    ".base.engine_info": (
         "EngineInfo",
         "EngineStats",
+    ),
+    ".base.request": (
         "FinishReason",
         "GrammarSpec",
         "Request",
@@ -183,7 +185,7 @@ _HOMES = {
     ),
     ".interfaces.policy": (
         "Figures",
-        "Order",
+        "Ordering",
         "Places",
         "Running",
         "SchedulePolicy",

@@ -175,7 +175,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "module_pass": ("llmfw.core:ModulePass",),
     "policy": (
         "llmfw.core:SchedulePolicy",
-        "llmfw.core:Order",
+        "llmfw.core:Ordering",
         "llmfw.core:Waiting",
         "llmfw.core:Running",
         "llmfw.core:Figures",

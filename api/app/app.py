@@ -40,9 +40,9 @@ from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
 from llmfw.api.services.services import ModelParts, Services, Stores
 from llmfw.core.base.config import ServerConfig
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
-from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.calls import ComponentLedger
 
 from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
@@ -59,7 +59,7 @@ def create_app(
     *,
     keys: Keyring | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
-    ledger: PartLedger | None = None,
+    ledger: ComponentLedger | None = None,
 ) -> ASGIApp:
     """Return the application.
 
@@ -74,12 +74,12 @@ def create_app(
 
     Raises:
         ConfigError: an API key, or a file of them, is wrong.
-        PartError: a plugin's route cannot be imported, or its path is taken.
+        ComponentError: a plugin's route cannot be imported, or its path is taken.
     """
     keys = keys or Keyring(config)
     config = _without_keys(config)
     services = Services(client, parts, stores, config, keys)
-    ledger = ledger or PartLedger()
+    ledger = ledger or ComponentLedger()
     own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
     limits = body_limits(config)
     state = {
@@ -106,7 +106,7 @@ def create_app(
             app.register(plugin_route(plugin, path, ledger))
         except ImproperlyConfiguredException as error:
             entry = route_entry(plugin, path)
-            raise PartError(f"{entry} does not go with the others: {error.detail}") from error
+            raise ComponentError(f"{entry} does not go with the others: {error.detail}") from error
     return _guarded(app, config, keys)
 
 

@@ -14,8 +14,8 @@ from litestar import Request, Response, Router
 from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 
 from llmfw.api.http.errors import error_response, handle
-from llmfw.core.base.errors import LLMFWError, PartError
-from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.base.errors import ComponentError, LLMFWError
+from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
@@ -26,13 +26,13 @@ def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return those of some routes that can be served; the others are logged, and missed by nobody who is served.
 
     Raises:
-        PartError: one cannot, and LLMFW_STRICT_PLUGINS is set.
+        ComponentError: one cannot, and LLMFW_STRICT_PLUGINS is set.
     """
     usable = []
     for plugin, path in routes:
         try:
             import_route(plugin, path)
-        except PartError as error:
+        except ComponentError as error:
             if os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
                 raise
             logger.warning("%s; it is not served", " ".join(str(error).split()))
@@ -41,7 +41,7 @@ def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return usable
 
 
-def plugin_route(plugin: str, path: str, ledger: PartLedger) -> Router:
+def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     """Return a route handler, router or controller of a plugin, in a router of its own.
 
     Args:
@@ -49,7 +49,7 @@ def plugin_route(plugin: str, path: str, ledger: PartLedger) -> Router:
         ledger: counts its failures.
 
     Raises:
-        PartError: it cannot be imported, or is none.
+        ComponentError: it cannot be imported, or is none.
     """
     found = import_route(plugin, path)
 
@@ -66,14 +66,14 @@ def import_route(plugin: str, path: str) -> Any:
     """Return what a plugin registered as a route.
 
     Raises:
-        PartError: it cannot be imported, or is no route handler, router or controller.
+        ComponentError: it cannot be imported, or is no route handler, router or controller.
     """
     module, _, name = path.partition(":")
     entry = route_entry(plugin, path)
     try:
         found = attrgetter(name)(importlib.import_module(module))
     except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
-        raise PartError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         Router("/", route_handlers=[found])
     except ImproperlyConfiguredException as error:
@@ -81,7 +81,7 @@ def import_route(plugin: str, path: str) -> Any:
             reason = "is a function that none of litestar's get, post, … decorates"
         else:
             reason = f"is no Litestar route handler, router or controller: {error.detail}"
-        raise PartError(f"{entry} {reason}") from error
+        raise ComponentError(f"{entry} {reason}") from error
     return found
 
 

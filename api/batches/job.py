@@ -16,12 +16,12 @@ from llmfw.core.base.errors import EngineDeadError, LLMFWError, StorageError
 from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, BatchStore, LineResult
 
 from . import blame, states
+from .backoff import Backoff
 from .input_lines import InputGoneError, read_lines
+from .job_context import JobContext
 from .line_run import LineRun
-from .means import Means
 from .output_files import write_files
 from .output_lines import unrun
-from .patience import Patience
 from .results import ResultBuffer
 from .validation import Verdict, decode_line, validate
 from .work_marks import WHOLE_JOB
@@ -40,13 +40,13 @@ class Job:
         KeyError: from the constructor: the job does not exist, or has ended.
     """
 
-    def __init__(self, batch_id: str, means: Means) -> None:
+    def __init__(self, batch_id: str, means: JobContext) -> None:
         self.id = batch_id
-        self._means = means
+        self._context = means
         self._halted = asyncio.Event()
-        self._patience = Patience(batch_id, means.retry_s)
+        self._patience = Backoff(batch_id, means.retry_s)
         self._results = means.batches.results(batch_id)
-        self._buffer = ResultBuffer(self._results, Patience(batch_id, means.retry_s))
+        self._buffer = ResultBuffer(self._results, Backoff(batch_id, means.retry_s))
         self._verdict: Verdict | None = None
         self._accusing: asyncio.Task[None] | None = None
         self._lost: list[
@@ -100,7 +100,7 @@ class Job:
 
     async def _record(self) -> BatchRecord | None:
         try:
-            return await self._means.batches.get(self.id)
+            return await self._context.batches.get(self.id)
         except KeyError:
             logger.warning("Batch %s is not in its store any more", self.id)
             return None
@@ -110,7 +110,7 @@ class Job:
         if verdict.errors:
             await self._move(record, states.rejected(record, verdict.errors, _now()))
         else:
-            model = self._means.endpoints.model
+            model = self._context.endpoints.model
             await self._move(record, states.accepted(record, verdict.num_lines, model, _now()))
 
     async def _run(self, record: BatchRecord) -> None:
@@ -128,11 +128,11 @@ class Job:
             await self._move(record, states.finalizing(record, end, _now()))
 
     async def _run_lines(self, record: BatchRecord, seconds: float) -> str:
-        run = LineRun(record, self._means, self._results, self._buffer)
+        run = LineRun(record, self._context, self._results, self._buffer)
         try:
             return await run.until(self._halted, seconds)
         except (EngineDeadError, asyncio.CancelledError) as error:
-            reason = str(error) or self._means.endpoints.failure or ""
+            reason = str(error) or self._context.endpoints.failure or ""
             if run.lost and (points := blame.points_of(reason)):
                 self._lost.append((run.lost, points))
             raise
@@ -141,7 +141,7 @@ class Job:
         """Record the lines that the engine had when it died, if it died."""
         while self._lost:
             if self._accusing is None:
-                self._accusing = asyncio.create_task(accuse(self._means.batches, self.id, *self._lost[0]))
+                self._accusing = asyncio.create_task(accuse(self._context.batches, self.id, *self._lost[0]))
             await asyncio.wait({self._accusing})  # when cancelled here it goes on, so that it is done once
             accusing, self._accusing = self._accusing, None
             accusing.result()
@@ -154,8 +154,8 @@ class Job:
             if verdict.errors:
                 await self._move(record, states.ended(record, _now(), None, verdict.errors))
                 return
-            record = states.counted(record, verdict.num_lines, self._means.endpoints.model)
-            await self._means.batches.update(record, expected=record.status)
+            record = states.counted(record, verdict.num_lines, self._context.endpoints.model)
+            await self._context.batches.update(record, expected=record.status)
         errors = []
         try:
             await self._fill(record, "batch_cancelled")
@@ -166,28 +166,28 @@ class Job:
     async def _finish(self, record: BatchRecord, errors: Sequence[BatchError] = ()) -> None:
         """Write the files, and end."""
         await self._buffer.flush()
-        counted = await self._means.batches.get(self.id)
+        counted = await self._context.batches.get(self.id)
         if counted.status == record.status:
             async with self._marked_as_a_whole(record):
-                usage = await write_files(counted, self._results, self._means.files)
+                usage = await write_files(counted, self._results, self._context.files)
             await self._move(counted, states.ended(counted, _now(), usage, errors))
 
     async def _judge(self, record: BatchRecord) -> Verdict:
         """Validate the input, which is read once; return the verdict."""
         if self._verdict is None:
-            files, model = self._means.files, self._means.endpoints.model
-            async with self._means.validating, self._marked_as_a_whole(record):
+            files, model = self._context.files, self._context.endpoints.model
+            async with self._context.validating, self._marked_as_a_whole(record):
                 self._verdict = await validate(
-                    files, record.input_file_id, record.endpoint, model, self._means.limits
+                    files, record.input_file_id, record.endpoint, model, self._context.limits
                 )
         return self._verdict
 
     @contextlib.asynccontextmanager
     async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
         """Mark work on the job as a whole. The work runs alone if a server has crashed during such work before."""
-        window = self._means.window
+        window = self._context.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
-            with self._means.marks.marked(self.id, WHOLE_JOB):
+            with self._context.marks.marked(self.id, WHOLE_JOB):
                 yield
 
     async def _fill(self, record: BatchRecord, code: str) -> None:
@@ -197,7 +197,7 @@ class Job:
         if len(done) >= record.num_total:
             return
         num_added = 0
-        async with contextlib.aclosing(read_lines(self._means.files, record.input_file_id)) as lines:
+        async with contextlib.aclosing(read_lines(self._context.files, record.input_file_id)) as lines:
             async for number, raw in lines:
                 if number not in done:
                     assert isinstance(raw, bytes)  # it was validated
@@ -220,7 +220,7 @@ class Job:
 
     async def _give_up(self, error: Exception) -> None:
         """End a job whose files are not written yet as failed."""
-        record = await self._means.batches.get(self.id)
+        record = await self._context.batches.get(self.id)
         message = f"the server failed on this batch: {type(error).__name__}: {error}"
         reason = BatchError(code="internal_error", message=message)
         if record.status == "validating":
@@ -233,8 +233,8 @@ class Job:
 
     async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
         """Move the job to its next state, unless it was cancelled in between."""
-        if await self._means.batches.update(new, expected=record.status):
-            log_change(record.status, await self._means.batches.get(self.id))
+        if await self._context.batches.update(new, expected=record.status):
+            log_change(record.status, await self._context.batches.get(self.id))
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:

@@ -17,7 +17,7 @@ from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, LineRes
 from .blame import suspects
 from .flight import Flight
 from .input_lines import LongLine, read_lines
-from .means import Means
+from .job_context import JobContext
 from .output_lines import answered, unrun
 from .results import ResultBuffer
 from .validation import decode_line
@@ -40,10 +40,10 @@ class LineRun:
     """
 
     def __init__(
-        self, record: BatchRecord, means: Means, results: BatchResults, buffer: ResultBuffer
+        self, record: BatchRecord, means: JobContext, results: BatchResults, buffer: ResultBuffer
     ) -> None:
         self._record = record
-        self._means = means
+        self._context = means
         self._results = results
         self._buffer = buffer
         self._flying: dict[int, Mark] = {}
@@ -72,7 +72,7 @@ class LineRun:
         """Wait until the lines can run on this server; return False if the time is up or the job is halted first."""
         before = None
         while True:
-            reason = self._means.endpoints.reason_against(self._record.endpoint, self._record.model)
+            reason = self._context.endpoints.reason_against(self._record.endpoint, self._record.model)
             if reason is None:
                 return True
             if reason != before:
@@ -85,7 +85,7 @@ class LineRun:
                 return False
 
     async def _until(self, halting: asyncio.Task[bool], seconds: float) -> str:
-        flight = Flight(self._means.window, self._record.id)
+        flight = Flight(self._context.window, self._record.id)
         feeding = asyncio.create_task(self._feed(flight))
         writing = asyncio.create_task(self._buffer.write())
         first: set[asyncio.Future[Any]] = {feeding, writing, flight.failed, halting}
@@ -98,7 +98,7 @@ class LineRun:
                 return "completed"
             return "halted" if halting.done() else "expired"
         finally:
-            if self._means.endpoints.failure is not None:  # the server may end before a line fails
+            if self._context.endpoints.failure is not None:  # the server may end before a line fails
                 self._note_lost()
             await stopped(feeding)
             await flight.abort()
@@ -106,10 +106,10 @@ class LineRun:
 
     async def _feed(self, flight: Flight) -> None:
         """Send the lines that have no result yet, until all results are in the store."""
-        async with self._means.running:
+        async with self._context.running:
             done = set(await self._results.done())
             guilty = suspects(self._record)
-            lines = read_lines(self._means.files, self._record.input_file_id)
+            lines = read_lines(self._context.files, self._record.input_file_id)
             async with contextlib.aclosing(lines):
                 async for number, raw in lines:
                     if number not in done:
@@ -130,11 +130,11 @@ class LineRun:
         line = decode_line(raw)
         assert isinstance(line.body, Raw)
         key_name.set(self._record.tenant)  # each line is a task, with a context of its own
-        with self._means.marks.marked(self._record.id, number) as mark:
+        with self._context.marks.marked(self._record.id, number) as mark:
             current_mark.set(mark)
             self._flying[number] = mark
             try:
-                answer = await self._means.endpoints.answer(self._record.endpoint, bytes(line.body))
+                answer = await self._context.endpoints.answer(self._record.endpoint, bytes(line.body))
             except CrashingRequestError:
                 self._refuse(number, raw)
                 return

@@ -8,7 +8,7 @@ import contextlib
 from llmfw.core.base.errors import StorageError
 from llmfw.core.interfaces.batch_store import BatchResults, LineResult
 
-from .patience import Patience
+from .backoff import Backoff
 
 GROUP = 100  # lines that are written without waiting for more
 WAIT_S = 0.05  # for a group to fill
@@ -22,7 +22,7 @@ class ResultBuffer:
         patience: waits between retries of the store.
     """
 
-    def __init__(self, results: BatchResults, patience: Patience) -> None:
+    def __init__(self, results: BatchResults, patience: Backoff) -> None:
         self._results = results
         self._patience = patience
         self._pending: list[LineResult] = []

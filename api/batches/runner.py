@@ -16,10 +16,10 @@ from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import LLMFWError, StorageError
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
+from .backoff import Backoff
 from .blame import CRASH
 from .job import Job, accuse
-from .means import Means
-from .patience import Patience
+from .job_context import JobContext
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ class BatchRunner:
 
     def __init__(
         self,
-        means: Means,
+        means: JobContext,
         stats: Callable[[], Awaitable[EngineStats]],
         *,
         lease_s: float = LEASE_S,
         look_s: float = LOOK_S,
     ) -> None:
-        self._means = means
+        self._context = means
         self._stats = stats
         self._lease_s = lease_s
         self._look_s = look_s
@@ -77,8 +77,8 @@ class BatchRunner:
         await asyncio.gather(*self._tasks, *jobs, return_exceptions=True)
         for batch_id in left:
             with contextlib.suppress(LLMFWError, KeyError):
-                await self._means.batches.lease(batch_id, self._owner, 0)
-        self._means.marks.close()
+                await self._context.batches.lease(batch_id, self._owner, 0)
+        self._context.marks.close()
 
     def offer(self, batch_id: str) -> None:
         """Start a new job soon."""
@@ -91,7 +91,7 @@ class BatchRunner:
             self._jobs[batch_id][0].halt()
 
     async def _look_for_jobs(self) -> None:
-        patience = Patience("jobs", self._means.retry_s)
+        patience = Backoff("jobs", self._context.retry_s)
         next_look = 0.0
         while True:
             try:
@@ -119,7 +119,7 @@ class BatchRunner:
         """Record with each job the lines that the last process worked on when it died. Call it before taking any job."""
         while self._crashed:
             batch_id, lines = next(iter(self._crashed.items()))
-            await accuse(self._means.batches, batch_id, lines, CRASH)
+            await accuse(self._context.batches, batch_id, lines, CRASH)
             logger.warning(
                 "The last server died while it worked on batch %s, lines %s", batch_id, sorted(lines)
             )
@@ -129,14 +129,14 @@ class BatchRunner:
         """Adapt the number of lines in flight to the engine's queue."""
         while True:
             await asyncio.sleep(STATS_S)
-            if self._means.window.total:
+            if self._context.window.total:
                 with contextlib.suppress(LLMFWError):
                     stats = await self._stats()
-                    self._means.window.look(stats.num_deferrable_waiting)
+                    self._context.window.look(stats.num_deferrable_waiting)
 
     async def _take_unfinished(self) -> None:
         """Take the jobs that no process works on, the oldest first."""
-        for record in reversed(await unfinished(self._means.batches)):
+        for record in reversed(await unfinished(self._context.batches)):
             if await self._take(record.id):
                 num_done = record.num_completed + record.num_failed
                 logger.info(
@@ -149,9 +149,9 @@ class BatchRunner:
         if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
             return False
         try:
-            if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
+            if not await self._context.batches.lease(batch_id, self._owner, self._lease_s):
                 return False
-            job = Job(batch_id, self._means)
+            job = Job(batch_id, self._context)
         except KeyError:  # it has ended, or is gone
             return False
         task = asyncio.create_task(self._work(job))
@@ -169,11 +169,11 @@ class BatchRunner:
         """Renew the leases, stop jobs that another process has taken, and halt jobs that another process cancelled."""
         for batch_id, (job, task) in list(self._jobs.items()):
             try:
-                if not await self._means.batches.lease(batch_id, self._owner, self._lease_s):
+                if not await self._context.batches.lease(batch_id, self._owner, self._lease_s):
                     logger.warning("Batch %s was taken over by another server", batch_id)
                     task.cancel()
                     continue
-                record = await self._means.batches.get(batch_id)
+                record = await self._context.batches.get(batch_id)
             except KeyError:
                 continue  # its task sees that itself
             if record.status == "cancelling":

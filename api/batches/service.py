@@ -24,7 +24,7 @@ from llmfw.core.interfaces.file_store import FileStore
 
 from .endpoints import Answering, Endpoints
 from .job import log_change
-from .means import Means
+from .job_context import JobContext
 from .runner import BatchRunner
 from .states import cancelling, may_be_cancelled
 from .view import view
@@ -172,7 +172,7 @@ def open_batches(
         folder: folder of the work marks, which find lines that crash the server; None: no marks are kept.
     """
     endpoints = Endpoints(answering, strict=strict)
-    means = Means(
+    means = JobContext(
         files=files,
         batches=batches,
         endpoints=endpoints,

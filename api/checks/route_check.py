@@ -24,12 +24,12 @@ from llmfw.api.services.parts import open_stores
 from llmfw.api.services.services import ModelParts
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
-from llmfw.core.base.errors import EngineError, PartError
+from llmfw.core.base.errors import ComponentError, EngineError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Entry, Registry
 
 from .verdict import Promise
@@ -42,7 +42,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
     it_is_one = Promise("it_is_a_route")
     try:
         found = import_route(entry.plugin, entry.path)
-    except PartError as error:
+    except ComponentError as error:
         yield _broken(it_is_one, error.__cause__ or error, str(error).removeprefix(str(entry)).strip())
         return
     it_is_one.kept = 1
@@ -58,7 +58,7 @@ async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]
         async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
             fits.kept = 1
             return [fits, await _asked(app, found)]
-    except PartError as error:
+    except ComponentError as error:
         return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
 
 
@@ -74,7 +74,7 @@ async def idle_app(
         plugin_routes: as in `create_app`.
 
     Raises:
-        PartError: a plugin's route cannot be used.
+        ComponentError: a plugin's route cannot be used.
     """
     stores = await open_stores(config, registry)
     parts = ModelParts(
@@ -82,7 +82,7 @@ async def idle_app(
     )
     try:
         yield create_app(
-            _IdleEngine(), parts, stores, config, plugin_routes=plugin_routes, ledger=PartLedger()
+            _IdleEngine(), parts, stores, config, plugin_routes=plugin_routes, ledger=ComponentLedger()
         )
     finally:
         await stores.close()

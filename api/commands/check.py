@@ -150,7 +150,7 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
     Raises:
         click.BadParameter: no part has the name.
         CheckError: the part or pytest cannot be used here, or an option is wrong.
-        PartError: the part is too broken to be checked.
+        ComponentError: the part is too broken to be checked.
     """
     try:
         entry = plugins_of(ctx).registry.find(kind, name)

@@ -13,6 +13,8 @@ from litestar.types import ExceptionHandlersMap
 
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.core.base.errors import (
+    ComponentError,
+    ComponentFailedError,
     ConflictError,
     ContentLostError,
     CrashingRequestError,
@@ -24,8 +26,6 @@ from llmfw.core.base.errors import (
     ModelNotFoundError,
     NotFoundError,
     OverloadedError,
-    PartError,
-    PartFailedError,
     RequestError,
     StorageError,
     StorageFullError,
@@ -49,7 +49,7 @@ STATUS: dict[type[LLMFWError], int] = {
     DeadlineError: 408,
     EngineDeadError: 503,
     EngineError: 500,
-    PartFailedError: 500,
+    ComponentFailedError: 500,
 }
 """The first class that fits counts."""
 
@@ -93,7 +93,7 @@ def body_of(error: Exception) -> ErrorBody:
         detail = ErrorDetail(message=str(error), type="server_error", code="overloaded")
     elif isinstance(error, DeadlineError):
         detail = ErrorDetail(message=str(error), type="timeout_error", code="request_timeout")
-    elif isinstance(error, PartFailedError | PartError):
+    elif isinstance(error, ComponentFailedError | ComponentError):
         detail = ErrorDetail(message=str(error), type="server_error", code="plugin_error")
     elif isinstance(error, LLMFWError):
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
@@ -170,7 +170,7 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 def log_unexpected(error: Exception, where: str) -> None:
     """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
-    if isinstance(error, StorageError | PartError):
+    if isinstance(error, StorageError | ComponentError):
         logger.error("%s failed: %s", where, error)
     elif not isinstance(error, LLMFWError | HTTPException):
         logger.error("%s failed", where, exc_info=error)

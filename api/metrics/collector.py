@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from llmfw.core.base.engine_info import EngineInfo, EngineStats, PartUse
+from llmfw.core.base.engine_info import ComponentUse, EngineInfo, EngineStats
 
 
 class ServerCollector(Collector):
@@ -24,7 +24,7 @@ class ServerCollector(Collector):
     """
 
     def __init__(
-        self, uses: Sequence[PartUse], num_restarts: int, engine: tuple[EngineInfo, EngineStats] | None
+        self, uses: Sequence[ComponentUse], num_restarts: int, engine: tuple[EngineInfo, EngineStats] | None
     ) -> None:
         self._uses = uses
         self._num_restarts = num_restarts
@@ -45,7 +45,7 @@ class ServerCollector(Collector):
             yield from _tokens(stats)
 
 
-def _parts(uses: Sequence[PartUse]) -> Iterator[Metric]:
+def _parts(uses: Sequence[ComponentUse]) -> Iterator[Metric]:
     labels = ("kind", "name", "plugin")
     seconds = CounterMetricFamily(
         "llmfw_plugin_seconds_total", "Seconds that the calls of a plugin's part have taken.", labels=labels
@@ -56,7 +56,7 @@ def _parts(uses: Sequence[PartUse]) -> Iterator[Metric]:
         "Calls in which a plugin's part raised what it should not.",
         labels=labels,
     )
-    by_part: dict[tuple[str, str, str], list[PartUse]] = {}
+    by_part: dict[tuple[str, str, str], list[ComponentUse]] = {}
     for use in uses:
         by_part.setdefault((use.kind, use.name, use.plugin), []).append(use)
     for part, of_part in sorted(by_part.items()):

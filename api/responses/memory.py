@@ -50,7 +50,7 @@ class ResponseMemory:
         """Settle the responses that an earlier server left unfinished, and start to remove old conversations.
 
         Raises:
-            PartError: the store cannot do this.
+            ComponentError: the store cannot do this.
         """
         with as_the_server_starts():
             for record in await self._store.unfinished():

@@ -21,13 +21,13 @@ from llmfw.api.http.operation import describe
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.core.base.errors import EngineError
 from llmfw.core.client.client import EngineClient
-from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.calls import ComponentLedger
 
 PATH = "/metrics"
 PATIENCE_S = 5.0  # with an engine in the middle of a long step
 
 
-def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHandler]:
+def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRouteHandler]:
     """Return the handlers.
 
     Args:
@@ -40,7 +40,7 @@ def metrics_routes(client: EngineClient, ledger: PartLedger) -> list[HTTPRouteHa
         uses, engine = ledger.uses(), None
         with contextlib.suppress(EngineError, TimeoutError):
             stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
-            uses, engine = uses + stats.part_uses, (client.info, stats)
+            uses, engine = uses + stats.component_uses, (client.info, stats)
         registry = CollectorRegistry()
         registry.register(ServerCollector(uses, client.num_restarts, engine))
         # As a header: to a media type of text ASGIResponse would add its charset once more.

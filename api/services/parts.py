@@ -13,7 +13,7 @@ import msgspec
 from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
-from llmfw.core.base.errors import ConfigError, ModelError, PartError, UnknownPartError
+from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.batch_store import BatchStore
@@ -69,7 +69,7 @@ def build_chat_template(
     if name is not None:
         try:
             entry_name = registry.find("chat_template", name).full_name
-        except UnknownPartError as error:
+        except UnknownComponentError as error:
             source, file = _read_template(name, str(error)), name
     entry = registry.find("chat_template", entry_name)
     made: type[ChatTemplate] = guarded(entry.load(), ChatTemplate, registry.ledger.of(entry))
@@ -77,7 +77,7 @@ def build_chat_template(
     try:
         return entry.build(made, source, tokenizer.special_tokens, **given)
     except ConfigError as error:
-        if not file or isinstance(error, PartError):
+        if not file or isinstance(error, ComponentError):
             raise
         raise ConfigError(f"{file}: {error}") from error
 

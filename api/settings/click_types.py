@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from llmfw.api.access.key_text import is_tenant
-from llmfw.core.base.errors import LLMFWError, LostPartError
+from llmfw.core.base.errors import LLMFWError, LostComponentError
 
 from .loaded_plugins import plugins_of
 
@@ -80,7 +80,7 @@ class Name(click.ParamType[str, str]):
             return value
         try:
             plugins_of(ctx).registry.find(self.kind, value)
-        except LostPartError:  # the command line is right, so its usage would not help
+        except LostComponentError:  # the command line is right, so its usage would not help
             raise
         except LLMFWError as error:
             if self.or_file and Path(value).is_file():

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from .option import CONFIG_FILE, Elsewhere, SettingOption
-from .part_options import OPTIONS, PartOption, check_keys
+from .part_options import OPTIONS, ComponentOption, check_keys
 
 _FLAGS: dict[type, str] = {
     bool: "true or false",
@@ -101,7 +101,7 @@ def _type_of(option: SettingOption) -> type:
     return float if isinstance(option.type, click.FloatRange) else str
 
 
-def _part_options(tables: Any, ctx: click.Context, path: str) -> Iterable[PartOption]:
+def _part_options(tables: Any, ctx: click.Context, path: str) -> Iterable[ComponentOption]:
     for kind, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
         place = _place(f"options.{kind}" if kind else "options", path)
         if not isinstance(table, dict):
@@ -114,4 +114,4 @@ def _part_options(tables: Any, ctx: click.Context, path: str) -> Iterable[PartOp
                 raise click.BadParameter(
                     f"{value} is neither text nor a number, nor a list", ctx, param_hint=place
                 )
-            yield check_keys(PartOption(f"{kind}.{name}", value, path), ctx, place)
+            yield check_keys(ComponentOption(f"{kind}.{name}", value, path), ctx, place)

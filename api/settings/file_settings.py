@@ -17,7 +17,7 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
 
 from .options import model_option, setting_options
-from .part_options import OPTIONS, PartOption, say_where_from
+from .part_options import OPTIONS, ComponentOption, say_where_from
 
 
 class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     values: Mapping[str, Any] = {}
     model: str | None = None
-    part_options: tuple[PartOption, ...] = ()
+    part_options: tuple[ComponentOption, ...] = ()
 
     @property
     def options(self) -> dict[str, OptionValue]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .loaded_plugins import plugins_of
@@ -78,7 +78,7 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
 
     try:
         struct = getattr(entry.load(), "Options", None)
-    except (PartError, SystemExit) as error:
+    except (ComponentError, SystemExit) as error:
         declared = declared_options(entry.path)
         why = None if entry.missing() else f"It cannot be used: {' '.join(str(error).split())}"
         if declared is None:

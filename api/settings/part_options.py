@@ -23,7 +23,7 @@ OPTIONS = "llmfw.part_options"
 
 
 @dataclass(frozen=True, slots=True)
-class PartOption:
+class ComponentOption:
     """One option of a part: its key "kind.name", its value, and where it is from; None: the command line."""
 
     key: str
@@ -53,17 +53,19 @@ def collect(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, OptionValue]:
     """Callback of a repeatable option of `Assignment`s: return all options of parts as a mapping."""
-    given: dict[str, PartOption] = {}
+    given: dict[str, ComponentOption] = {}
     for key, text in pairs:
         if key in given:
             raise click.BadParameter(f"{key!r} is given twice: {given[key].value!r} and {text!r}", ctx, param)
-        given[key] = check_keys(PartOption(key, text), ctx)
+        given[key] = check_keys(ComponentOption(key, text), ctx)
     found = {option.key: option for option in (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx))} | given
     ctx.meta[OPTIONS] = list(found.values())
     return {option.key: option.value for option in found.values()}
 
 
-def check_keys(option: PartOption, ctx: click.Context, place: Elsewhere | None = None) -> PartOption:
+def check_keys(
+    option: ComponentOption, ctx: click.Context, place: Elsewhere | None = None
+) -> ComponentOption:
     """Return the option; raise BadParameter if no part can have it."""
     try:
         check_option_keys({option.key: option.value})
@@ -77,15 +79,15 @@ def variable_of(key: str) -> str:
     return ENVIRONMENT + key.replace(".", "__", 1).upper()
 
 
-def _from_environment(ctx: click.Context) -> Iterator[PartOption]:
+def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
     for variable, text in sorted(os.environ.items()):
         kind, parts, name = variable.removeprefix(ENVIRONMENT).partition("__")
         if text and parts and variable.startswith(ENVIRONMENT):
             key = f"{kind}.{name}".lower()
-            yield check_keys(PartOption(key, text, variable), ctx, Elsewhere(variable))
+            yield check_keys(ComponentOption(key, text, variable), ctx, Elsewhere(variable))
 
 
-def say_where_from(error: LLMFWError, options: Iterable[PartOption]) -> None:
+def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
     """Add to an error, for each option of a part that it names, where it was set if not on the command line."""
     text = str(error)
     places = [

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .option import SettingOption
-from .part_options import OPTIONS, PartOption
+from .part_options import OPTIONS, ComponentOption
 
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
 """In a URL."""
@@ -36,7 +36,7 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
                 yield _line("model", model, _COMMAND_LINE if is_argument else _source(option, ctx))
             else:
                 yield _setting(option, ctx)
-    found: dict[str, list[PartOption]] = {}
+    found: dict[str, list[ComponentOption]] = {}
     for part_option in ctx.meta[OPTIONS]:
         found.setdefault(part_option.key.partition(".")[0], []).append(part_option)
     for kind, options in found.items():

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from time import monotonic
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import GrammarCostError, PartFailedError, RequestError
+from llmfw.core.base.errors import ComponentFailedError, GrammarCostError, RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.grammars.messages import Launch, Limits
 from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 
 MAX_VERDICTS = 1024
@@ -67,7 +67,7 @@ class GrammarChecker:
         entry: Entry | None,
         tokenizer: Tokenizer,
         vocab_size: int,
-        calls: PartCalls | None = None,
+        calls: ComponentCalls | None = None,
         options: Mapping[str, OptionValue] | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -93,8 +93,8 @@ class GrammarChecker:
             RequestError: the grammar is broken, costs too much, or asks for something that the backend cannot enforce;
                 or no backend is there. Names the parameter.
             OverloadedError: too many grammars wait to be compiled.
-            PartError: the backend cannot be imported or built.
-            PartFailedError: the backend raised an unexpected error.
+            ComponentError: the backend cannot be imported or built.
+            ComponentFailedError: the backend raised an unexpected error.
         """
         if self._prover is None:
             raise RequestError(
@@ -152,9 +152,9 @@ class GrammarChecker:
         self._keep(key, verdict)
         return verdict
 
-    def _failed(self, error: BackendFailureError) -> PartFailedError:
+    def _failed(self, error: BackendFailureError) -> ComponentFailedError:
         if self._calls is None:
-            return PartFailedError(f"the grammar backend failed: {error}")
+            return ComponentFailedError(f"the grammar backend failed: {error}")
         error.add_note(error.detail)
         return self._calls.failed(error, "compile()")
 

@@ -8,7 +8,7 @@ from .control import Answer
 from .request import EventBatch
 
 
-class PartUse(msgspec.Struct, array_like=True, frozen=True):
+class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
     """Totals of the calls of one part of a plugin, in one process, since it started.
 
     Attributes:
@@ -33,7 +33,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
         num_running, num_waiting: number of requests that run, and that wait to run.
         num_deferrable_running, num_deferrable_waiting: number of these that are deferrable; some that run may be paused.
         num_drafted_tokens, num_accepted_tokens: tokens that a drafter guessed, and the correct ones among them.
-        part_uses: uses of the parts that the engine calls.
+        component_uses: uses of the parts that the engine calls.
     """
 
     num_running: int
@@ -47,7 +47,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_deferrable_waiting: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
-    part_uses: list[PartUse] = []
+    component_uses: list[ComponentUse] = []
 
 
 class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):

@@ -2,10 +2,10 @@
 
     LLMFWError
     ├── ConfigError            a flag, a file or a combination of them that cannot work
-    │   ├── UnknownPartError   a part was asked for by a name that no plugin registers
-    │   │   └── LostPartError  a plugin that did not load probably would have
+    │   ├── UnknownComponentError   a part was asked for by a name that no plugin registers
+    │   │   └── LostComponentError  a plugin that did not load probably would have
     │   ├── ModelError         a model folder that is not one, or a model that cannot be served
-    │   └── PartError          a part that is registered but cannot be imported, built or used here
+    │   └── ComponentError          a part that is registered but cannot be imported, built or used here
     ├── PluginError            a plugin package that is broken (raised only in strict mode)
     ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
     │   ├── ContextLengthError more tokens than the model or the pool can hold
@@ -20,7 +20,7 @@
     ├── OverloadedError        the queue is full; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
-    ├── PartFailedError        a part raised an unexpected exception while it served a request
+    ├── ComponentFailedError        a part raised an unexpected exception while it served a request
     └── EngineError            the engine could not finish what it had accepted
         ├── CrashingRequestError  a request that repeatedly ended the engine
         └── EngineDeadError    the engine process has ended
@@ -41,11 +41,11 @@ class ConfigError(LLMFWError):
     """The server or engine cannot start with these settings."""
 
 
-class UnknownPartError(ConfigError):
+class UnknownComponentError(ConfigError):
     """No plugin registers the part that was asked for."""
 
 
-class LostPartError(UnknownPartError):
+class LostComponentError(UnknownComponentError):
     """No plugin registers the part that was asked for, because the one that would did not load."""
 
 
@@ -53,7 +53,7 @@ class ModelError(ConfigError):
     """The model cannot be found, read, or served correctly."""
 
 
-class PartError(ConfigError):
+class ComponentError(ConfigError):
     """A registered part cannot be imported or cannot do what this model and device need."""
 
 
@@ -154,7 +154,7 @@ class DeadlineError(LLMFWError):
     """The request's own timeout has passed; the message states the progress of the request."""
 
 
-class PartFailedError(LLMFWError):
+class ComponentFailedError(LLMFWError):
     """A part of a plugin raised while it served a request; the message names the part, the log says why."""
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from llmfw.core.base.errors import GrammarCostError, LLMFWError, OverloadedError, PartError, RequestError
+from llmfw.core.base.errors import ComponentError, GrammarCostError, LLMFWError, OverloadedError, RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.ipc.child import PARENT, signals_blocked
 from llmfw.core.ipc.environment import child_environment
@@ -82,7 +82,7 @@ class GrammarProver:
         Raises:
             RequestError: it is broken; GrammarCostError: it costs more than the limits allow.
             OverloadedError: too many grammars wait.
-            PartError: the backend cannot be built.
+            ComponentError: the backend cannot be built.
             BackendFailureError: the backend failed.
         """
         for _ in range(TRIES):
@@ -91,7 +91,7 @@ class GrammarProver:
             if verdict is not None:
                 return _spec_of(verdict, spec, tenant)
             if channel.unbuilt is not None:
-                raise PartError(channel.unbuilt)
+                raise ComponentError(channel.unbuilt)
             logger.error("The process that compiles grammars ended; it is started again")
         raise OverloadedError("the process that compiles grammars ended twice; try again later")
 

@@ -114,7 +114,7 @@ FEW = 256
 """Up to this number, lexsort orders requests fastest."""
 
 
-class Order(NamedTuple):
+class Ordering(NamedTuple):
     """A policy's answer.
 
     Attributes:
@@ -127,7 +127,7 @@ class Order(NamedTuple):
     num_held: int = 0
 
     @classmethod
-    def by(cls, *keys: npt.NDArray[np.generic]) -> Order:
+    def by(cls, *keys: npt.NDArray[np.generic]) -> Ordering:
         """Return the order by the first key, smallest first; equal ones by the next key, and so on.
 
         Orders thousands several times faster than `numpy.lexsort`, with the same result.
@@ -154,7 +154,7 @@ class SchedulePolicy(ABC):
         return type(self).give_way is not SchedulePolicy.give_way
 
     @abstractmethod
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         """Return the order in which to admit the waiting requests."""
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:

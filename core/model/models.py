@@ -78,7 +78,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         ModelError: there is no such model, or it cannot be served; with the reason.
         ConfigError: dtype, context length or load format do not fit it, or there is no such module pass or scheme of
             quantization.
-        PartError: a module pass that the config names cannot be applied.
+        ComponentError: a module pass that the config names cannot be applied.
     """
     register_with_transformers()
     _quiet_transformers()
@@ -142,7 +142,7 @@ def _load_passed(
         The model, the passes that changed it, and the bytes of its weights before these.
 
     Raises:
-        ModelError, PartError: as `load_model`.
+        ModelError, ComponentError: as `load_model`.
     """
     while True:
         module = load()

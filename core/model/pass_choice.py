@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.plugin.registry import Entry, Registry
@@ -47,7 +47,7 @@ def choose_passes(
 
     Raises:
         ConfigError: a name is not that of a pass, or is given twice.
-        PartError: one that was named cannot work here; with the reason.
+        ComponentError: one that was named cannot work here; with the reason.
     """
     if names == "none":
         return []
@@ -60,11 +60,15 @@ def choose_passes(
             unsupported.setdefault(f"it needs {', '.join(missing)}", []).append(entry.name)
             continue
         found = _build(entry, device, dtype)
-        if not isinstance(found, str | PartError):
+        if not isinstance(found, str | ComponentError):
             chosen.append(ChosenPass(entry, found))
         elif names != "auto":
-            raise found if isinstance(found, PartError) else PartError(f"{entry} cannot be applied: {found}")
-        elif isinstance(found, PartError):
+            raise (
+                found
+                if isinstance(found, ComponentError)
+                else ComponentError(f"{entry} cannot be applied: {found}")
+            )
+        elif isinstance(found, ComponentError):
             logger.warning("Module pass %s is passed over: %s", entry.name, found)
         else:
             unsupported.setdefault(found, []).append(entry.name)
@@ -74,16 +78,16 @@ def choose_passes(
     return chosen
 
 
-def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass | str | PartError:
+def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass | str | ComponentError:
     """Return a pass, or why there is none: what it says, or what is broken."""
     try:
         kind: type[ModulePass] = entry.load()
         reason = kind.unsupported(str(device), dtype)
         return entry.build(kind) if reason is None else reason
-    except PartError as error:
+    except ComponentError as error:
         return error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
-        return PartError(f"{entry} failed: {type(error).__name__}: {error}")
+        return ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
 
 
 class SpoiledModelError(Exception):
@@ -116,7 +120,7 @@ def apply_passes(
         is_auto: the passes were not named; one that fails is passed over, with its reason in the log.
 
     Raises:
-        PartError: a pass that was named raised, or the model computes something else after it.
+        ComponentError: a pass that was named raised, or the model computes something else after it.
         SpoiledModelError: a pass that was not named did, and the model is not as it was before.
     """
     if not chosen:
@@ -128,7 +132,7 @@ def apply_passes(
         before = _Snapshot(model, logits)
         try:
             count, logits = _apply(each, model, layers, first, vocab_size)
-        except PartError as error:
+        except ComponentError as error:
             if not is_auto:
                 raise
             logger.warning("Module pass %s is passed over: %s", each.entry.name, error)
@@ -149,7 +153,7 @@ def _apply(
         layers, first: of the model and its logits, before any pass.
 
     Raises:
-        PartError: the pass raised, or the model cannot be run after it, or computes something else.
+        ComponentError: the pass raised, or the model cannot be run after it, or computes something else.
     """
     with _blaming(chosen):
         count = chosen.module_pass.apply(model)
@@ -158,9 +162,11 @@ def _apply(
     moved = relative_distance(first, after)
     logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
     if not is_same:
-        raise PartError(f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}")
+        raise ComponentError(
+            f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}"
+        )
     if not moved <= TOLERANCES[next(model.parameters()).dtype]:
-        raise PartError(f"after {chosen.entry} the model says something else ({moved:.1g}); {_ADVICE}")
+        raise ComponentError(f"after {chosen.entry} the model says something else ({moved:.1g}); {_ADVICE}")
     return count, after
 
 
@@ -172,7 +178,7 @@ def _blaming(chosen: ChosenPass) -> Iterator[None]:
     except Exception as error:  # a foreign part may raise anything
         logger.debug("%s failed", chosen.entry, exc_info=True)
         text = " ".join(str(error).split())
-        raise PartError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error
+        raise ComponentError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error
 
 
 class _Snapshot:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from .calls import PartCalls
+from .calls import ComponentCalls
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Asked:
         failure: the part's fault, if it has failed; None: it is in use.
     """
 
-    def __init__(self, who: str, instead: str, calls: PartCalls | None = None) -> None:
+    def __init__(self, who: str, instead: str, calls: ComponentCalls | None = None) -> None:
         self.failure: str | None = None
         self._who = who
         self._instead = instead

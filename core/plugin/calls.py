@@ -1,8 +1,8 @@
 """Records the calls of chosen parts while requests are served: their time and their failures.
 
-All calls that the API and the engine make to a plugin's part go through the part's `PartCalls`. Exceptions that a part
+All calls that the API and the engine make to a plugin's part go through the part's `ComponentCalls`. Exceptions that a part
 raises on purpose (a `RequestError`, a `StorageError`, …) pass through. Any other exception is logged once, with the
-plugin, its package and version, and becomes a `PartFailedError`, which ends only the request. Calls of a part's own
+plugin, its package and version, and becomes a `ComponentFailedError`, which ends only the request. Calls of a part's own
 methods from inside a call are not counted. This module does not know what parts do.
 """
 
@@ -17,13 +17,13 @@ from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from llmfw.core.base.engine_info import PartUse
+from llmfw.core.base.engine_info import ComponentUse
 from llmfw.core.base.errors import (
+    ComponentError,
+    ComponentFailedError,
     DeadlineError,
     EngineError,
     OverloadedError,
-    PartError,
-    PartFailedError,
     RequestError,
     StorageError,
 )
@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 ArgsT = ParamSpec("ArgsT")
 FoundT = TypeVar("FoundT")
 
-MEANT = (RequestError, StorageError, OverloadedError, DeadlineError, EngineError, PartFailedError)
+EXPECTED_ERRORS = (
+    RequestError,
+    StorageError,
+    OverloadedError,
+    DeadlineError,
+    EngineError,
+    ComponentFailedError,
+)
 """Exceptions that a part may raise on purpose, about the request."""
 
 STORES = frozenset({"file_store", "batch_store", "response_store"})
@@ -46,7 +53,7 @@ _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
 @contextlib.contextmanager
 def as_the_server_starts() -> Iterator[None]:
-    """Turn any exception of a part into a PartError that ends the server, with the full reason, until the block ends.
+    """Turn any exception of a part into a ComponentError that ends the server, with the full reason, until the block ends.
 
     At the start, no request can be at fault, and the server cannot run without the part.
     """
@@ -57,7 +64,7 @@ def as_the_server_starts() -> Iterator[None]:
         _starting.reset(token)
 
 
-class PartCalls:
+class ComponentCalls:
     """The calls of one part in this process.
 
     Args:
@@ -76,7 +83,7 @@ class PartCalls:
         self.count = 0
         self.failures = 0
         self._thread = 0  # thread that runs a synchronous function; of several, the last one
-        self._meant = (*MEANT, KeyError) if entry.kind in STORES else MEANT
+        self._meant = (*EXPECTED_ERRORS, KeyError) if entry.kind in STORES else EXPECTED_ERRORS
 
     def timed(
         self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
@@ -91,7 +98,7 @@ class PartCalls:
             self.count += 1
 
     def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
-        """Return a wrapper of a part's function that raises PartFailedError for unexpected exceptions.
+        """Return a wrapper of a part's function that raises ComponentFailedError for unexpected exceptions.
 
         The wrapper runs for each token of each request, so it looks nothing up.
         """
@@ -121,7 +128,7 @@ class PartCalls:
         """Call a function of the part.
 
         Raises:
-            PartFailedError: the function raised an unexpected exception.
+            ComponentFailedError: the function raised an unexpected exception.
         """
         return self.watched(function)(*args, **kwargs)
 
@@ -160,7 +167,7 @@ class PartCalls:
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 
-    def failed(self, error: BaseException, where: str) -> PartFailedError:
+    def failed(self, error: BaseException, where: str) -> ComponentFailedError:
         """Record and log a failure; return the error that ends the request.
 
         Args:
@@ -172,17 +179,17 @@ class PartCalls:
         logging.getLogger(__name__).error(
             "%s failed in %s: %s: %s", self.entry, where, type(error).__name__, error, exc_info=error
         )
-        return PartFailedError(f"{self.entry.spoken} failed on this request; the server's log says why")
+        return ComponentFailedError(f"{self.entry.spoken} failed on this request; the server's log says why")
 
-    def _failed_at_start(self, error: BaseException, where: str) -> PartError:
-        return PartError(
+    def _failed_at_start(self, error: BaseException, where: str) -> ComponentError:
+        return ComponentError(
             f"{self.entry} failed in {where} as the server started: {type(error).__name__}: {error}"
         )
 
-    def use(self) -> PartUse:
+    def use(self) -> ComponentUse:
         """Return the totals of the calls since start."""
         entry = self.entry
-        return PartUse(entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures)
+        return ComponentUse(entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures)
 
     @contextlib.contextmanager
     def _asked(self, where: str, lent: _Lent | None = None) -> Iterator[None]:
@@ -209,17 +216,17 @@ class PartCalls:
             self.count += 1
 
 
-class PartLedger:
+class ComponentLedger:
     """The calls of all parts in use, by part. One for each registry."""
 
     def __init__(self) -> None:
-        self._calls: dict[Entry, PartCalls] = {}
+        self._calls: dict[Entry, ComponentCalls] = {}
 
-    def of(self, entry: Entry) -> PartCalls:
+    def of(self, entry: Entry) -> ComponentCalls:
         """Return the calls of a part."""
-        return self._calls.setdefault(entry, PartCalls(entry))
+        return self._calls.setdefault(entry, ComponentCalls(entry))
 
-    def uses(self) -> list[PartUse]:
+    def uses(self) -> list[ComponentUse]:
         """Return the totals of each part's calls since start."""
         return [calls.use() for calls in list(self._calls.values())]
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
@@ -22,9 +22,9 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
         name: of a backend; "auto": the best one whose libraries are installed, None if there is none; "none": None.
 
     Raises:
-        UnknownPartError: no plugin registers the name.
+        UnknownComponentError: no plugin registers the name.
         ConfigError: several plugins do.
-        PartError: the named backend lacks a module.
+        ComponentError: the named backend lacks a module.
     """
     if name == "none":
         return None
@@ -34,7 +34,7 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
         return next((entry for entry in ready if len(ready) == 1 or _loads(entry)), None)
     entry = registry.find("grammar", name)
     if missing := entry.missing():
-        raise PartError(f"{entry} needs {', '.join(missing)}, which is not installed")
+        raise ComponentError(f"{entry} needs {', '.join(missing)}, which is not installed")
     return entry
 
 
@@ -49,7 +49,7 @@ def build_grammar_backend(
 
     Raises:
         ConfigError: an option is not one of the backend's, or of the wrong type.
-        PartError: it cannot be imported, or not be built for this tokenizer; with the reason.
+        ComponentError: it cannot be imported, or not be built for this tokenizer; with the reason.
     """
     backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size, **entry.built_with(options))
     return backend
@@ -58,7 +58,7 @@ def build_grammar_backend(
 def _loads(entry: Entry) -> bool:
     try:
         entry.load()
-    except PartError as error:
+    except ComponentError as error:
         logger.warning("Grammar backend %s is passed over: %s", entry.name, error)
         return False
     return True

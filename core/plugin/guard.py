@@ -1,4 +1,4 @@
-"""Derives a class from a part's class that records the calls of its interface's methods with `PartCalls`.
+"""Derives a class from a part's class that records the calls of its interface's methods with `ComponentCalls`.
 
 The class is the part's own, except for the methods of its interface, so its users see no difference.
 """
@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
 
-from .calls import PartCalls
+from .calls import ComponentCalls
 
 PartT = TypeVar("PartT")
 
 
 def guarded(
-    part: type[PartT], interface: type, calls: PartCalls, *, per_request: bool = False
+    part: type[PartT], interface: type, calls: ComponentCalls, *, per_request: bool = False
 ) -> type[PartT]:
     """Return a subclass of a part with the same behaviour that records the calls of the interface's methods.
 
@@ -46,7 +46,7 @@ def guarded(
     return found
 
 
-def _watched(own: FunctionType, declared: FunctionType, calls: PartCalls) -> Callable[..., Any]:
+def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -> Callable[..., Any]:
     """Return a method that watches another one, which is to do what an interface declares."""
     if inspect.iscoroutinefunction(declared):
 
@@ -76,7 +76,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: PartCalls) -> Cal
 class _GuardedResults(BatchResults):
     """The results of a job, in a store whose calls are watched."""
 
-    def __init__(self, made: BatchResults, calls: PartCalls) -> None:
+    def __init__(self, made: BatchResults, calls: ComponentCalls) -> None:
         self._made = made
         self._calls = calls
 

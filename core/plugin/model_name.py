@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmfw.core.base.errors import ConfigError, ModelError, PartError, UnknownPartError
+from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.interfaces.model_source import ModelSource
 
 from .registry import Registry, refuse_options
@@ -50,13 +50,13 @@ def resolve_model(
 
     Raises:
         ModelError: a folder without config.json, or a name that is not valid as any of the three.
-        LostPartError: the name is that of a plugin that did not load.
+        LostComponentError: the name is that of a plugin that did not load.
         ConfigError: several plugins register the name, or the source has no such option.
-        PartError: the registered source cannot be imported or built, or does not return the model's folder.
+        ComponentError: the registered source cannot be imported or built, or does not return the model's folder.
     """
     try:
         entry = registry.find("model", name)
-    except UnknownPartError:
+    except UnknownComponentError:
         lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
         if lost and not Path(name).expanduser().exists():
             raise
@@ -68,7 +68,7 @@ def resolve_model(
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
-        raise PartError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
+        raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
 

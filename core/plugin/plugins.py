@@ -31,7 +31,7 @@ from .hookspecs import HOOK_NAMES, HookSpecs
 from .package_metadata import name_and_version, without_plugins
 from .registry import BrokenPlugin, Entry, Registry, reason_of
 from .requirement import reason_against
-from .slow_import import telling_of
+from .slow_import import warn_if_slow
 
 SLOW_S = 1.0  # a declaring module imports nothing heavy: a slower import is reported, during and after it
 GROUP = "llmfw"
@@ -112,7 +112,7 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     found = sorted(entry_points(group=GROUP), key=_loading_order)
     wanted, broken = _select(found, disabled)
     loader = _Loader()
-    with telling_of(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
+    with warn_if_slow(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
         for entry_point in wanted:
             loader.load(entry_point)
     broken += loader.broken

@@ -18,16 +18,16 @@ from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmfw.core.base.about import version
-from llmfw.core.base.errors import ConfigError, LostPartError, PartError, UnknownPartError
+from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
 
-from .slow_import import telling_of
+from .slow_import import warn_if_slow
 
 PartT = TypeVar("PartT")
 
 if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue
 
-    from .calls import PartLedger
+    from .calls import ComponentLedger
 
 FEWEST_LETTERS = 3
 """Least length of a name for which it counts that another name contains it."""
@@ -129,20 +129,20 @@ class Entry:
         """Import the class.
 
         Raises:
-            PartError: it cannot be imported, or does not implement its kind's interface.
+            ComponentError: it cannot be imported, or does not implement its kind's interface.
         """
         if lacking := self.lacking():
-            raise PartError(f"{self} {lacking}")
+            raise ComponentError(f"{self} {lacking}")
         try:
             found = self._import()
         except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
-            raise PartError(f"{self} cannot be imported: {reason_of(error)}") from error
+            raise ComponentError(f"{self} cannot be imported: {reason_of(error)}") from error
         interface = _import_path(INTERFACES[self.kind])
         spoken = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):
-            raise PartError(f"{self} is not a subclass of {spoken}")
+            raise ComponentError(f"{self} is not a subclass of {spoken}")
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise PartError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
+            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
         return found
 
     def build(self, part: type[PartT], *args: Any, **kwargs: Any) -> PartT:
@@ -150,20 +150,20 @@ class Entry:
 
         Raises:
             ConfigError: the class does not work with these settings.
-            PartError: the class raised any other exception.
+            ComponentError: the class raised any other exception.
         """
         try:
             return part(*args, **kwargs)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
-            raise PartError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
+            raise ComponentError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
 
     def _import(self) -> Any:
         """Import the object at the path; report a slow import on stderr."""
         if self.path.partition(":")[0] in sys.modules:
             return _import_path(self.path)
-        with telling_of(lambda: str(self)):
+        with warn_if_slow(lambda: str(self)):
             return _import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
@@ -173,7 +173,7 @@ class Entry:
 
         Raises:
             ConfigError: the part has no such option, or a value has the wrong type.
-            PartError: as in `load`.
+            ComponentError: as in `load`.
         """
         given = {
             key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
@@ -184,7 +184,7 @@ class Entry:
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-            raise PartError(f"{self} has Options that are no msgspec.Struct")
+            raise ComponentError(f"{self} has Options that are no msgspec.Struct")
         known = struct.__struct_encode_fields__
         for key in given:
             if key not in known:
@@ -243,11 +243,11 @@ class Registry:
         self._silent = silent
 
     @functools.cached_property
-    def ledger(self) -> PartLedger:
+    def ledger(self) -> ComponentLedger:
         """The calls of the parts in use."""
-        from .calls import PartLedger  # imports the modules of requests
+        from .calls import ComponentLedger  # imports the modules of requests
 
-        return PartLedger()
+        return ComponentLedger()
 
     def entries(self, kind: str) -> list[Entry]:
         """Return the parts of a kind, by descending rank, then by name and plugin."""
@@ -264,8 +264,8 @@ class Registry:
         """Return the part with this name, "name" or "plugin/name".
 
         Raises:
-            LostPartError: no part has this name, and a plugin that did not load probably registers it.
-            UnknownPartError: no part has this name; the message lists the known names.
+            LostComponentError: no part has this name, and a plugin that did not load probably registers it.
+            UnknownComponentError: no part has this name; the message lists the known names.
             ConfigError: several plugins register this name.
         """
         found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
@@ -278,19 +278,19 @@ class Registry:
             )
         return found[0]
 
-    def _unknown(self, kind: str, name: str) -> UnknownPartError:
+    def _unknown(self, kind: str, name: str) -> UnknownComponentError:
         """Return the error for an unknown name: it belongs to a plugin that did not load, or it is misspelt."""
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
-            return LostPartError(f"there is no {what}: {'; '.join(map(str, suspects))}")
+            return LostComponentError(f"there is no {what}: {'; '.join(map(str, suspects))}")
         message, causes = (
             f"unknown {what}; {_known_names(name, known)}",
             [*map(str, self.broken), *self._silent()],
         )
         if not causes:
-            return UnknownPartError(message)
+            return UnknownComponentError(message)
         # A broken plugin's registrations are unknown: if no known name is similar, the name may be one of them.
-        error = UnknownPartError if _nearest(name, known) else LostPartError
+        error = UnknownComponentError if _nearest(name, known) else LostComponentError
         return error(f"{message} ({'; '.join(causes)})")
 
 

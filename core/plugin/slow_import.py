@@ -15,7 +15,7 @@ def _print(line: str) -> None:
 
 
 @contextlib.contextmanager
-def telling_of(
+def warn_if_slow(
     what: Callable[[], str],
     tell: Callable[[str], None] | None = None,
     after_s: float = STILL_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .deferral import Lane, Limits
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from .plan_builder import PlanBuilder
-from .policy_desk import PolicyDesk
+from .policy_adapter import PolicyAdapter
 from .prefix_leaders import PrefixLeaders
 from .retraction import Retraction
 from .sequence import SequenceState
@@ -33,7 +33,7 @@ class Admission:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyDesk,
+        desk: PolicyAdapter,
         retraction: Retraction,
         leaders: PrefixLeaders,
         whole: Limits,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from llmfw.core.base.errors import EngineError, GrammarCostError, RequestError
 from llmfw.core.base.request import Request
 from llmfw.core.interfaces.grammar import Grammar
-from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.calls import ComponentCalls
 
 from .step_cost import StepCost
 
@@ -88,7 +88,7 @@ class Constraint:
         self,
         request: Request,
         grammar: Grammar | None,
-        calls: PartCalls | None = None,
+        calls: ComponentCalls | None = None,
         on_cost: Callable[[], None] = lambda: None,
     ) -> None:
         thinking = request.thinking
@@ -266,7 +266,7 @@ class Constraint:
 def constraint_of(
     request: Request,
     grammar: Grammar | None,
-    calls: PartCalls | None = None,
+    calls: ComponentCalls | None = None,
     on_cost: Callable[[], None] = lambda: None,
 ) -> Constraint | None:
     """Return a request's constraint, or None if its output is free.

@@ -9,7 +9,7 @@ import numpy as np
 
 from .deferral import Lane
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
-from .policy_desk import PolicyDesk
+from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .sequence_table import Indices
@@ -40,7 +40,7 @@ class Retraction:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyDesk,
+        desk: PolicyAdapter,
         places: int,
         trace: DecisionTrace | None,
     ) -> None:

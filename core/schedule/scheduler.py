@@ -37,7 +37,7 @@ from .deferral import Lane, Limits
 from .new_token_ratio import NewTokenRatio
 from .outputs import kept_tokens, take_sampled
 from .plan import BatchPlan
-from .policy_desk import PolicyDesk
+from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 from .step_planner import StepPlanner
@@ -91,7 +91,7 @@ class Scheduler:
         self.deferrable = Lane(copy.copy(ratio), self._table)
         self.tenants = Tenants()
         whole = Limits(max_running, prefill_budget)
-        self._desk = PolicyDesk(policy, pages, self.live, self.deferrable, self.tenants, whole, clock)
+        self._desk = PolicyAdapter(policy, pages, self.live, self.deferrable, self.tenants, whole, clock)
         self._planner = StepPlanner(
             pages,
             self.live,

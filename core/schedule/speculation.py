@@ -21,7 +21,7 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.drafter import SequenceDrafter
 from llmfw.core.plugin.registry import Registry, refuse_options
 
-from .drafter_guard import ChosenDrafter, GuardedDrafter, load_drafter
+from .isolated_drafter import ChosenDrafter, IsolatedDrafter, load_drafter
 from .plan import BatchPlan
 from .plan_builder import PlanBuilder
 from .sequence import SequenceState
@@ -63,7 +63,7 @@ class Speculation:
         num_drafted, num_accepted: drafted tokens, and accepted ones, since start.
     """
 
-    def __init__(self, drafter: GuardedDrafter, *, max_draft: int, max_tokens: int) -> None:
+    def __init__(self, drafter: IsolatedDrafter, *, max_draft: int, max_tokens: int) -> None:
         self.num_drafted = 0
         self.num_accepted = 0
         self._drafter = drafter
@@ -156,7 +156,7 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
 
     Raises:
         ConfigError: the drafter or one of its options does not exist.
-        PartError: the drafter cannot be imported or built.
+        ComponentError: the drafter cannot be imported or built.
     """
     if config.drafter == "none":
         refuse_options("drafter", config.options, "no drafter is chosen; --drafter NAME chooses one")

@@ -14,7 +14,7 @@ from .admission import Admission
 from .deferral import Lane, Limits
 from .plan import BatchPlan
 from .plan_builder import PlanBuilder
-from .policy_desk import PolicyDesk
+from .policy_adapter import PolicyAdapter
 from .prefix_leaders import PrefixLeaders
 from .retraction import Retraction
 from .sequence import SequenceState
@@ -46,7 +46,7 @@ class StepPlanner:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyDesk,
+        desk: PolicyAdapter,
         *,
         whole: Limits,
         share: Limits,

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.interfaces.policy import Order, Waiting
+from llmfw.core.interfaces.policy import Ordering, Waiting
 
 from .sequence import SequenceState
 from .tenants import Tenants
 
 
-def take_turns(order: Order, waiting: Waiting, tenants: Tenants) -> Order:
+def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
     """Return an order in which the least served tenant comes first, as with the policy `fair`.
 
     An admitted request counts for its tenant at once, by its tokens to compute. Requests that the policy holds stay held.
@@ -35,7 +35,7 @@ def take_turns(order: Order, waiting: Waiting, tenants: Tenants) -> Order:
     counter = waiting.served[places]
     counter[by_tenant] += before
     turns = np.argsort(counter, kind="stable")
-    return Order(np.concatenate((places[turns], order.places[num_open:])), order.num_held)
+    return Ordering(np.concatenate((places[turns], order.places[num_open:])), order.num_held)
 
 
 def above_share(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
-from llmfw.core.schedule.drafter_guard import check_draft
+from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.plugin.part_options import with_keywords
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
@@ -109,11 +109,11 @@ def _own_class(entry: Entry, path: str, kit: type[Any]) -> type[Any]:
     try:
         found: type[Any] = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a foreign module raises is the cause to report
-        raise PartError(
+        raise ComponentError(
             f"{entry}: its conformance {path!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, kit)):
-        raise PartError(f"{entry}: its conformance {path!r} is not a subclass of {kit.__name__}")
+        raise ComponentError(f"{entry}: its conformance {path!r} is not a subclass of {kit.__name__}")
     return found
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from llmfw.core.interfaces.policy import Order, Running, SchedulePolicy, Waiting
-from llmfw.core.schedule.policy_guard import GuardedPolicy, check_order, check_places
+from llmfw.core.interfaces.policy import Ordering, Running, SchedulePolicy, Waiting
+from llmfw.core.schedule.isolated_policy import IsolatedPolicy, check_order, check_places
 
 from .policy_load import PolicyLoad
 from .policy_views import (
@@ -112,7 +112,7 @@ class SchedulePolicyTests:
         waiting = draw_waiting(np.random.default_rng(1), MANY)
         figures = make_figures(num_waiting=MANY, num_places=16)
 
-        def asks() -> Order:
+        def asks() -> Ordering:
             return policy.order(waiting, figures)
 
         def sorts() -> object:
@@ -124,7 +124,7 @@ class SchedulePolicyTests:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_each_request_ends_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
-        guard = GuardedPolicy(policy, "under test", type(policy).__name__)
+        guard = IsolatedPolicy(policy, "under test", type(policy).__name__)
         load = PolicyLoad(guard, seed)
         load.run(60)
         assert guard.failure is None

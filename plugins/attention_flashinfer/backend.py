@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import torch
 
-from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec, PartError
+from llmfw.core import AttentionBackend, ComponentError, ForwardBatch, KVStorage, LayerSpec
 from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 
 from .kind import Kind
@@ -141,7 +141,7 @@ class FlashInferAttention(AttentionBackend):
                 planner.plan_decode(pages)
                 planner.plan_prefill(pages)
         except Exception as error:  # of its package, the compiler, the loader
-            raise PartError(f"FlashInfer's kernels cannot be loaded: {_in_one_line(error)}") from error
+            raise ComponentError(f"FlashInfer's kernels cannot be loaded: {_in_one_line(error)}") from error
         self._copied.record()
 
     def _plan_step(self, batch: ForwardBatch) -> None:
@@ -188,7 +188,7 @@ class FlashInferAttention(AttentionBackend):
         try:
             flashinfer = importlib.import_module("flashinfer")
         except Exception as error:  # a version of its kernels that does not fit is a RuntimeError, for one
-            raise PartError(f"FlashInfer cannot be imported: {_in_one_line(error)}") from error
+            raise ComponentError(f"FlashInfer cannot be imported: {_in_one_line(error)}") from error
         return {
             kind: Planner(
                 flashinfer,
@@ -209,22 +209,22 @@ class FlashInferAttention(AttentionBackend):
         return self.options.decode_tensor_cores == "on"
 
     def _check_options(self) -> None:
-        """Raise PartError for an option that this model or this device does not allow."""
+        """Raise ComponentError for an option that this model or this device does not allow."""
         for kind in self._kinds.values():
             if self.options.decode_tensor_cores == "off" and kind.num_shared not in CORES_GROUPS:
-                raise PartError(
+                raise ComponentError(
                     f"attention.decode_tensor_cores=off: {kind.num_shared} query heads share a key head; "
                     f"without tensor cores it can be {_one_of(CORES_GROUPS)}"
                 )
         if self.options.prefill_backend == "fa3":
             if is_fp8(self.storage.stored_as):
-                raise PartError(
+                raise ComponentError(
                     "attention.prefill_backend=fa3 has no kernel for keys and values in "
                     f"{dtype_name(self.storage.stored_as)}; fa2 has"
                 )
             major, minor = torch.cuda.get_device_capability(self._device)
             if major != 9:
-                raise PartError(
+                raise ComponentError(
                     f"attention.prefill_backend=fa3 needs compute capability 9.0; this device has {major}.{minor}"
                 )
 

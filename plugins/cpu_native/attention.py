@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec, PartError
+from llmfw.core import AttentionBackend, ComponentError, ForwardBatch, KVStorage, LayerSpec
 
 from .attention_structs import DTYPES, Shape, Step, Tensors, attention_library, why_no_attention
 from .build import BuildError
@@ -64,9 +64,9 @@ class CpuAttention(AttentionBackend):
         try:
             self.library = attention_library(storage.keys[0].dtype, in_pairs=options.products == "pairs")
         except BuildError as error:
-            raise PartError(str(error)) from error
+            raise ComponentError(str(error)) from error
         if options.products == "pairs" and not has_bfloat16_pairs():
-            raise PartError(
+            raise ComponentError(
                 "attention.products is pairs, but this CPU has no AVX512_BF16; float32 would be right"
             )
         pairs = self.library.llmfw_attention_pairs()

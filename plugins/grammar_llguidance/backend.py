@@ -15,7 +15,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
 from llmfw.core import Grammar, GrammarBackend, GrammarSpec
-from llmfw.core.base.errors import GrammarCostError, PartError, RequestError
+from llmfw.core.base.errors import ComponentError, GrammarCostError, RequestError
 
 from .closing import Closing
 from .document import MAX_BYTES
@@ -88,7 +88,7 @@ class LlguidanceBackend(GrammarBackend):
         self._vocab_size = vocab_size
         self._eos = list(tokenizer.eos_token_ids)
         if not self._eos:
-            raise PartError(
+            raise ComponentError(
                 "the model names no end-of-sequence token, without which no grammar could end an output"
             )
         self._tokenizer = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=self._eos)

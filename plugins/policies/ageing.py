@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmfw.core import Figures, Order, Waiting
+from llmfw.core import Figures, Ordering, Waiting
 
 
-def aged(wanted: Order, waiting: Waiting, figures: Figures, bound: int) -> Order:
+def aged(wanted: Ordering, waiting: Waiting, figures: Figures, bound: int) -> Ordering:
     """Return the order that is nearest to the wanted one within the bound.
 
     Args:
@@ -40,7 +40,7 @@ def aged(wanted: Order, waiting: Waiting, figures: Figures, bound: int) -> Order
     is_later = np.ones(len(waiting), dtype=bool)
     is_later[first] = False
     later = wanted.places[is_later[wanted.places]]
-    return Order(np.concatenate((np.array(first, dtype=np.intp), later)), wanted.num_held)
+    return Ordering(np.concatenate((np.array(first, dtype=np.intp), later)), wanted.num_held)
 
 
 def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bound: int) -> list[int]:

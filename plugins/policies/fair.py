@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmfw.core.interfaces.policy import Figures, Floats, Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Floats, Ordering, SchedulePolicy, Waiting
 
 
 class Fair(SchedulePolicy):
@@ -14,13 +14,13 @@ class Fair(SchedulePolicy):
     the order ignores cached prefixes, and the order of arrival between tenants.
     """
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order.by(waiting.served + cost_before(waiting), waiting.arrival)
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(waiting.served + cost_before(waiting), waiting.arrival)
 
 
 def cost_before(waiting: Waiting) -> Floats:
     """Return for each request the tokens to compute of its tenant's earlier waiting requests: [W]."""
-    places = Order.by(waiting.tenant, waiting.arrival).places
+    places = Ordering.by(waiting.tenant, waiting.arrival).places
     before = np.zeros(len(waiting) + 1)
     np.cumsum((waiting.num_tokens - waiting.num_cached)[places], out=before[1:])
     tenant = waiting.tenant[places]

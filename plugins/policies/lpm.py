@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from llmfw.core import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 
 from .ageing import aged
 
@@ -29,6 +29,6 @@ class LPM(SchedulePolicy):
 
     options: Options
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        wanted = Order.by(-waiting.num_cached, waiting.arrival)
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        wanted = Ordering.by(-waiting.num_cached, waiting.arrival)
         return aged(wanted, waiting, figures, self.options.max_overtaken)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from llmfw.core import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 
 
 class Priority(SchedulePolicy):
@@ -33,8 +33,8 @@ class Priority(SchedulePolicy):
     def preempts(self) -> bool:
         return self.options.preemption_gap > 0
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order.by(-waiting.priority, waiting.arrival)
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(-waiting.priority, waiting.arrival)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
         return np.lexsort((-running.arrival, -running.prompt_len, running.num_output, running.priority))

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from llmfw.core import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 
 from .ageing import aged
 
@@ -36,7 +36,7 @@ class SJF(SchedulePolicy):
 
     options: Options
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         output = np.minimum(waiting.num_to_come, MAX_OUTPUT_COUNTED)
         needed = waiting.num_tokens - waiting.num_cached + self.options.output_weight * output
-        return aged(Order.by(needed, waiting.arrival), waiting, figures, self.options.max_overtaken)
+        return aged(Ordering.by(needed, waiting.arrival), waiting, figures, self.options.max_overtaken)

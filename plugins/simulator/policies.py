@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llmfw.core import Registry
-from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 
 from .errors import SimulatorError
 
 
 def policy_maker(
     spelling: str, options: Mapping[str, str], registry: Registry
-) -> Callable[[], GuardedPolicy]:
+) -> Callable[[], IsolatedPolicy]:
     """Return a function that makes fresh policies.
 
     Args:
@@ -21,7 +21,7 @@ def policy_maker(
         registry: registry to look names up in.
 
     Raises:
-        ConfigError, PartError: as in `load_policy`.
+        ConfigError, ComponentError: as in `load_policy`.
         SimulatorError: the spelling is not valid.
     """
     name, colon, own = spelling.partition(":")

@@ -16,7 +16,7 @@ import numpy as np
 
 from llmfw.core import Request, SamplingParams, SchedulePolicy
 from llmfw.core.base.step import StepOutput
-from llmfw.core.engine.generation.piece_guard import PieceGuard
+from llmfw.core.engine.generation.piece_budget import PieceBudget
 from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.radix_cache import RadixCache
@@ -43,7 +43,7 @@ class EngineSettings:
         page_size: tokens in a page.
         max_running: most sequences in one step.
         chunk: most prompt tokens in one step.
-        stretch: bound on pieces of long prompts while sequences decode, see `core.engine.generation.piece_guard`.
+        stretch: bound on pieces of long prompts while sequences decode, see `core.engine.generation.piece_budget`.
         eviction: the rule by which prefixes leave the cache.
     """
 
@@ -95,7 +95,7 @@ class Replica:
         self.index = index
         self.ends_at = IDLE
         self.num_tokens = 0
-        self._pieces = PieceGuard(settings.chunk, stretch=settings.stretch)
+        self._pieces = PieceBudget(settings.chunk, stretch=settings.stretch)
         self._profile = profile
         self._ledger = ledger
         self._now = 0.0

@@ -24,7 +24,7 @@ from ..crash import serve_echo
 from .app.test_serve import LLMFW, READY, Process
 
 DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
-POLICY = "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
+POLICY = "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
 TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
 
@@ -65,7 +65,7 @@ PARTS = {
         "schedule_policies",
         "optioned",
         POLICY + "class Part(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
-        "        count: int = 1\n    def order(self, waiting, figures): return Order.by(waiting.arrival)\n",
+        "        count: int = 1\n    def order(self, waiting, figures): return Ordering.by(waiting.arrival)\n",
     ),
     "lacking": ("chat_templates", "lacking", TEMPLATE + "    pass\n"),
     "unbuilt": (

@@ -23,7 +23,7 @@ def register_{hook}(register):
     register("mine", __name__ + ":Mine")
 """
 POLICY = REGISTER.format(hook="schedule_policies") + (
-    "from llmfw.core.interfaces.policy import Order, SchedulePolicy\nclass Mine(SchedulePolicy):\n"
+    "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\nclass Mine(SchedulePolicy):\n"
 )
 PARSER = REGISTER.format(hook="reasoning_parsers") + (
     "from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser\nclass Mine(ReasoningParser):\n"

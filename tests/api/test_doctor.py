@@ -20,20 +20,20 @@ from llmfw.plugins.store_memory.files import MemoryFiles
 PARTS = """
 import asyncio, os, sys, time
 import msgspec
-from llmfw.core.interfaces.policy import Order, SchedulePolicy
+from llmfw.core.interfaces.policy import Ordering, SchedulePolicy
 
 class Fine(SchedulePolicy):
     class Options(SchedulePolicy.Options, frozen=True):
         speed: int = 1
     def order(self, waiting, figures, *further):
-        return Order.by(waiting.arrival)
+        return Ordering.by(waiting.arrival)
 
 class Unfinished(SchedulePolicy):
     pass
 
 class Misread(SchedulePolicy):
     def order(self, waiting):
-        return Order.by(waiting.arrival)
+        return Ordering.by(waiting.arrival)
 
 class Loose(Fine):
     class Options(msgspec.Struct):

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.api.routes import metrics
 from llmfw.api.routes.metrics import encoder_for
-from llmfw.core.base.engine_info import EngineStats, PartUse
+from llmfw.core.base.engine_info import ComponentUse, EngineStats
 from llmfw.core.base.errors import EngineDeadError
 
 from ..doubles.echo_engine import EchoEngine
@@ -41,7 +41,7 @@ STATS = EngineStats(
 )
 
 
-def scrape(accept: str, uses: list[PartUse], stats: EngineStats | None = None) -> str:
+def scrape(accept: str, uses: list[ComponentUse], stats: EngineStats | None = None) -> str:
     registry = CollectorRegistry()
     engine = None if stats is None else (EchoEngine().info, stats)
     registry.register(ServerCollector(uses, 4, engine))
@@ -62,7 +62,7 @@ def of(sample: str, /, **labels: str) -> Sample:
 
 @FORMATS
 def test_metrics_keep_names_labels_and_values(accept: str, parse: Parse) -> None:
-    uses = [PartUse("policy", "lpm", "policies", seconds, 2, 1) for seconds in (0.25, 0.5)]
+    uses = [ComponentUse("policy", "lpm", "policies", seconds, 2, 1) for seconds in (0.25, 0.5)]
     labels = {"kind": "policy", "name": "lpm", "plugin": "policies"}
     info = {"dtype": "float32", "quantization": "none", "kv_cache_dtype": "none", "attention": "none"}
     assert samples(parse(scrape(accept, uses, STATS))) == {
@@ -99,7 +99,7 @@ def test_the_text_format_gives_each_family_help_and_type() -> None:
     "value", ['say "hi"', "two\nlines", r"C:\new", '\\"\n\\n', '"} 1\nllmfw_forged 2', "ü,={}"]
 )
 def test_hostile_label_values_survive_the_round_trip(accept: str, parse: Parse, value: str) -> None:
-    found = samples(parse(scrape(accept, [PartUse("policy", value, value, 0.0, 3, 0)])))
+    found = samples(parse(scrape(accept, [ComponentUse("policy", value, value, 0.0, 3, 0)])))
     assert found[of("llmfw_plugin_calls_total", kind="policy", name=value, plugin=value)] == 3
     assert not any(name == "llmfw_forged" for name, _ in found)
 

@@ -21,7 +21,7 @@ from llmfw.core.plugin.registry import INTERFACES
 POLICY = """
 import msgspec
 from typing import Annotated
-from llmfw.core.interfaces.policy import Order, SchedulePolicy
+from llmfw.core.interfaces.policy import Ordering, SchedulePolicy
 {imports}
 
 class Base(SchedulePolicy):
@@ -37,7 +37,7 @@ class Base(SchedulePolicy):
 
 class Mine(Base):
     def order(self, waiting, figures):
-        return Order.by(waiting.arrival)
+        return Ordering.by(waiting.arrival)
 
 @hookimpl
 def register_schedule_policies(register):

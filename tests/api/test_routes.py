@@ -15,7 +15,7 @@ from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import usable_routes
 from llmfw.api.services.services import ModelParts, Stores
 from llmfw.core.base.config import ServerConfig
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ..doubles.echo_engine import EchoEngine
@@ -174,7 +174,7 @@ def test_a_plugin_s_route_is_served_behind_the_key(tmp_path: Path) -> None:
 def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
     server: Served, tmp_path: Path
 ) -> None:
-    with pytest.raises(PartError, match=r"nothing:here.*plugin 'broken'"):
+    with pytest.raises(ComponentError, match=r"nothing:here.*plugin 'broken'"):
         create_app(
             server.client,
             ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
@@ -196,12 +196,12 @@ def test_a_plugin_s_route_that_cannot_be_imported_stops_no_server(
         in caplog.text
     )
     monkeypatch.setenv("LLMFW_STRICT_PLUGINS", "1")
-    with pytest.raises(PartError, match="No module named 'nothing'"):
+    with pytest.raises(ComponentError, match="No module named 'nothing'"):
         usable_routes([bad, good])
 
 
 def test_a_route_at_a_path_that_is_taken_is_named(server: Served, tmp_path: Path) -> None:
-    with pytest.raises(PartError, match=r"taken' of plugin 'second'.*does not go with the others"):
+    with pytest.raises(ComponentError, match=r"taken' of plugin 'second'.*does not go with the others"):
         create_app(
             server.client,
             ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),

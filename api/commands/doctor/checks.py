@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.plugin.registry import Entry
 
 
@@ -19,7 +19,7 @@ def problems_of(entry: Entry) -> Iterator[str]:
     """Import a part, and yield its errors, one clause each."""
     try:
         part = entry.load()
-    except PartError as error:
+    except ComponentError as error:
         yield _clause(entry, str(error))
         return
     except SystemExit as error:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 
@@ -60,7 +60,7 @@ def _examined_route(plugin: str, path: str) -> dict[str, Any]:
     problems = []
     try:
         import_route(plugin, path)
-    except PartError as error:
+    except ComponentError as error:
         problems.append(str(error).removeprefix(str(route_entry(plugin, path))).strip())
     return {"lacks": None, "problems": problems, "seconds": time.perf_counter() - began}
 

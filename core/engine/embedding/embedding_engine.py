@@ -21,7 +21,7 @@ from llmfw.core.schedule.deferral import Limits
 from ..admission.deadlines import Deadlines, deadline_error
 from ..admission.queue_gate import QueueGate
 from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
-from ..generation.latency_guard import LatencyGuard
+from ..generation.deferrable_budget import DeferrableBudget
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
 
@@ -83,7 +83,7 @@ class EmbeddingEngine:
         info: EngineInfo,
         encoder: Encoder,
         queue: EmbedQueue,
-        guard: LatencyGuard,
+        guard: DeferrableBudget,
         gate: QueueGate,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -120,7 +120,7 @@ class EmbeddingEngine:
             *(batch_tokens, batch_size, info.max_model_len),
         )
         gate = QueueGate.of(config, batch_size)
-        return cls(info, encoder, queue, LatencyGuard(Limits(batch_size, batch_tokens)), gate)
+        return cls(info, encoder, queue, DeferrableBudget(Limits(batch_size, batch_tokens)), gate)
 
     @property
     def has_work(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from llmfw.core.base.config import EngineConfig, OptionValue
-from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import LoadedModel
@@ -22,7 +22,7 @@ def check_attention(config: EngineConfig, registry: Registry) -> None:
 
     Raises:
         ConfigError: there is no such backend, or it has no such option; of "auto": none that can be imported has it.
-        PartError: the one that was named cannot be imported, or lacks something.
+        ComponentError: the one that was named cannot be imported, or lacks something.
     """
     if config.attention != "auto":
         registry.find("attention", config.attention).build_options(config.options)
@@ -35,7 +35,7 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
     for entry in entries:
         try:
             entry.build_options(options)
-        except PartError:  # is passed over when one is chosen, with this as its reason
+        except ComponentError:  # is passed over when one is chosen, with this as its reason
             continue
         except ConfigError as error:
             refusals.append(error)
@@ -51,7 +51,7 @@ def choose_attention(
     """Return the attention backend, and its name: the one asked for, or the best that can serve the model.
 
     Raises:
-        PartError: it cannot serve the model, or none can; with the reasons.
+        ComponentError: it cannot serve the model, or none can; with the reasons.
     """
     named = config.attention != "auto"
     entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
@@ -68,7 +68,7 @@ def choose_attention(
     listed = "; ".join(reasons) or "no plugin brings one"
     if config.kv_cache_dtype != "auto":
         listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
-    raise PartError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
+    raise ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
 
 
 def _build(
@@ -86,7 +86,7 @@ def _build(
             reason = part.storage_unsupported(str(device), model.dtype, storage.stored_as)
         if reason is None:
             return entry.build(part, model.layers, storage, entry.build_options(config.options))
-    except PartError as error:  # what shows only when it is built, such as kernels that do not load
+    except ComponentError as error:  # what shows only when it is built, such as kernels that do not load
         return str(error)
     except ConfigError:
         raise

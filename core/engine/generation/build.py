@@ -44,18 +44,18 @@ from llmfw.core.step.graphs import Graph, cuda_graphs
 from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWriter
 from llmfw.core.step.sampling.sampler import Sampler
 
+from ..admission.admission_control import AdmissionControl
 from ..admission.queue_gate import QueueGate
-from ..admission.reception import Reception
 from .administration import Administration
 from .attention_choice import check_attention, choose_attention
 from .capacity import Capacity, decide_capacity
+from .deferrable_budget import DeferrableBudget
 from .engine import Engine
-from .first_touch import FirstTouch, pages_ahead
 from .grammars import choose_grammars
-from .latency_guard import LatencyGuard
-from .loops import OverlappedLoop, PlainLoop, StepParts
+from .kv_prefaulter import KVPrefaulter, pages_ahead
+from .loops import LoopContext, OverlappedLoop, PlainLoop
 from .memory_plan import graph_sizes
-from .piece_guard import PieceGuard
+from .piece_budget import PieceBudget
 from .policy_choice import PolicyChoice
 from .recorder import Recorder
 from .step_faults import StepFaults
@@ -122,13 +122,15 @@ def build_generation_engine(
     if step_writer is not None:
         executor = RecordingExecutor(built.executor, step_writer)
         step_writer.start(RecordingHeader.of(config, capacity.as_dict(), model.vocab_size))
-    parts = StepParts(
+    parts = LoopContext(
         scheduler,
         executor,
         MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
         StepLog(scheduler, pages, config.decode_log_interval, speculation),
-        LatencyGuard(Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlap else 1),
-        PieceGuard(capacity.prefill_budget, stretch=config.prefill_stretch),
+        DeferrableBudget(
+            Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlap else 1
+        ),
+        PieceBudget(capacity.prefill_budget, stretch=config.prefill_stretch),
         StepFaults(registry, device),
     )
     return Engine(
@@ -139,9 +141,9 @@ def build_generation_engine(
         grammars,
         keeper,
         Administration(scheduler, policies, keeper, decisions),
-        Reception(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
+        AdmissionControl(QueueGate.of(config, capacity.max_running, pages.num_total_tokens)),
         registry.ledger,
-        FirstTouch(built.storage, pages.pool, pages_ahead(built.storage, available_memory(device))),
+        KVPrefaulter(built.storage, pages.pool, pages_ahead(built.storage, available_memory(device))),
         speculation,
         random_seed=config.random_seed,
     )
@@ -164,7 +166,7 @@ def build_executor(
         clock: measures all steps.
 
     Raises:
-        PartError: no attention backend can serve the model.
+        ComponentError: no attention backend can serve the model.
         ModelError: the checkpoint's scales of keys and values cannot be used.
     """
     if make_graph is None and device.type == "cuda":

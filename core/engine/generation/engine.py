@@ -13,10 +13,10 @@ import torch
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
-from llmfw.core.base.errors import PartFailedError, RequestError
+from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.interfaces.grammar import Grammar
-from llmfw.core.plugin.calls import PartLedger
+from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.constraint import constraint_of
 from llmfw.core.schedule.plan import BatchPlan
@@ -24,12 +24,12 @@ from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.core.schedule.speculation import Speculation
 from llmfw.core.step.sampling.randomness import derive_seed
 
-from ..admission.reception import Reception
+from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request
 from .administration import Administration
-from .first_touch import FirstTouch
 from .grammars import Grammars
-from .loops import Loop, StepParts
+from .kv_prefaulter import KVPrefaulter
+from .loops import Loop, LoopContext
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Engine:
         administration: carries out commands.
         reception: of requests, until they end.
         ledger: of the parts.
-        first_touch: of keys and values.
+        kv_prefaulter: of keys and values.
         speculation: the scheduler's; None: there are no drafts.
         random_seed: from which the seeds of requests without one are drawn.
     """
@@ -55,15 +55,15 @@ class Engine:
     def __init__(
         self,
         info: EngineInfo,
-        parts: StepParts,
+        parts: LoopContext,
         loop: Loop,
         pages: SequencePages,
         grammars: Grammars,
         keeper: CacheKeeper,
         administration: Administration,
-        reception: Reception,
-        ledger: PartLedger,
-        first_touch: FirstTouch,
+        reception: AdmissionControl,
+        ledger: ComponentLedger,
+        kv_prefaulter: KVPrefaulter,
         speculation: Speculation | None = None,
         *,
         random_seed: int,
@@ -72,15 +72,15 @@ class Engine:
         self._scheduler = parts.scheduler
         self._executor = parts.executor
         self._guard = parts.guard
-        self._piece_guard = parts.piece_guard
+        self._piece_budget = parts.piece_budget
         self._loop = loop
         self._pages = pages
         self._grammars = grammars
         self._keeper = keeper
         self._administration = administration
-        self._reception = reception
+        self._admission_control = reception
         self._ledger = ledger
-        self._first_touch = first_touch
+        self._kv_prefaulter = kv_prefaulter
         self._speculation = speculation
         self._random_seed = random_seed
         self._num_added = 0
@@ -96,21 +96,21 @@ class Engine:
     def has_work(self) -> bool:
         """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
         has_steps = self._scheduler.has_work or self._loop.has_launched or self._grammars.has_ready
-        return has_steps or self._reception.sleep_s == 0
+        return has_steps or self._admission_control.sleep_s == 0
 
     @property
     def sleep_s(self) -> float | None:
         """Seconds until `has_work` becomes true by the time alone; None: it does not."""
-        return self._reception.sleep_s
+        return self._admission_control.sleep_s
 
     @property
     def has_chores(self) -> bool:
         """Whether `do_chore` has anything to do."""
-        return self._first_touch.is_due
+        return self._kv_prefaulter.is_due
 
     def do_chore(self) -> None:
         """Do a few milliseconds of background work; called while no request waits."""
-        self._first_touch.bring()
+        self._kv_prefaulter.bring()
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Register a function to call, in any thread, when a compiled or failed grammar makes `has_work` true."""
@@ -132,7 +132,7 @@ class Engine:
         check_request(request, self.info)
         if request.grammar is not None:
             self._grammars.check()
-        self._reception.check(request)
+        self._admission_control.check(request)
         sampling = request.sampling
         room = self.info.max_model_len - len(request.prompt)
         if sampling.max_tokens is None:
@@ -145,13 +145,13 @@ class Engine:
             self._scheduler.add(request, constraint_of(request, None))
         elif (grammar := self._grammars.get(request)) is not None:
             self._start(request, grammar)
-        self._reception.enter(request)
+        self._admission_control.enter(request)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event; its pages are free at once. An unknown id is fine."""
         self._grammars.abort(request_id)
         self._scheduler.abort(request_id)
-        self._reception.leave(request_id)
+        self._admission_control.leave(request_id)
 
     def control(self, command: Command) -> Answer:
         """Carry out an administrator's command.
@@ -167,18 +167,18 @@ class Engine:
         events = self._end_late() + self._take_compiled()
         begun = self._guard.begin()
         plan = self._schedule()
-        self._reception.note_admitted(self._scheduler)
+        self._admission_control.note_admitted(self._scheduler)
         self._report_step(plan.num_tokens)
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
-        self._reception.note_events(events)
+        self._admission_control.note_events(events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
-        return events + self._reception.tell_waits(self._scheduler)
+        return events + self._admission_control.tell_waits(self._scheduler)
 
     def _end_late(self) -> list[TokenEvent]:
         """End the requests whose own timeout has passed, whatever their state; return their final events."""
-        events = self._reception.take_late(self._scheduler)
+        events = self._admission_control.take_late(self._scheduler)
         for event in events:
             self.abort(event.id)
         return events
@@ -186,7 +186,7 @@ class Engine:
     def _schedule(self) -> BatchPlan:
         """Plan a step. If nothing can run because pins hold the pages, remove the pins."""
         self._keeper.tick()
-        piece = self._piece_guard.largest(self._scheduler.live.num_waiting)
+        piece = self._piece_budget.largest(self._scheduler.live.num_waiting)
         limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
         while True:
             plan = self._scheduler.schedule(limits, piece=piece)
@@ -201,7 +201,7 @@ class Engine:
             error = self._start_or_error(request, grammar)
             if error is not None:
                 events.append(TokenEvent.failed(request.id, error))
-                if not isinstance(error, RequestError | PartFailedError):
+                if not isinstance(error, RequestError | ComponentFailedError):
                     logger.error("request %s has no grammar", request.id, exc_info=error)
         return events
 
@@ -231,5 +231,5 @@ class Engine:
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
             num_drafted_tokens=self._speculation.num_drafted if self._speculation else 0,
             num_accepted_tokens=self._speculation.num_accepted if self._speculation else 0,
-            part_uses=self._ledger.uses(),
+            component_uses=self._ledger.uses(),
         )

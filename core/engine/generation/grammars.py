@@ -24,7 +24,7 @@ from llmfw.core.base.request import GrammarSpec, Request
 from llmfw.core.grammars.child import STACK_BYTES as PROVED_STACK
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 from llmfw.core.model.tokenizer_files import load_tokenizer
-from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.grammar_choice import build_grammar_backend, choose_grammar_backend
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.constraint import Constraint, constraint_of
@@ -62,7 +62,7 @@ class Grammars:
         make_backend: MakeBackend | None,
         reason: str = "",
         *,
-        calls: PartCalls | None = None,
+        calls: ComponentCalls | None = None,
         max_compiled: int = MAX_COMPILED,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -168,7 +168,7 @@ class Grammars:
         """Return the constraint of a request and its grammar.
 
         Raises:
-            PartFailedError: the grammar failed.
+            ComponentFailedError: the grammar failed.
         """
         on_cost = partial(self._note_costly, request)
         found = (
@@ -247,7 +247,7 @@ def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -
     """Return the grammars of the backend that the config names, which is not made yet.
 
     Raises:
-        UnknownPartError, PartError: the named backend is not there, or lacks a module.
+        UnknownComponentError, ComponentError: the named backend is not there, or lacks a module.
     """
     if config.grammar == "none":
         return Grammars(None, "structured output is off: the server runs with --grammar none")

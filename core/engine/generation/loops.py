@@ -21,14 +21,14 @@ from llmfw.core.step.executor import Executor
 from llmfw.core.step.pending import PendingOutput
 from llmfw.core.step.recording import RecordedOutput, RecordingExecutor
 
-from .latency_guard import LatencyGuard
-from .piece_guard import PieceGuard
+from .deferrable_budget import DeferrableBudget
+from .piece_budget import PieceBudget
 from .step_faults import StepFaults
 from .step_log import StepLog
 
 
 @dataclass(frozen=True, slots=True)
-class StepParts:
+class LoopContext:
     """Parts that both loops use.
 
     Attributes:
@@ -36,7 +36,7 @@ class StepParts:
         executor: computes the steps.
         masks: fills the masks of allowed tokens.
         step_log: logs each launched step.
-        guard, piece_guard: learn the times of steps.
+        guard, piece_budget: learn the times of steps.
         faults: finds the cause of a failed step.
     """
 
@@ -44,8 +44,8 @@ class StepParts:
     executor: Executor | RecordingExecutor
     masks: MaskFiller
     step_log: StepLog
-    guard: LatencyGuard
-    piece_guard: PieceGuard
+    guard: DeferrableBudget
+    piece_budget: PieceBudget
     faults: StepFaults
 
 
@@ -65,7 +65,7 @@ class Loop(ABC):
         parts: what it works with.
     """
 
-    def __init__(self, parts: StepParts) -> None:
+    def __init__(self, parts: LoopContext) -> None:
         self._parts = parts
 
     @property
@@ -85,7 +85,7 @@ class Loop(ABC):
         """Wait for a launched step; return what became known by it."""
         plan = launched.plan
         events = self._parts.scheduler.commit(plan, launched.output.result())
-        self._parts.piece_guard.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
+        self._parts.piece_budget.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
@@ -128,7 +128,7 @@ class OverlappedLoop(Loop):
         parts: what it works with.
     """
 
-    def __init__(self, parts: StepParts) -> None:
+    def __init__(self, parts: LoopContext) -> None:
         super().__init__(parts)
         self._launched: _Launched | None = None
 

@@ -11,7 +11,7 @@ from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.plugin.part_options import option_text
 from llmfw.core.plugin.registry import Registry
-from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 
 logger = logging.getLogger(__name__)
 
@@ -66,5 +66,5 @@ class PolicyChoice:
         logger.info("The policy is %s now, with options %s", name, self._options)
         return policy
 
-    def _build(self, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
+    def _build(self, name: str, options: Mapping[str, OptionValue]) -> IsolatedPolicy:
         return load_policy(self._registry, name, {f"{KIND}.{key}": value for key, value in options.items()})

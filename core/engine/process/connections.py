@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from llmfw.core.ipc.wire import Frames, framed
 
-from .alarm import Alarm
+from .waker import Waker
 
 CHUNK = 2**18
 PATIENCE_S = 0.001
@@ -104,7 +104,7 @@ class Connections:
         clients: connected clients.
     """
 
-    def __init__(self, descriptors: Iterable[int], alarm: Alarm) -> None:
+    def __init__(self, descriptors: Iterable[int], alarm: Waker) -> None:
         self.clients = [Client(_take_over(descriptor)) for descriptor in descriptors]
         self._alarm = alarm
         self._selector = selectors.DefaultSelector()

@@ -25,10 +25,10 @@ from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
 
 from ..generation.stream_interval import StreamInterval
-from .alarm import Alarm
 from .connections import Client, Connections
 from .heartbeat import Heartbeat
 from .intake import take_in
+from .waker import Waker
 
 if TYPE_CHECKING:
     from .any_engine import AnyEngine
@@ -55,7 +55,7 @@ class EngineServer:
         self,
         engine: AnyEngine,
         connections: Connections,
-        alarm: Alarm,
+        alarm: Waker,
         stream_interval: int = 1,
         heartbeat: Heartbeat | None = None,
     ) -> None:
@@ -194,7 +194,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
     setup_logging(launch.config.log_level)
     heartbeat = Heartbeat(launch.heartbeat)
     heartbeat.start_beating()
-    alarm = Alarm()
+    alarm = Waker()
     connections = Connections(launch.sockets, alarm)
     try:
         engine = build(launch.config)

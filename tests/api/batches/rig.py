@@ -179,7 +179,7 @@ async def running(
     services = Services(client, parts, Stores(**stores, folder=folder), server)
     runner: BatchRunner = services.batches._runner
     runner._look_s, runner._lease_s = look_s, lease_s
-    runner._means = msgspec.structs.replace(runner._means, retry_s=0.01)
+    runner._context = msgspec.structs.replace(runner._context, retry_s=0.01)
     await services.start()
     try:
         yield Rig(services, engine, stores)
@@ -197,7 +197,7 @@ async def kill(runner: BatchRunner) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    runner._means.marks.close()
+    runner._context.marks.close()
 
 
 def fresh_stores(kind: str, folder: Path) -> dict[str, Any]:

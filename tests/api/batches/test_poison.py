@@ -59,7 +59,7 @@ class Death:
 
 def poisoned(rig: Rig, death: Death, moment: str) -> None:
     """Let each line whose text has "poison" end the process at a moment."""
-    endpoints = rig.services.batches._runner._means.endpoints
+    endpoints = rig.services.batches._runner._context.endpoints
     real: Callable[[str, bytes], Any] = endpoints.answer
 
     async def answer(path: str, body: bytes) -> Any:

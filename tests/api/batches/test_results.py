@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from llmfw.api.batches.patience import Patience
+from llmfw.api.batches.backoff import Backoff
 from llmfw.api.batches.results import GROUP, ResultBuffer
 from llmfw.core.base.errors import StorageError
 from llmfw.core.interfaces.batch_store import LineResult
@@ -38,7 +38,7 @@ def result(line: int) -> LineResult:
 
 @asynccontextmanager
 async def writing(results: Results) -> AsyncIterator[ResultBuffer]:
-    buffer = ResultBuffer(results, Patience("batch_1", 0.001))
+    buffer = ResultBuffer(results, Backoff("batch_1", 0.001))
     task = asyncio.create_task(buffer.write())
     yield buffer
     task.cancel()

@@ -12,11 +12,11 @@ import pytest
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.errors import (
+    ComponentError,
     GrammarCostError,
     OverloadedError,
-    PartError,
     RequestError,
-    UnknownPartError,
+    UnknownComponentError,
 )
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient
@@ -152,7 +152,7 @@ async def broken(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def test_a_backend_that_cannot_be_built_is_named_with_the_reason(broken: GrammarChecker) -> None:
-    with pytest.raises(PartError, match=r"grammar 'x' .* cannot be built: OSError: no such library"):
+    with pytest.raises(ComponentError, match=r"grammar 'x' .* cannot be built: OSError: no such library"):
         await broken.check(GOOD, "p")
 
 
@@ -165,7 +165,7 @@ def test_the_best_backend_that_can_be_imported_is_the_automatic_choice() -> None
     assert chosen.name == "mid"
     assert choose_grammar_backend("none", registry) is None
     assert choose_grammar_backend("auto", Registry()) is None
-    with pytest.raises(UnknownPartError, match="unknown grammar 'midd'"):
+    with pytest.raises(UnknownComponentError, match="unknown grammar 'midd'"):
         choose_grammar_backend("midd", registry)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.base.errors import GrammarCostError, OverloadedError, PartError, RequestError
+from llmfw.core.base.errors import ComponentError, GrammarCostError, OverloadedError, RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.grammars.messages import Launch, Limits
 from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
@@ -169,7 +169,7 @@ def state(pid: str) -> str:
 def test_a_backend_that_cannot_be_built_is_named() -> None:
     rig = Rig(launch("tests.doubles.hostile_grammar:NoSuchClass"))
     try:
-        with pytest.raises(PartError, match=r"hostile.*NoSuchClass"):
+        with pytest.raises(ComponentError, match=r"hostile.*NoSuchClass"):
             rig.prove("ok")
     finally:
         rig.close()

@@ -1,11 +1,11 @@
-"""Order.by orders as lexsort does, however many there are."""
+"""Ordering.by orders as lexsort does, however many there are."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from llmfw.core.interfaces.policy import Order
+from llmfw.core.interfaces.policy import Ordering
 
 RNG = np.random.default_rng(5)
 NUM = 1000
@@ -24,15 +24,15 @@ KEYS = {
 @pytest.mark.parametrize("second", KEYS)
 def test_many_are_ordered_as_by_lexsort(first: str, second: str) -> None:
     keys = KEYS[first], KEYS[second], KEYS["few values"]
-    assert Order.by(*keys).places.tolist() == np.lexsort(keys[::-1]).tolist()
+    assert Ordering.by(*keys).places.tolist() == np.lexsort(keys[::-1]).tolist()
 
 
 @pytest.mark.parametrize("num", [0, 1, 2, 256, 257])
 def test_equals_stay_in_the_order_of_their_places(num: int) -> None:
-    assert Order.by(np.zeros(num)).places.tolist() == list(range(num))
+    assert Ordering.by(np.zeros(num)).places.tolist() == list(range(num))
 
 
 def test_keys_are_left_as_they_are() -> None:
     key = np.arange(NUM)[::-1].copy()
-    Order.by(key, key)
+    Ordering.by(key, key)
     assert key.tolist() == list(range(NUM))[::-1]

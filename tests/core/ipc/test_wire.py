@@ -28,7 +28,7 @@ from llmfw.core.base.control import (
     ViewCache,
 )
 from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineStats
-from llmfw.core.base.errors import EngineError, ModelError, PartError, RequestError
+from llmfw.core.base.errors import ComponentError, EngineError, ModelError, RequestError
 from llmfw.core.base.request import (
     Abort,
     Control,
@@ -124,7 +124,7 @@ def test_a_request_error_keeps_parameter_and_code() -> None:
     assert (arrived.param, arrived.code) == ("options.a", "unknown")
 
 
-@pytest.mark.parametrize("error", [ModelError("no such folder"), PartError("x"), RequestError("y")])
+@pytest.mark.parametrize("error", [ModelError("no such folder"), ComponentError("x"), RequestError("y")])
 def test_an_exception_of_the_tree_arrives_as_itself(error: Exception) -> None:
     arrived = error_of(failure_of(error))
     assert type(arrived) is type(error)

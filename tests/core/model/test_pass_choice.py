@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ConfigError, PartError, UnknownPartError
+from llmfw.core.base.errors import ComponentError, ConfigError, UnknownComponentError
 from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.model.models import LoadedModel, load_model
 from llmfw.core.model.packed import packed_logits
@@ -119,12 +119,16 @@ def test_those_that_are_named_are_applied_by_rank_and_no_others(llama: Path) -> 
 @pytest.mark.parametrize(
     ("names", "error", "said"),
     [
-        ("OnlyHalf", PartError, "OnlyHalf.* cannot be applied: it is for float16"),
-        ("Breaks", PartError, "after .*Breaks.* the model says something else .*--module-passes"),
-        ("Raises", PartError, "Raises.* failed: ZeroDivisionError: oh; .*--module-passes"),
-        ("HidesAttention", PartError, "after .*HidesAttention.* call attention in another way; .*--module"),
+        ("OnlyHalf", ComponentError, "OnlyHalf.* cannot be applied: it is for float16"),
+        ("Breaks", ComponentError, "after .*Breaks.* the model says something else .*--module-passes"),
+        ("Raises", ComponentError, "Raises.* failed: ZeroDivisionError: oh; .*--module-passes"),
+        (
+            "HidesAttention",
+            ComponentError,
+            "after .*HidesAttention.* call attention in another way; .*--module",
+        ),
         ("Marks,Marks", ConfigError, "'Marks' is named twice"),
-        ("Mark", UnknownPartError, "unknown module pass 'Mark'.*Did you mean 'Marks'"),
+        ("Mark", UnknownComponentError, "unknown module pass 'Mark'.*Did you mean 'Marks'"),
     ],
 )
 def test_what_cannot_be_applied_is_refused_by_name(

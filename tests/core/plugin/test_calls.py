@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from llmfw.core.base.errors import PartFailedError, RequestError
+from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser, ToolParser
-from llmfw.core.plugin.calls import PartCalls, PartLedger
+from llmfw.core.plugin.calls import ComponentCalls, ComponentLedger
 from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.registry import Entry
 
@@ -24,8 +24,8 @@ FILES = Entry("file_store", "bad", "ext.files:Bad", "ext", "llmfw-ext", "1.2")
 
 
 @pytest.fixture
-def calls() -> PartCalls:
-    return PartCalls(TOOLS)
+def calls() -> ComponentCalls:
+    return ComponentCalls(TOOLS)
 
 
 def broken(*args: object) -> int:
@@ -33,9 +33,9 @@ def broken(*args: object) -> int:
 
 
 def test_what_a_part_raises_names_the_part_to_the_client_and_all_else_to_the_log(
-    calls: PartCalls, caplog: pytest.LogCaptureFixture
+    calls: ComponentCalls, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(PartFailedError) as caught:
+    with pytest.raises(ComponentFailedError) as caught:
         calls.call(broken)
     assert str(caught.value) == (
         "tool parser 'bad' of plugin 'ext' failed on this request; the server's log says why"
@@ -52,17 +52,17 @@ def test_what_a_part_raises_names_the_part_to_the_client_and_all_else_to_the_log
 
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyError("x"), ZeroDivisionError()])
 def test_nothing_that_a_part_raises_ends_more_than_the_request(
-    calls: PartCalls, raised: BaseException
+    calls: ComponentCalls, raised: BaseException
 ) -> None:
     def fail() -> None:
         raise raised
 
-    with pytest.raises(PartFailedError):
+    with pytest.raises(ComponentFailedError):
         calls.call(fail)
 
 
 def test_what_a_part_says_of_the_request_comes_through(
-    calls: PartCalls, caplog: pytest.LogCaptureFixture
+    calls: ComponentCalls, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
         raise RequestError("no such tool", param="tools")
@@ -77,7 +77,7 @@ async def test_a_store_may_say_that_an_id_is_not_there() -> None:
         raise KeyError(file_id)
 
     with pytest.raises(KeyError):
-        await PartCalls(FILES).wait(get, "file-1")
+        await ComponentCalls(FILES).wait(get, "file-1")
 
 
 def test_time_in_a_part_is_counted_once_though_it_calls_itself() -> None:
@@ -90,7 +90,7 @@ def test_time_in_a_part_is_counted_once_though_it_calls_itself() -> None:
             time.sleep(0.02)
             return []
 
-    calls = PartCalls(TOOLS)
+    calls = ComponentCalls(TOOLS)
     parser = guarded(Slow, ToolParser, calls)([])
     assert parser.feed("a") == [ContentDelta("a")]
     assert calls.count == 1
@@ -117,7 +117,7 @@ class Files:
 
 
 async def test_what_a_store_reads_from_us_is_neither_its_time_nor_its_fault() -> None:
-    calls, gone = PartCalls(FILES), ConnectionError("the client went")
+    calls, gone = ComponentCalls(FILES), ConnectionError("the client went")
     assert await calls.wait(Files().put, pieces(0.1), print) == b"ab"
     assert calls.seconds < 0.05
     with pytest.raises(ConnectionError) as caught:
@@ -127,10 +127,10 @@ async def test_what_a_store_reads_from_us_is_neither_its_time_nor_its_fault() ->
 
 
 async def test_a_store_that_fails_in_the_middle_of_a_file_is_named() -> None:
-    calls = PartCalls(FILES)
+    calls = ComponentCalls(FILES)
     read = calls.iterate(Files().read, "file-1")
     assert await anext(read) == b"a"
-    with pytest.raises(PartFailedError, match="file store 'bad'"):
+    with pytest.raises(ComponentFailedError, match="file store 'bad'"):
         await anext(read)
 
 
@@ -145,7 +145,7 @@ def test_a_guarded_class_is_the_part_s_own_but_for_its_calls() -> None:
 
         finish = feed  # type: ignore[assignment]
 
-    made = guarded(Think, ReasoningParser, PartCalls(TOOLS), per_request=True)
+    made = guarded(Think, ReasoningParser, ComponentCalls(TOOLS), per_request=True)
     assert (made.opening, made.__qualname__, made.__module__) == (
         "<think>",
         Think.__qualname__,
@@ -154,7 +154,7 @@ def test_a_guarded_class_is_the_part_s_own_but_for_its_calls() -> None:
     parser = made(in_reasoning=True)
     assert isinstance(parser, Think)
     assert parser.in_reasoning
-    with pytest.raises(PartFailedError):
+    with pytest.raises(ComponentFailedError):
         parser.feed("x")
 
 
@@ -169,8 +169,8 @@ def test_building_a_part_for_a_request_is_a_call() -> None:
         def finish(self) -> list[ContentDelta]:
             return []
 
-    with pytest.raises(PartFailedError):
-        guarded(Picky, ToolParser, PartCalls(TOOLS), per_request=True)([])
+    with pytest.raises(ComponentFailedError):
+        guarded(Picky, ToolParser, ComponentCalls(TOOLS), per_request=True)([])
 
 
 def test_a_class_that_lacks_a_method_still_lacks_it() -> None:
@@ -178,7 +178,7 @@ def test_a_class_that_lacks_a_method_still_lacks_it() -> None:
         pass
 
     with pytest.raises(TypeError, match="render"):
-        guarded(Half, ChatTemplate, PartCalls(TOOLS))("", {})  # type: ignore[abstract]
+        guarded(Half, ChatTemplate, ComponentCalls(TOOLS))("", {})  # type: ignore[abstract]
 
 
 async def test_the_results_of_a_batch_are_the_store_s_calls_too() -> None:
@@ -195,24 +195,24 @@ async def test_the_results_of_a_batch_are_the_store_s_calls_too() -> None:
         def results(self, batch_id: str) -> Results:
             return Results()
 
-    calls = PartCalls(Entry("batch_store", "bad", "m:C", "ext", "llmfw-ext", "1.2"))
+    calls = ComponentCalls(Entry("batch_store", "bad", "m:C", "ext", "llmfw-ext", "1.2"))
     results = guarded(Batches, BatchStore, calls)().results("batch-1")
     assert [lines async for lines in results.lines(failed=False)] == [[b"one"]]
-    with pytest.raises(PartFailedError, match="batch store 'bad'"):
+    with pytest.raises(ComponentFailedError, match="batch store 'bad'"):
         await results.done()
 
 
 def test_every_method_of_a_store_is_watched() -> None:
     from llmfw.plugins.store_memory.files import MemoryFiles
 
-    made = guarded(MemoryFiles, FileStore, PartCalls(FILES))
+    made = guarded(MemoryFiles, FileStore, ComponentCalls(FILES))
     own = {name for name, kind in vars(FileStore).items() if inspect.isfunction(kind) and name[0] != "_"}
     assert own <= set(vars(made))
 
 
 def test_a_ledger_tells_what_each_part_came_to() -> None:
-    ledger = PartLedger()
-    with pytest.raises(PartFailedError):
+    ledger = ComponentLedger()
+    with pytest.raises(ComponentFailedError):
         ledger.of(TOOLS).call(broken)
     ledger.of(TOOLS).timed(len, "abc")
     [use] = ledger.uses()

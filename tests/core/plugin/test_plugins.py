@@ -8,9 +8,9 @@ import click
 import pytest
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.errors import ConfigError, PluginError, UnknownPartError
+from llmfw.core.base.errors import ConfigError, PluginError, UnknownComponentError
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.plugin.slow_import import telling_of
+from llmfw.core.plugin.slow_import import warn_if_slow
 
 from ...doubles.serving import wait_until
 
@@ -186,14 +186,14 @@ def test_a_plugin_that_holds_up_every_command_is_told_of(install_plugin, monkeyp
 
 def test_while_an_import_takes_long_it_is_told_what_is_imported():
     lines = []
-    with telling_of(lambda: "plugin 'ours'", lines.append, after_s=0.01):
+    with warn_if_slow(lambda: "plugin 'ours'", lines.append, after_s=0.01):
         wait_until(lambda: bool(lines))
     assert lines == ["still importing plugin 'ours' after 0 s …"]
 
 
 def test_each_thing_that_takes_long_is_told_of_once():
     lines, begun, names = [], [0.0], ["a"]
-    with telling_of(lambda: names[0], lines.append, after_s=0.01, begun=lambda: begun[0]):
+    with warn_if_slow(lambda: names[0], lines.append, after_s=0.01, begun=lambda: begun[0]):
         wait_until(lambda: len(lines) == 1)
         names[0], begun[0] = "b", 1.0
         wait_until(lambda: len(lines) == 2)
@@ -206,6 +206,6 @@ def test_whoever_asks_for_a_part_is_told_of_packages_that_forgot_their_entry_poi
     (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        UnknownPartError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
+        UnknownComponentError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
     ):
         load_plugins().registry.find("policy", "forgot")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.errors import ConfigError, LostPartError, PartError, UnknownPartError
-from llmfw.core.interfaces.policy import Order, SchedulePolicy
+from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
+from llmfw.core.interfaces.policy import Ordering, SchedulePolicy
 from llmfw.core.plugin.registry import BrokenPlugin, Entry, Registry, check_option_keys
 
 
@@ -22,7 +22,7 @@ class Aged(SchedulePolicy):
         label: str = ""
 
     def order(self, waiting, figures):
-        return Order.by(waiting.arrival)
+        return Ordering.by(waiting.arrival)
 
 
 AGED = Entry("policy", "aged", f"{__name__}:Aged", "ours", "llmfw-ours", "1.0")
@@ -36,30 +36,32 @@ def test_a_part_is_found_by_its_name_and_by_its_full_name():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest():
-    with pytest.raises(UnknownPartError, match=r"unknown policy 'agd'; known: aged\. Did you mean 'aged'\?$"):
+    with pytest.raises(
+        UnknownComponentError, match=r"unknown policy 'agd'; known: aged\. Did you mean 'aged'\?$"
+    ):
         Registry([AGED]).find("policy", "agd")
 
 
 def test_an_unknown_name_is_answered_with_the_plugins_that_did_not_load():
-    with pytest.raises(LostPartError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
+    with pytest.raises(LostComponentError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
         Registry([AGED], [BROKEN]).find("policy", "new")
 
 
 @pytest.mark.parametrize("name", ["newer", "newer/x", "newer_first", "llmfw-newer", "Newer"])
 def test_a_name_that_is_like_that_of_a_plugin_that_did_not_load_is_laid_to_that_one_alone(name):
     others = [replace(BROKEN, name="other", distribution="else")]
-    with pytest.raises(LostPartError, match=f"^there is no policy '{name}': plugin 'newer' [^;]*$"):
+    with pytest.raises(LostComponentError, match=f"^there is no policy '{name}': plugin 'newer' [^;]*$"):
         Registry([AGED], [BROKEN, *others]).find("policy", name)
 
 
 def test_a_name_that_is_nearly_one_that_is_there_is_misspelt_though_a_plugin_did_not_load():
-    with pytest.raises(UnknownPartError, match="Did you mean 'aged'") as caught:
+    with pytest.raises(UnknownComponentError, match="Did you mean 'aged'") as caught:
         Registry([AGED], [BROKEN]).find("policy", "agd")
-    assert not isinstance(caught.value, LostPartError)
+    assert not isinstance(caught.value, LostComponentError)
 
 
 def test_a_kind_without_parts_says_so():
-    with pytest.raises(UnknownPartError, match="unknown tool parser 'x'; none is registered"):
+    with pytest.raises(UnknownComponentError, match="unknown tool parser 'x'; none is registered"):
         Registry([AGED]).find("tool_parser", "x")
 
 
@@ -102,7 +104,7 @@ def test_loading_gives_the_class():
 )
 def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, cause):
     with pytest.raises(
-        PartError,
+        ComponentError,
         match=rf"policy 'aged' of plugin 'ours' \(llmfw-ours 1.0, {path}\) cannot be imported: {cause}",
     ):
         replace(AGED, path=path).load()
@@ -110,7 +112,7 @@ def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, c
 
 def test_a_part_whose_needs_are_missing_says_which():
     with pytest.raises(
-        PartError, match=r"'aged' of plugin 'ours' .* needs no_such_kernels, which is not installed"
+        ComponentError, match=r"'aged' of plugin 'ours' .* needs no_such_kernels, which is not installed"
     ):
         replace(AGED, needs=("no_such_kernels",)).load()
 
@@ -125,7 +127,7 @@ def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_
 
 @pytest.mark.parametrize("path", ["llmfw.core.interfaces.parsers:ToolParser", f"{__name__}:AGED"])
 def test_a_part_of_another_interface_is_refused(path):
-    with pytest.raises(PartError, match=r"is not a subclass of llmfw\.core\.SchedulePolicy"):
+    with pytest.raises(ComponentError, match=r"is not a subclass of llmfw\.core\.SchedulePolicy"):
         replace(AGED, path=path).load()
 
 
@@ -146,21 +148,21 @@ class Failing(Aged):
 
 def test_a_class_that_lacks_a_method_is_refused_before_it_is_built():
     with pytest.raises(
-        PartError, match=r"'aged' of plugin 'ours' .* lacks order, which llmfw\.core\.SchedulePolicy"
+        ComponentError, match=r"'aged' of plugin 'ours' .* lacks order, which llmfw\.core\.SchedulePolicy"
     ):
         replace(AGED, path=f"{__name__}:Half").load()
 
 
 def test_options_that_are_no_struct_are_refused():
     with pytest.raises(
-        PartError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
+        ComponentError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
     ):
         replace(AGED, path=f"{__name__}:Odd").build_options({})
 
 
 def test_a_part_that_raises_as_it_is_built_is_named():
     with pytest.raises(
-        PartError, match=r"'aged' of plugin 'ours' .* cannot be built: OSError: no such table"
+        ComponentError, match=r"'aged' of plugin 'ours' .* cannot be built: OSError: no such table"
     ):
         AGED.build(Failing, Aged.Options())
 

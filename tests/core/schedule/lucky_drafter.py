@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
-from llmfw.core.schedule.drafter_guard import GuardedDrafter
+from llmfw.core.schedule.isolated_drafter import IsolatedDrafter
 from llmfw.core.schedule.speculation import Speculation
 
 from .driver import VOCAB_SIZE
@@ -47,5 +47,5 @@ def speculation(
     rng: random.Random, chance: float = 1.0, *, shy: float = 0.0, max_draft: int = 4, max_tokens: int = 16
 ) -> Speculation:
     """Return what adds such drafts."""
-    drafter = GuardedDrafter(LuckyDrafter(rng, chance, shy), VOCAB_SIZE)
+    drafter = IsolatedDrafter(LuckyDrafter(rng, chance, shy), VOCAB_SIZE)
     return Speculation(drafter, max_draft=max_draft, max_tokens=max_tokens)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from llmfw.core.interfaces.policy import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Ordering, SchedulePolicy, Waiting
 from llmfw.core.schedule.deferral import Limits
 from llmfw.core.schedule.new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from llmfw.core.schedule.plan import BatchPlan
@@ -212,7 +212,7 @@ class Spy(FCFS):
 
     num_shown = 0
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         Spy.num_shown += len(waiting)
         return super().order(waiting, figures)
 

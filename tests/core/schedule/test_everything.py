@@ -18,7 +18,7 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.radix_cache import RadixCache
-from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 from llmfw.core.schedule.speculation import Speculation
 
 from ...length import of_length
@@ -62,7 +62,7 @@ class EverythingDriver(Driver):
         assert isinstance(self.pages.cache, RadixCache)
         self.rng = rng
         self.now = 0.0
-        self.policies: set[GuardedPolicy] = set()
+        self.policies: set[IsolatedPolicy] = set()
         self.pins: list[str] = []
         self.keeper = CacheKeeper(self.pages.cache, self.pages.pool, self.max_len // 3, lambda: self.now)
         self.shared = [self.tokens(20) for _ in range(3)]

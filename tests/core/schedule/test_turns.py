@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.interfaces.policy import Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Ordering, SchedulePolicy, Waiting
 from llmfw.core.schedule.tenants import Tenants
 from llmfw.core.schedule.turns import take_turns
 from llmfw.plugins.policies.fair import Fair
@@ -66,7 +66,7 @@ def books(*names: str, is_key: bool = True) -> Tenants:
 
 def test_within_a_key_the_order_stays_and_what_is_held_stays_held() -> None:
     waiting = waiting_columns(6, 2)
-    order = Order(np.array([4, 2, 0, 5, 3, 1]), num_held=1)
+    order = Ordering(np.array([4, 2, 0, 5, 3, 1]), num_held=1)
     found = take_turns(order, waiting, books("ann", "bob"))
     assert found.places.tolist() == [4, 5, 2, 3, 0, 1]
     assert found.num_held == 1
@@ -74,7 +74,7 @@ def test_within_a_key_the_order_stays_and_what_is_held_stays_held() -> None:
 
 @pytest.mark.parametrize("names", [("ann",), ("ann", "bob")])
 def test_one_key_and_users_without_keys_are_left_alone(names: tuple[str, ...]) -> None:
-    order = Order(np.array([4, 2, 0, 5, 3, 1]))
+    order = Ordering(np.array([4, 2, 0, 5, 3, 1]))
     waiting = waiting_columns(6, len(names))
     assert take_turns(order, waiting, books(*names, is_key=len(names) == 1)) is order
 

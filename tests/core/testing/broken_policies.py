@@ -7,32 +7,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.testing import SchedulePolicyTests
 
 
 class ByArrival(SchedulePolicy):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order.by(waiting.arrival)
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(waiting.arrival)
 
 
 class OrdersOnlyAsManyAsAreAdmitted(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order(super().order(waiting, figures).places[: figures.num_places])
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering(super().order(waiting, figures).places[: figures.num_places])
 
 
 class NeedsAFirst(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order.by(waiting.arrival - waiting.arrival[0])
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(waiting.arrival - waiting.arrival[0])
 
 
 class RanksInsteadOfPlaces(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order(np.sort(waiting.arrival))
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering(np.sort(waiting.arrival))
 
 
 class SortsInPlace(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         order = super().order(waiting, figures)
         waiting.arrival.sort()
         return order
@@ -41,14 +41,14 @@ class SortsInPlace(ByArrival):
 class TakesTurns(ByArrival):
     turn = 0
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         self.turn += 1
-        return Order(np.roll(super().order(waiting, figures).places, self.turn))
+        return Ordering(np.roll(super().order(waiting, figures).places, self.turn))
 
 
 class AsTheyLie(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
-        return Order(np.arange(len(waiting)))
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering(np.arange(len(waiting)))
 
 
 class RetractsTheNewestOnly(ByArrival):
@@ -62,15 +62,15 @@ class LetsThoseWhoWaitGiveWay(ByArrival):
 
 
 class LooksAtEachForEach(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         ranks = [np.sort(waiting.arrival).searchsorted(arrival) for arrival in waiting.arrival]
-        return Order.by(np.array(ranks, dtype=np.int64))
+        return Ordering.by(np.array(ranks, dtype=np.int64))
 
 
 class ReadsIdsAsNumbers(ByArrival):
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         numbers = [int(waiting.request(place).id) for place in range(len(waiting))]
-        return Order.by(np.array(numbers, dtype=np.int64))
+        return Ordering.by(np.array(numbers, dtype=np.int64))
 
 
 class OfKind(SchedulePolicyTests):

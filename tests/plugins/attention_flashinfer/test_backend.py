@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.testing.attention import RAGGED, AttentionBackendTests
@@ -65,7 +65,7 @@ def test_tensor_cores_decode_where_four_query_heads_share_a_key_head(
 
 def test_five_query_heads_for_a_key_head_need_tensor_cores(flashinfer: Backend) -> None:
     case = single_tokens(5, num_heads=5, num_kv_heads=1)
-    with pytest.raises(PartError, match=r"decode_tensor_cores=off: 5 query heads .* 1, 2, 3, 4 or 8"):
+    with pytest.raises(ComponentError, match=r"decode_tensor_cores=off: 5 query heads .* 1, 2, 3, 4 or 8"):
         flashinfer([case.spec], case.storage, flashinfer.Options(decode_tensor_cores="off"))
 
 
@@ -79,7 +79,7 @@ def test_fa3_is_for_compute_capability_9_alone(
         flashinfer([case.spec], case.storage, options)
         assert [given["backend"] for given in called("PrefillWithPagedKVCacheWrapper.__init__")] == ["fa3"]
     else:
-        with pytest.raises(PartError, match=f"fa3 needs compute capability 9.0.*{capability[0]}.0"):
+        with pytest.raises(ComponentError, match=f"fa3 needs compute capability 9.0.*{capability[0]}.0"):
             flashinfer([case.spec], case.storage, options)
 
 
@@ -99,7 +99,7 @@ def test_fp8_is_planned_for_and_each_layer_has_its_scales(flashinfer: Backend, i
 def test_prompts_in_fp8_are_not_for_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     case = AttentionCase(make_layer(head_dim=64), [(0, 9)], 1, stored_as=torch.float8_e4m3fn)
-    with pytest.raises(PartError, match="fa3 has no kernel for keys and values in fp8_e4m3; fa2 has"):
+    with pytest.raises(ComponentError, match="fa3 has no kernel for keys and values in fp8_e4m3; fa2 has"):
         flashinfer([case.spec], case.storage, flashinfer.Options(prefill_backend="fa3"))
 
 
@@ -177,6 +177,6 @@ def test_a_kernel_that_cannot_be_had_is_said_when_the_server_starts(
     monkeypatch.setattr(fake_flashinfer.BatchDecodeWithPagedKVCacheWrapper, "plan", fail)
     case = single_tokens(3)
     with pytest.raises(
-        PartError, match=r"kernels cannot be loaded: RuntimeError: the required module is not"
+        ComponentError, match=r"kernels cannot be loaded: RuntimeError: the required module is not"
     ):
         flashinfer([case.spec], case.storage, flashinfer.Options())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.plugins.cpu_native.attention_structs import why_no_attention
 from llmfw.plugins.cpu_native.build import BuildError, Unit, build_library, find_compiler
 from llmfw.plugins.cpu_native.library import load_attention, load_library, load_quantized, why_not
@@ -155,5 +155,5 @@ def test_without_a_compiler_the_pass_is_passed_over_and_torch_serves(
 
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_the_pass_cannot_be_asked_for() -> None:
-    with pytest.raises(PartError, match=r"cpu-native.* cannot be applied: CXX names"):
+    with pytest.raises(ComponentError, match=r"cpu-native.* cannot be applied: CXX names"):
         build_engine(DEMO, module_passes="cpu-native")

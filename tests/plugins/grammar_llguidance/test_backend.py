@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from llmfw.core.base.errors import PartError, RequestError
+from llmfw.core.base.errors import ComponentError, RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.plugins import load_plugins
@@ -81,7 +81,7 @@ def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
 def test_a_model_that_cannot_end_an_output_has_no_grammars() -> None:
     tokenizer = pieces_tokenizer()
     tokenizer.eos_token_ids = ()
-    with pytest.raises(PartError, match="no end-of-sequence token"):
+    with pytest.raises(ComponentError, match="no end-of-sequence token"):
         LlguidanceBackend(tokenizer, 300)
 
 

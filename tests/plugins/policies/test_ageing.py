@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmfw.core.interfaces.policy import Order, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Ordering, SchedulePolicy, Waiting
 from llmfw.core.testing.policy_views import make_figures, make_waiting
 from llmfw.plugins.policies.ageing import aged
 from llmfw.plugins.policies.lpm import LPM
@@ -29,7 +29,7 @@ def overtaken_after(waiting: Waiting, admitted: list[int]) -> list[int]:
 def test_the_bound_holds_after_each_that_is_admitted(data, num, bound, places):
     counts = data.draw(st.lists(st.integers(0, bound), min_size=num, max_size=num))
     waiting = make_waiting(num, arrival=data.draw(st.permutations(range(num))), overtaken=counts)
-    wanted = Order(np.array(data.draw(st.permutations(range(num)))))
+    wanted = Ordering(np.array(data.draw(st.permutations(range(num)))))
     found = aged(wanted, waiting, make_figures(num_places=places), bound).places.tolist()
     assert sorted(found) == list(range(num))
     for admitted in range(min(num, max(1, places)) + 1):
@@ -41,7 +41,7 @@ def test_where_none_was_retracted_the_order_is_left_only_where_the_bound_asks_fo
     counts = data.draw(st.lists(st.integers(0, bound), min_size=num, max_size=num).map(sorted))[::-1]
     waiting = make_waiting(num, overtaken=counts)
     wanted = data.draw(st.permutations(range(num)))
-    found = aged(Order(np.array(wanted)), waiting, make_figures(), bound).places.tolist()
+    found = aged(Ordering(np.array(wanted)), waiting, make_figures(), bound).places.tolist()
     for num_placed, place in enumerate(found):
         counts = overtaken_after(waiting, found[:num_placed])
         due = [other for other in found[num_placed:] if counts[other] >= bound]
@@ -51,17 +51,17 @@ def test_where_none_was_retracted_the_order_is_left_only_where_the_bound_asks_fo
 
 def test_without_a_bound_the_order_is_the_wanted_one():
     waiting = make_waiting(3, overtaken=[10**6, 10**6, 0])
-    assert aged(Order(np.array([2, 1, 0])), waiting, make_figures(), 0).places.tolist() == [2, 1, 0]
+    assert aged(Ordering(np.array([2, 1, 0])), waiting, make_figures(), 0).places.tolist() == [2, 1, 0]
 
 
 def test_who_is_held_back_is_held_back_still():
     waiting = make_waiting(3, overtaken=[5, 0, 0])
-    assert aged(Order(np.array([2, 1, 0]), 2), waiting, make_figures(), 5).num_held == 2
+    assert aged(Ordering(np.array([2, 1, 0]), 2), waiting, make_figures(), 5).num_held == 2
 
 
 def test_a_retracted_one_that_is_older_does_not_hide_one_that_is_due():
     waiting = make_waiting(4, overtaken=[0, 3, 0, 0])
-    found = aged(Order(np.array([3, 2, 1, 0])), waiting, make_figures(), 3).places.tolist()
+    found = aged(Ordering(np.array([3, 2, 1, 0])), waiting, make_figures(), 3).places.tolist()
     assert found == [0, 1, 3, 2]
 
 

@@ -88,12 +88,12 @@ def test_a_policy_of_another_package_has_its_own_options(simulate, trace, instal
         "@hookimpl\ndef register_schedule_policies(register):\n    register('lifo', 'lifo_policy:Lifo')\n",
     )
     (folder / "lifo_policy.py").write_text(
-        "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
+        "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
         "class Lifo(SchedulePolicy):\n"
         "    class Options(SchedulePolicy.Options, frozen=True):\n"
         "        reverse: bool = True\n"
         "    def order(self, waiting, figures):\n"
-        "        return Order.by(-waiting.arrival if self.options.reverse else waiting.arrival)\n"
+        "        return Ordering.by(-waiting.arrival if self.options.reverse else waiting.arrival)\n"
     )
     policies = ("--policy", "fcfs", "--policy", "lifo", "--policy", "lifo:reverse=false")
     shown = simulate(trace, *policies, "--json", "--speed", "1e6", "--max-running-requests", 4)
@@ -110,10 +110,10 @@ def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plu
         "@hookimpl\ndef register_schedule_policies(register):\n    register('bad', 'bad_policy:Bad')\n",
     )
     (folder / "bad_policy.py").write_text(
-        "from llmfw.core.interfaces.policy import Order, SchedulePolicy\n"
+        "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
         "class Bad(SchedulePolicy):\n"
         "    def order(self, waiting, figures):\n"
-        "        return Order(waiting.arrival[:0])\n"
+        "        return Ordering(waiting.arrival[:0])\n"
     )
     shown = simulate(trace, "--policy", "bad", "--json")
     assert (shown.exit_code, shown.stdout) == (1, "")

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from llmfw.core import Figures, Order, SchedulePolicy, Waiting
+from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 
 
 class Deadline(SchedulePolicy):
@@ -32,10 +32,10 @@ class Deadline(SchedulePolicy):
 
     options: Options
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         has_none = np.isinf(waiting.time_left)
         left = np.where(has_none, self.options.patience_s - waiting.waited, waiting.time_left)
-        return Order.by(self._is_lost(waiting), left, waiting.arrival)
+        return Ordering.by(self._is_lost(waiting), left, waiting.arrival)
 
     def _is_lost(self, waiting: Waiting) -> np.ndarray:
         """Return for each request whether its timeout passes before its prompt is computed: [W]."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ConfigError, PartError
+from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.engine.generation import build
 from llmfw.core.engine.generation.attention_choice import check_attention, choose_attention
 from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
@@ -29,7 +29,7 @@ class Broken(TorchAttention):
     """Says that it can, and then cannot be built."""
 
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Any) -> None:
-        raise PartError("its kernels do not load")
+        raise ComponentError("its kernels do not load")
 
 
 class Picky(TorchAttention):
@@ -87,7 +87,7 @@ def test_the_best_that_can_be_built_is_taken_and_the_others_reasons_are_told(
     ],
 )
 def test_one_that_is_asked_for_and_cannot_serve_is_an_error_with_its_reason(name: str, reason: str) -> None:
-    with pytest.raises(PartError, match=f"can serve Llama on cpu: {name}: {reason}"):
+    with pytest.raises(ComponentError, match=f"can serve Llama on cpu: {name}: {reason}"):
         choose(name)
 
 

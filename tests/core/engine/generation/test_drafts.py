@@ -213,7 +213,7 @@ def test_a_drafter_that_breaks_is_told_once_and_costs_no_request(
     [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert "drafter 'knowing' of plugin 'tests' (llmfw-tests 1.0" in line
     assert "OSError: no disk. Generation goes on without drafts" in line
-    [use] = [use for use in engine.stats().part_uses if use.kind == "drafter"]
+    [use] = [use for use in engine.stats().component_uses if use.kind == "drafter"]
     assert (use.name, use.failures) == ("knowing", 1)
     assert use.calls > 1
 

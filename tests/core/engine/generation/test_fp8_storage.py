@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from llmfw.core.base.errors import PartError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.interfaces.kv_dtype import KV_DTYPES
 
@@ -122,5 +122,5 @@ def test_a_backend_that_cannot_is_passed_over_with_its_reason(
         assert build_engine(scaled, kv_cache_dtype="fp8").info.attention == "torch"
     assert "cpu: " in caplog.text
     reason = "cpu: .* not in fp8_e4m3 .--kv-cache-dtype is fp8"
-    with pytest.raises(PartError, match=reason):
+    with pytest.raises(ComponentError, match=reason):
         build_engine(scaled, kv_cache_dtype="fp8", attention="cpu")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import GrammarCostError, PartError, RequestError, UnknownPartError
+from llmfw.core.base.errors import ComponentError, GrammarCostError, RequestError, UnknownComponentError
 from llmfw.core.base.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking, TokenEvent
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.engine.generation.grammars import Grammars, choose_grammars
@@ -156,7 +156,7 @@ def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine, caplog: pyte
     broken = asked("bad", grammar=one_of("red", "blue", breaks_at=1))
     outcomes = generate(engine, [asked("a"), broken, asked("b")])
     assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
-    assert (outcomes[1].end.error_kind, outcomes[1].end.error) == ("PartFailedError", FAILED)
+    assert (outcomes[1].end.error_kind, outcomes[1].end.error) == ("ComponentFailedError", FAILED)
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert re.search(
         r"\(llmfw-tests 1.0, .*request bad after token \d+: ValueError: the grammar broke",
@@ -211,15 +211,15 @@ def test_a_backend_that_fails_at_all_ends_its_own_request(
     wanted = asked("bad", *texts, sampling=seeded(1, max_tokens=16))
     free = Request(id="b", prompt=PROMPT, sampling=GREEDY)
     bad, other = generate(engine, [wanted, free])
-    assert (bad.end.error_kind, bad.end.error) == ("PartFailedError", FAILED)
+    assert (bad.end.error_kind, bad.end.error) == ("ComponentFailedError", FAILED)
     assert other.end.finish_reason in ("stop", "length")
     assert "LookupError: lost" in caplog.text
 
 
 def test_the_engine_tells_how_long_the_backend_took(engine: Engine) -> None:
-    before = {use.kind: use for use in engine.stats().part_uses}
+    before = {use.kind: use for use in engine.stats().component_uses}
     generate(engine, [asked("a", "something new"), asked("b")])
-    after = {use.kind: use for use in engine.stats().part_uses}
+    after = {use.kind: use for use in engine.stats().component_uses}
     assert after["grammar"].seconds > before["grammar"].seconds
     assert after["policy"].calls > before["policy"].calls
 
@@ -288,9 +288,9 @@ def test_a_grammar_is_refused_where_there_is_no_backend(llama: Path) -> None:
 def test_auto_takes_the_backend_of_the_highest_rank_that_lacks_nothing() -> None:
     better = Entry("grammar", "better", "nowhere:Better", "p", "p", "1", needs=("no_such_module",), rank=9)
     choose_grammars(EngineConfig(model="m"), Registry([better, TRIE]), 300).check()
-    with pytest.raises(PartError, match="needs no_such_module"):
+    with pytest.raises(ComponentError, match="needs no_such_module"):
         choose_grammars(EngineConfig(model="m", grammar="better"), Registry([better]), 300)
-    with pytest.raises(UnknownPartError, match="known: better"):
+    with pytest.raises(UnknownComponentError, match="known: better"):
         choose_grammars(EngineConfig(model="m", grammar="bettr"), Registry([better]), 300)
 
 

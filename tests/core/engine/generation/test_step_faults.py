@@ -70,7 +70,7 @@ def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
     bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
     engine.add(Request(id="bad", prompt=bad, sampling=GREEDY))
     [event] = drain(engine)
-    assert (event.finish_reason, event.error_kind) == (FinishReason.ERROR, "PartFailedError")
+    assert (event.finish_reason, event.error_kind) == (FinishReason.ERROR, "ComponentFailedError")
     assert event.error is not None
     assert event.error.startswith("attention 'fragile' of plugin 'ext' failed on this request")
     [record] = [record for record in caplog.records if "fragile" in record.getMessage()]
@@ -78,7 +78,7 @@ def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
     assert "ZeroDivisionError: no such shape" in record.getMessage()
     # Nothing of what was not computed is taken for cached.
     assert run(engine, [good]) == run(build_engine(llama), [good])
-    [use] = [use for use in engine.stats().part_uses if use.kind == "attention"]
+    [use] = [use for use in engine.stats().component_uses if use.kind == "attention"]
     assert use.failures == 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
-from llmfw.core.schedule.drafter_guard import GuardedDrafter
+from llmfw.core.schedule.isolated_drafter import IsolatedDrafter
 
 
 class Answers(Drafter, SequenceDrafter):
@@ -35,7 +35,7 @@ class Answers(Drafter, SequenceDrafter):
 
 @pytest.mark.parametrize("answer", [[], (), [3, 0], (9,), np.array([4, 5]), range(2)])
 def test_any_sequence_of_tokens_is_a_draft(answer: Sequence[int]) -> None:
-    guard = GuardedDrafter(Answers(answer), vocab_size=10)
+    guard = IsolatedDrafter(Answers(answer), vocab_size=10)
     sequence = guard.begin()
     assert sequence is not None
     assert guard.draft(sequence, [1], 2) == list(answer)
@@ -58,7 +58,7 @@ def test_any_sequence_of_tokens_is_a_draft(answer: Sequence[int]) -> None:
 def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
     answer: object, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = GuardedDrafter(Answers(answer), vocab_size=10, who="drafter 'mine' of plugin 'ours'")
+    guard = IsolatedDrafter(Answers(answer), vocab_size=10, who="drafter 'mine' of plugin 'ours'")
     sequence = guard.begin()
     assert sequence is not None
     with caplog.at_level(logging.ERROR):
@@ -71,6 +71,6 @@ def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
 
 
 def test_what_begins_has_to_be_a_sequence_s_drafter() -> None:
-    guard = GuardedDrafter(Answers([], begun=7), vocab_size=10)
+    guard = IsolatedDrafter(Answers([], begun=7), vocab_size=10)
     assert guard.begin() is None
     assert guard.failure == "begin() returned a int, not a SequenceDrafter"

@@ -26,7 +26,7 @@ POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of linux/mman.h
 SMALL_PAGE = 4096  # bytes; madvise needs an address aligned to it
 
 
-class FirstTouch:
+class KVPrefaulter:
     """Goes through the storage once, in the order in which the pool first hands out pages.
 
     Args:

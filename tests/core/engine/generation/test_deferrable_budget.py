@@ -7,11 +7,11 @@ import random
 import pytest
 
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.engine.generation.latency_guard import (
+from llmfw.core.engine.generation.deferrable_budget import (
     FRACTION,
     LEAST_STRETCH,
     LIVE_FOR_S,
-    LatencyGuard,
+    DeferrableBudget,
     StepTimes,
 )
 from llmfw.core.schedule.deferral import Limits
@@ -31,7 +31,7 @@ class Machine:
     ) -> None:
         self.now = 0.0
         self.base, self.each, self.noise = base, each, noise
-        self.guard = LatencyGuard(whole, num_ahead=num_ahead, clock=lambda: self.now)
+        self.guard = DeferrableBudget(whole, num_ahead=num_ahead, clock=lambda: self.now)
         self.rng = random.Random(0)
 
     def step(self, num_sequences: int, num_tokens: int) -> float:

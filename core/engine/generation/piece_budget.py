@@ -23,7 +23,7 @@ WHOLE = 64  # least prompt tokens in a step that is measured as such
 CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this many tokens
 
 
-class PieceGuard:
+class PieceBudget:
     """Limits the tokens of long prompts in a step in which other sequences decode.
 
     Args:

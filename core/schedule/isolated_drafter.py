@@ -12,11 +12,11 @@ from operator import index
 from llmfw.core.base.config import OptionValue
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
-from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry, Registry
 
 
-class GuardedDrafter:
+class IsolatedDrafter:
     """A drafter whose drafts are valid tokens.
 
     Args:
@@ -27,7 +27,7 @@ class GuardedDrafter:
     """
 
     def __init__(
-        self, drafter: Drafter, vocab_size: int, who: str = "under test", calls: PartCalls | None = None
+        self, drafter: Drafter, vocab_size: int, who: str = "under test", calls: ComponentCalls | None = None
     ) -> None:
         self._drafter = drafter
         self._vocab_size = vocab_size
@@ -73,9 +73,9 @@ class ChosenDrafter:
     entry: Entry
     drafter: Drafter
 
-    def guarded(self, vocab_size: int, registry: Registry) -> GuardedDrafter:
+    def guarded(self, vocab_size: int, registry: Registry) -> IsolatedDrafter:
         """Return the guarded drafter, for a model with `vocab_size` tokens."""
-        return GuardedDrafter(self.drafter, vocab_size, str(self.entry), registry.ledger.of(self.entry))
+        return IsolatedDrafter(self.drafter, vocab_size, str(self.entry), registry.ledger.of(self.entry))
 
 
 def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> ChosenDrafter:
@@ -88,7 +88,7 @@ def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValu
 
     Raises:
         ConfigError: no drafter has this name, or it does not have such an option or value.
-        PartError: it cannot be imported or built.
+        ComponentError: it cannot be imported or built.
     """
     entry = registry.find("drafter", name)
     return ChosenDrafter(entry, entry.build(entry.load(), entry.build_options(options)))

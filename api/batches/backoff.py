@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 FIRST_S, MOST_S = 0.2, 10.0
 
 
-class Patience:
+class Backoff:
     """Waits between the retries of one job.
 
     Args:

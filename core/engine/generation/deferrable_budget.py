@@ -57,7 +57,7 @@ class StepTimes:
         return int(2 * known[-1][0])
 
 
-class LatencyGuard:
+class DeferrableBudget:
     """Limits the steps that hold only deferrable sequences.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.engine.generation.piece_guard import LEAST_PIECE, ORDINARY_EVERY, PieceGuard
+from llmfw.core.engine.generation.piece_budget import LEAST_PIECE, ORDINARY_EVERY, PieceBudget
 from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 from llmfw.core.schedule.sequence import SequenceState
 
@@ -41,7 +41,7 @@ class Machine:
         noise: float = 0.0,
         late: int = 0,
     ) -> None:
-        self.guard = PieceGuard(8192, stretch=STRETCH)
+        self.guard = PieceBudget(8192, stretch=STRETCH)
         self.base, self.token, self.pair, self.read, self.noise = base, token, pair, read, noise
         self.fixed = fixed
         self.rng = random.Random(0)
@@ -108,9 +108,9 @@ def test_a_piece_has_the_least_size_on_the_slowest_machine_and_goes_on() -> None
 
 def test_a_piece_leaves_half_of_the_budget_to_others() -> None:
     machine = Machine(0.01, 1e-9, 0.0)
-    machine.guard = PieceGuard(40, stretch=STRETCH)
+    machine.guard = PieceBudget(40, stretch=STRETCH)
     assert max(size for size, _ in machine.prefill(8, 2000)) == 20
-    machine.guard = PieceGuard(5, stretch=STRETCH)
+    machine.guard = PieceBudget(5, stretch=STRETCH)
     assert max(size for size, _ in machine.prefill(8, 200)) == 2
 
 
@@ -195,6 +195,6 @@ def test_what_disturbs_pieces_from_outside_makes_the_next_ones_no_larger() -> No
 
 
 def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
-    assert PieceGuard(512, stretch=0).largest() is None
+    assert PieceBudget(512, stretch=0).largest() is None
     with pytest.raises(ConfigError, match=r"--prefill-stretch is 0\.5"):
-        PieceGuard(512, stretch=0.5)
+        PieceBudget(512, stretch=0.5)

@@ -15,7 +15,7 @@ from .endpoints import Endpoints
 from .work_marks import WorkMarks
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that all jobs share.
 
     Attributes:

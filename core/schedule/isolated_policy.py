@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
-from llmfw.core.plugin.calls import PartCalls
+from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Registry
 
 ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
-class GuardedPolicy(SchedulePolicy):
+class IsolatedPolicy(SchedulePolicy):
     """A policy whose answers are always valid.
 
     Args:
@@ -36,7 +36,7 @@ class GuardedPolicy(SchedulePolicy):
     """
 
     def __init__(
-        self, policy: SchedulePolicy, plugin: str, name: str, calls: PartCalls | None = None
+        self, policy: SchedulePolicy, plugin: str, name: str, calls: ComponentCalls | None = None
     ) -> None:
         super().__init__(SchedulePolicy.Options())
         self.name = name
@@ -57,13 +57,13 @@ class GuardedPolicy(SchedulePolicy):
         """Whether to call the policy's `give_way`."""
         return bool(self._asked.answer(lambda: self._policy.preempts))
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         """Return the policy's order, or the order of arrival."""
 
-        def ask() -> Order:
+        def ask() -> Ordering:
             return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
 
-        return self._asked.answer(ask) or Order.by(waiting.arrival)
+        return self._asked.answer(ask) or Ordering.by(waiting.arrival)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
         """Return the policy's order of retraction, or the default one."""
@@ -86,7 +86,7 @@ class GuardedPolicy(SchedulePolicy):
         return super().give_way(waiting, place, running, figures) if places is None else places
 
 
-def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> GuardedPolicy:
+def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> IsolatedPolicy:
     """Build the policy with this name.
 
     Args:
@@ -96,25 +96,25 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
 
     Raises:
         ConfigError: no policy has this name, or it does not have such an option or value.
-        PartError: it cannot be imported or built.
+        ComponentError: it cannot be imported or built.
     """
     entry = registry.find("policy", name)
     policy: SchedulePolicy = entry.build(entry.load(), entry.build_options(options))
     package = f"{entry.distribution} {entry.version}"
-    return GuardedPolicy(policy, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
+    return IsolatedPolicy(policy, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
 
 
-def check_order(found: object, num_waiting: int) -> Order:
+def check_order(found: object, num_waiting: int) -> Ordering:
     """Return an order as the scheduler needs it, or raise WrongAnswerError."""
-    if not isinstance(found, Order):
-        raise WrongAnswerError(f"order() returned {_kind(found)}, not an Order")
+    if not isinstance(found, Ordering):
+        raise WrongAnswerError(f"order() returned {_kind(found)}, not an Ordering")
     try:
         num_held = index(found.num_held)
     except TypeError:
         raise WrongAnswerError(f"order() holds {found.num_held!r} requests, not a whole number") from None
     if not 0 <= num_held <= num_waiting:
         raise WrongAnswerError(f"order() holds {num_held} of {num_waiting} requests")
-    return Order(check_places("order", found.places, num_waiting), num_held)
+    return Ordering(check_places("order", found.places, num_waiting), num_held)
 
 
 def check_places(method: str, found: object, num: int, *, all_of_them: bool = True) -> Places:

@@ -1,6 +1,6 @@
 """Tracks an engine's open requests: limits of the queue, timeouts, and reports to waiting clients.
 
-    Engine ──► Reception ──► QueueGate, Deadlines, Waits
+    Engine ──► AdmissionControl ──► QueueGate, Deadlines, Waits
 
 The engine reports each request that arrives, is admitted or ends, and asks once per step for requests that are due.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llmfw.core.schedule.scheduler import Scheduler
 
 
-class Reception:
+class AdmissionControl:
     """Open requests of an engine that generates.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from llmfw.core.interfaces.policy import Figures, Order, Running, SchedulePolicy
+from llmfw.core.interfaces.policy import Figures, Ordering, Running, SchedulePolicy
 
 from .deferral import Lane, Limits
 from .sequence import SequenceState
@@ -15,7 +15,7 @@ from .tenants import Tenants
 from .turns import above_share, take_turns
 
 
-class PolicyDesk:
+class PolicyAdapter:
     """Calls the policy.
 
     Args:
@@ -46,7 +46,7 @@ class PolicyDesk:
         self._whole = whole
         self._clock = clock
 
-    def order(self, lane: Lane, budget: int = 0) -> Order:
+    def order(self, lane: Lane, budget: int = 0) -> Ordering:
         """Return the order in which to admit a lane's waiting sequences: the policy's, with turns between API keys.
 
         Args:

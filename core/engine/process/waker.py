@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 
-class Alarm:
+class Waker:
     """Wakes a polling thread, from any other thread. It can be polled like a socket."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmfw.core.base.errors import ConfigError, PartError, UnknownPartError
-from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.base.errors import ComponentError, ConfigError, UnknownComponentError
+from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry, Registry
-from llmfw.core.schedule.policy_guard import GuardedPolicy, load_policy
+from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 from llmfw.core.testing.policy_load import PolicyLoad
 from llmfw.core.testing.policy_views import make_figures, make_running, make_waiting
 from llmfw.plugins.policies.fcfs import FCFS
@@ -31,7 +31,7 @@ class Says(SchedulePolicy):
         self.answers = order, retracted, gives
         self.num_asked = 0
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return self.answer(0, waiting)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
@@ -46,39 +46,42 @@ class Says(SchedulePolicy):
         return answer(seen) if callable(answer) else answer
 
 
-def guarded(policy: SchedulePolicy) -> GuardedPolicy:
-    return GuardedPolicy(policy, "'house' (llmfw-house 1.2)", "says")
+def guarded(policy: SchedulePolicy) -> IsolatedPolicy:
+    return IsolatedPolicy(policy, "'house' (llmfw-house 1.2)", "says")
 
 
-def sorts_in_place(waiting: Waiting) -> Order:
+def sorts_in_place(waiting: Waiting) -> Ordering:
     waiting.arrival.sort()
-    return Order(waiting.arrival)
+    return Ordering(waiting.arrival)
 
 
-def sets_a_column(waiting: Any) -> Order:
+def sets_a_column(waiting: Any) -> Ordering:
     waiting.arrival = np.arange(4)
-    return Order(waiting.arrival)
+    return Ordering(waiting.arrival)
 
 
 WRONG: dict[str, tuple[Any, str]] = {
     "raises": (lambda waiting: 1 // 0, "ZeroDivisionError: "),
-    "nothing": (None, "returned a NoneType, not an Order"),
-    "places alone": (np.arange(4), "returned an array of int64 in 1 dimensions, not an Order"),
-    "drops": (Order(np.arange(3)), "returned 3 places for 4 requests"),
-    "repeats": (Order([0, 1, 2, 2]), "returned the place 2 2 times"),
-    "invents": (Order(np.arange(1, 5)), "returned the place 4 for 4 requests"),
-    "negative": (Order(np.array([0, 1, 2, -1])), "returned the place -1 for 4 requests"),
-    "huge": (Order(np.array([0, 1, 2, 2**64 - 1], np.uint64)), "returned the place 18446744073709551615 for"),
-    "floats": (Order(np.arange(4.0)), "returned an array of float64 in 1 dimensions, not whole numbers"),
-    "list of floats": (Order([0.0, 1.0, 2.0, 3.0]), "returned a list of a float, not whole numbers"),
-    "booleans": (Order(np.ones(4, bool)), "returned an array of bool"),
-    "two dimensions": (Order(np.arange(4)[None]), "returned an array of int64 in 2 dimensions"),
-    "ragged": (Order([[0], [1, 2, 3]]), "ValueError: "),
+    "nothing": (None, "returned a NoneType, not an Ordering"),
+    "places alone": (np.arange(4), "returned an array of int64 in 1 dimensions, not an Ordering"),
+    "drops": (Ordering(np.arange(3)), "returned 3 places for 4 requests"),
+    "repeats": (Ordering([0, 1, 2, 2]), "returned the place 2 2 times"),
+    "invents": (Ordering(np.arange(1, 5)), "returned the place 4 for 4 requests"),
+    "negative": (Ordering(np.array([0, 1, 2, -1])), "returned the place -1 for 4 requests"),
+    "huge": (
+        Ordering(np.array([0, 1, 2, 2**64 - 1], np.uint64)),
+        "returned the place 18446744073709551615 for",
+    ),
+    "floats": (Ordering(np.arange(4.0)), "returned an array of float64 in 1 dimensions, not whole numbers"),
+    "list of floats": (Ordering([0.0, 1.0, 2.0, 3.0]), "returned a list of a float, not whole numbers"),
+    "booleans": (Ordering(np.ones(4, bool)), "returned an array of bool"),
+    "two dimensions": (Ordering(np.arange(4)[None]), "returned an array of int64 in 2 dimensions"),
+    "ragged": (Ordering([[0], [1, 2, 3]]), "ValueError: "),
     "sorts in place": (sorts_in_place, "ValueError: .*read-only"),
     "sets a column": (sets_a_column, "FrozenInstanceError: "),
-    "holds too many": (Order(np.arange(4), 5), "holds 5 of 4 requests"),
-    "holds less than none": (Order(np.arange(4), -1), "holds -1 of 4 requests"),
-    "holds a part": (Order(np.arange(4), 0.5), "holds 0.5 requests, not a whole number"),
+    "holds too many": (Ordering(np.arange(4), 5), "holds 5 of 4 requests"),
+    "holds less than none": (Ordering(np.arange(4), -1), "holds -1 of 4 requests"),
+    "holds a part": (Ordering(np.arange(4), 0.5), "holds 0.5 requests, not a whole number"),
 }
 
 
@@ -101,7 +104,7 @@ def test_a_wrong_order_is_told_once_and_arrival_decides_from_then_on(
 
 @pytest.mark.parametrize("places", [[2, 0, 1, 3], np.array([2, 0, 1, 3], np.uint8), (2, 0, 1, 3)])
 def test_any_whole_numbers_are_places(places: Any) -> None:
-    guard = guarded(Says(Order(places, np.int32(2))))
+    guard = guarded(Says(Ordering(places, np.int32(2))))
     order = guard.order(WAITING, make_figures())
     assert (order.places.tolist(), order.num_held, guard.failure) == ([2, 0, 1, 3], 2, None)
     assert order.places.dtype == np.intp
@@ -109,7 +112,7 @@ def test_any_whole_numbers_are_places(places: Any) -> None:
 
 @pytest.mark.parametrize("places", [[], np.empty(0), np.empty(0, np.intp)])
 def test_none_are_the_places_of_none(places: Any) -> None:
-    guard = guarded(Says(Order(places)))
+    guard = guarded(Says(Ordering(places)))
     assert guard.order(make_waiting(0), make_figures()).places.tolist() == []
     assert guard.failure is None
 
@@ -140,7 +143,7 @@ def test_one_failure_ends_all_three() -> None:
 
 
 def test_right_answers_go_through() -> None:
-    guard = guarded(Says(Order([1, 0, 2, 3], 1), [2, 0, 1], [2]))
+    guard = guarded(Says(Ordering([1, 0, 2, 3], 1), [2, 0, 1], [2]))
     assert guard.order(WAITING, make_figures()).num_held == 1
     assert guard.retraction_order(RUNNING, make_figures()).tolist() == [2, 0, 1]
     assert guard.give_way(WAITING, 0, RUNNING, make_figures()).tolist() == [2]
@@ -185,7 +188,7 @@ def test_a_policy_that_fails_in_the_middle_loses_no_request(method: str) -> None
 
 
 def test_an_interrupt_is_no_failure() -> None:
-    def interrupted(waiting: Waiting) -> Order:
+    def interrupted(waiting: Waiting) -> Ordering:
         raise KeyboardInterrupt
 
     guard = guarded(Says(interrupted))
@@ -205,7 +208,7 @@ def test_a_policy_is_loaded_by_its_name_with_its_options_and_its_plugin() -> Non
 @pytest.mark.parametrize(
     ("name", "options", "error"),
     [
-        ("lmp", {}, UnknownPartError),
+        ("lmp", {}, UnknownComponentError),
         ("lpm", {"policy.max_overtaken": "-1"}, ConfigError),
         ("lpm", {"policy.max_overtaken": "often"}, ConfigError),
         ("fcfs", {"policy.max_overtaken": "1"}, ConfigError),
@@ -220,12 +223,12 @@ class Unbuildable(SchedulePolicy):
     def __init__(self, options: Any) -> None:
         raise OSError("no such table")
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         raise NotImplementedError
 
 
 def test_a_policy_that_cannot_be_built_is_told_with_its_plugin() -> None:
     path = f"{__name__}:Unbuildable"
     entry = Entry("policy", "table", path, plugin="house", distribution="llmfw-house", version="1.2")
-    with pytest.raises(PartError, match=r"'table' of plugin 'house'.*OSError: no such table"):
+    with pytest.raises(ComponentError, match=r"'table' of plugin 'house'.*OSError: no such table"):
         load_policy(Registry([entry]), "table", {})

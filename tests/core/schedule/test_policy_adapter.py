@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from llmfw.core.interfaces.policy import Figures, Order, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.schedule.tenants import NUM_REMEMBERED, Tenants
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
@@ -20,7 +20,7 @@ class Spy(FCFS):
     shown: Waiting
     figures: Figures
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         type(self).shown, type(self).figures = waiting, figures
         return super().order(waiting, figures)
 
@@ -36,9 +36,9 @@ class Urgent(Priority):
 class Holding(FCFS):
     """Admits one at a time."""
 
-    def order(self, waiting: Waiting, figures: Figures) -> Order:
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         order = super().order(waiting, figures)
-        return Order(order.places, len(waiting) - (0 if figures.num_running else 1))
+        return Ordering(order.places, len(waiting) - (0 if figures.num_running else 1))
 
 
 def test_the_columns_say_what_is_known_of_each_request() -> None:

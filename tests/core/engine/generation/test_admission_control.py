@@ -45,7 +45,7 @@ def clock() -> Clock:
 def build(llama: Path, clock: Clock, request: pytest.FixtureRequest) -> Callable[..., Engine]:
     def build(**settings: object) -> Engine:
         engine = build_engine(llama, overlap=request.param, max_running_requests=1, policy="fcfs", **settings)
-        engine._reception._clock = clock
+        engine._admission_control._clock = clock
         return engine
 
     return build

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from llmfw.core.engine.generation.first_touch import BYTES_AHEAD, TOKENS_AHEAD, FirstTouch, pages_ahead
+from llmfw.core.engine.generation.kv_prefaulter import BYTES_AHEAD, TOKENS_AHEAD, KVPrefaulter, pages_ahead
 from llmfw.core.interfaces.kv_storage import LARGE_PAGE, KVStorage
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.testing.attention_case import make_layer
@@ -47,49 +47,49 @@ def share_present(tensor: torch.Tensor, pages: slice) -> float:
     return sum(each & 1 for each in found) / len(found)
 
 
-def bring_all(first_touch: FirstTouch) -> int:
+def bring_all(kv_prefaulter: KVPrefaulter) -> int:
     count = 0
-    while first_touch.is_due:
-        first_touch.bring()
+    while kv_prefaulter.is_due:
+        kv_prefaulter.bring()
         count += 1
     return count
 
 
 def test_pages_that_come_next_are_brought_and_no_others(kept: KVStorage) -> None:
     pool = KVPool(NUM_PAGES, 16)
-    first_touch = FirstTouch(kept, pool, NUM_PAGES // 4)
-    assert bring_all(first_touch) > 1
+    kv_prefaulter = KVPrefaulter(kept, pool, NUM_PAGES // 4)
+    assert bring_all(kv_prefaulter) > 1
     for tensor in (*kept.keys, *kept.values):
         assert share_present(tensor, slice(NUM_PAGES // 4)) == 1
         assert share_present(tensor, slice(3 * NUM_PAGES // 4, NUM_PAGES)) < 0.5
     pool.free(pool.allocate(NUM_PAGES // 2))
-    bring_all(first_touch)
+    bring_all(kv_prefaulter)
     assert all(share_present(each, slice(3 * NUM_PAGES // 4)) == 1 for each in (*kept.keys, *kept.values))
     pool.allocate(NUM_PAGES)
-    bring_all(first_touch)
+    bring_all(kv_prefaulter)
     assert all(share_present(each, slice(None)) == 1 for each in (*kept.keys, *kept.values))
 
 
 def test_a_piece_is_no_more_than_a_large_page_of_each_tensor_and_nothing_is_brought_twice(
     kept: KVStorage,
 ) -> None:
-    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
-    assert bring_all(first_touch) >= sum(kept.num_bytes) // LARGE_PAGE
-    assert bring_all(first_touch) == 0
+    kv_prefaulter = KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
+    assert bring_all(kv_prefaulter) >= sum(kept.num_bytes) // LARGE_PAGE
+    assert bring_all(kv_prefaulter) == 0
 
 
 def test_what_is_kept_stays_as_it_is(kept: KVStorage) -> None:
     expected = torch.randn_like(kept.values[1])
     kept.values[1].copy_(expected)
-    bring_all(FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES))
+    bring_all(KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES))
     assert torch.equal(kept.values[1], expected)
     assert not kept.keys[0].any()
 
 
 def test_a_system_that_refuses_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmfw.core.engine.generation.first_touch.POPULATE_WRITE", 9999)
-    first_touch = FirstTouch(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
-    assert bring_all(first_touch) == 1
+    monkeypatch.setattr("llmfw.core.engine.generation.kv_prefaulter.POPULATE_WRITE", 9999)
+    kv_prefaulter = KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
+    assert bring_all(kv_prefaulter) == 1
 
 
 def test_what_is_brought_is_bounded_in_tokens_in_bytes_and_by_the_memory_that_is_there(
