@@ -44,7 +44,7 @@ class Job:
         self.id = batch_id
         self._context = means
         self._halted = asyncio.Event()
-        self._patience = Backoff(batch_id, means.retry_s)
+        self._backoff = Backoff(batch_id, means.retry_s)
         self._results = means.batches.results(batch_id)
         self._buffer = ResultBuffer(self._results, Backoff(batch_id, means.retry_s))
         self._verdict: Verdict | None = None
@@ -89,13 +89,13 @@ class Job:
             else:
                 await self._steps[record.status](record)
         except StorageError as error:
-            await self._patience.wait(error)
+            await self._backoff.wait(error)
         except EngineDeadError as error:
             logger.warning("Batch %s lost its lines in flight: %s", self.id, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, other jobs go on
             await self._after(error)
         else:
-            self._patience.relieve()
+            self._backoff.relieve()
         return True
 
     async def _record(self) -> BatchRecord | None:
@@ -210,13 +210,13 @@ class Job:
     async def _after(self, error: Exception) -> None:
         """Wait before a step that failed for an unknown reason is tried again. Gives the job up after MAX_TRIES tries."""
         logger.error("Batch %s failed at a step", self.id, exc_info=error)
-        if self._patience.tries < MAX_TRIES:
-            await self._patience.wait(error)
+        if self._backoff.tries < MAX_TRIES:
+            await self._backoff.wait(error)
             return
         try:
             await self._give_up(error)
         except Exception as another:  # noqa: BLE001 - then it is tried again, for as long as it takes
-            await self._patience.wait(another)
+            await self._backoff.wait(another)
 
     async def _give_up(self, error: Exception) -> None:
         """End a job whose files are not written yet as failed."""
@@ -229,7 +229,7 @@ class Job:
             await self._fill(record, "batch_failed")
             await self._move(record, states.finalizing(record, "failed", _now(), [reason]))
         else:
-            await self._patience.wait(error)
+            await self._backoff.wait(error)
 
     async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
         """Move the job to its next state, unless it was cancelled in between."""

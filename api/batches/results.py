@@ -19,12 +19,12 @@ class ResultBuffer:
 
     Args:
         results: the results in the store.
-        patience: waits between retries of the store.
+        backoff: waits between retries of the store.
     """
 
-    def __init__(self, results: BatchResults, patience: Backoff) -> None:
+    def __init__(self, results: BatchResults, backoff: Backoff) -> None:
         self._results = results
-        self._patience = patience
+        self._backoff = backoff
         self._pending: list[LineResult] = []
         self._filled, self._full = asyncio.Event(), asyncio.Event()
         self._healthy, self._empty = asyncio.Event(), asyncio.Event()
@@ -76,9 +76,9 @@ class ResultBuffer:
                 await self.flush()
             except StorageError as error:
                 self._healthy.clear()
-                await self._patience.wait(error)
+                await self._backoff.wait(error)
             else:
                 break
-        self._patience.relieve()
+        self._backoff.relieve()
         self._healthy.set()
         self._empty.set()

@@ -91,7 +91,7 @@ class BatchRunner:
             self._jobs[batch_id][0].halt()
 
     async def _look_for_jobs(self) -> None:
-        patience = Backoff("jobs", self._context.retry_s)
+        backoff = Backoff("jobs", self._context.retry_s)
         next_look = 0.0
         while True:
             try:
@@ -104,12 +104,12 @@ class BatchRunner:
                     await self._take_unfinished()
                     next_look = time.monotonic() + self._look_s
             except StorageError as error:
-                await patience.wait(error)
+                await backoff.wait(error)
                 continue
             except Exception:
                 logger.exception("The batch runner could not look for jobs")
                 next_look = time.monotonic() + self._look_s
-            patience.relieve()
+            backoff.relieve()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_look - time.monotonic())):
                     await self._wake.wait()
