@@ -158,7 +158,7 @@ async def running(
     *,
     crash: bool = False,
     look_s: float = 0.02,
-    lease_s: float = 2.0,
+    lease_s: float = 30.0,
     **config: Any,
 ) -> AsyncIterator[Rig]:
     """Run a server's services until the block ends.
