@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,8 @@ from llmfw.core.base.errors import ConfigError
 from .key_text import digest_of, is_short, split_name
 
 MAX_BYTES = 16 * 2**20
+PIPE_S = 10.0
+"""Seconds in which a pipe must be written and closed."""
 
 Signature = tuple[int, int, int, int]
 """Inode, size and the two times of a file: another one means that it has changed."""
@@ -45,7 +49,7 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     Empty lines and lines that start with `#` are skipped.
 
     Args:
-        may_wait: read a pipe, too, and wait for what is written to it.
+        may_wait: read a pipe, too, and wait a few seconds for what is written to it.
 
     Raises:
         ConfigError: it cannot be read, a line is wrong, or it holds no key. The message shows no part of a key.
@@ -84,11 +88,14 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
 def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
     """Return a file's text and mode."""
     try:
-        with open(path, "rb", opener=None if may_wait else _open_at_once) as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
-            if not may_wait and not stat.S_ISREG(mode):
+            if stat.S_ISREG(mode):
+                data = file.read(MAX_BYTES + 1)
+            elif may_wait and stat.S_ISFIFO(mode):
+                data = _read_pipe(file.fileno(), path)
+            else:
                 raise ConfigError(f"{str(path)!r} is not a regular file")
-            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"the API keys in {str(path)!r} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
@@ -97,6 +104,26 @@ def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
         return data.decode("utf-8-sig"), mode
     except UnicodeDecodeError:
         raise ConfigError(f"{str(path)!r} is not text in UTF-8") from None
+
+
+def _read_pipe(descriptor: int, path: Path) -> bytes:
+    """Return what is written to a pipe that was opened without waiting, such as `<(command)` of a shell.
+
+    Raises:
+        ConfigError: it is not complete after `PIPE_S`.
+    """
+    data, ends = b"", time.monotonic() + PIPE_S
+    while len(data) <= MAX_BYTES:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, ends - time.monotonic()))
+        if not ready:
+            raise ConfigError(
+                f"{str(path)!r} is a pipe that was not written and closed within {PIPE_S:.0f} s"
+            )
+        part = os.read(descriptor, 2**16)
+        if not part:  # closed, or nothing has it open for writing
+            break
+        data += part
+    return data
 
 
 def _open_at_once(path: str, flags: int) -> int:

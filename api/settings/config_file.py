@@ -60,8 +60,15 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
 def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, Any]:
     import tomllib  # only where there is a file
 
+    path = path.expanduser()
+    if path.exists() and not path.is_file():
+        raise click.BadParameter(f"{str(path)!r} is not a regular file", ctx, param)
     try:
-        return tomllib.loads(path.expanduser().read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
+    except RecursionError as error:
+        raise click.BadParameter(
+            f"{str(path)!r} is not a TOML file: it is nested too deeply", ctx, param
+        ) from error
     except OSError as error:
         raise click.BadParameter(f"{str(path)!r} cannot be read: {error.strerror}", ctx, param) from error
     except ValueError as error:  # not UTF-8, or not TOML

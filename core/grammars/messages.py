@@ -84,6 +84,10 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     id: int
 
 
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks the supervisor for a sign of life. It answers with the same message."""
+
+
 Outcome = Literal["proved", "refused", "failed", "killed", "overloaded"]
 
 
@@ -120,8 +124,8 @@ class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
     message: str
 
 
-ToSupervisor = Job | Cancel
-FromSupervisor = Verdict | Ready | Unbuilt
+ToSupervisor = Job | Cancel | Ping
+FromSupervisor = Verdict | Ready | Unbuilt | Ping
 
 encode = msgspec.msgpack.Encoder().encode
 decode_launch = msgspec.msgpack.Decoder(Launch).decode

@@ -25,6 +25,8 @@ from .messages import (
     FromSupervisor,
     Job,
     Launch,
+    Ping,
+    Ready,
     Unbuilt,
     Verdict,
     decode_answer,
@@ -36,6 +38,13 @@ logger = logging.getLogger(__name__)
 COMMAND = (sys.executable, "-m", "llmfw.core.grammars.supervisor")
 TRIES = 2
 """Number of times that a grammar is sent if the supervisor ends without an answer."""
+
+PING_S = 5.0
+"""Seconds between two signs of life of a supervisor that has a job."""
+SILENT_S = 20.0
+"""Seconds without a sign of life after which a supervisor is killed and another one is started."""
+BUILD_S = 300.0
+"""The same while it builds the backend, which answers nothing."""
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Keeps libraries from starting threads, which do not survive a fork."""
@@ -129,6 +138,9 @@ class _Channel(asyncio.Protocol):
         self.unbuilt: str | None = None
         self._frames = Frames()
         self._waiting: dict[int, asyncio.Future[Verdict | None]] = {}
+        self._is_ready = False
+        self._num_messages = 0
+        self._watching: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, command: Sequence[str], launch: Launch) -> _Channel:
@@ -149,6 +161,8 @@ class _Channel(asyncio.Protocol):
         future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
         self._waiting[job.id] = future
         self._transport.write(framed(encode(job)))
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
         try:
             return await future
         except asyncio.CancelledError:
@@ -168,6 +182,20 @@ class _Channel(asyncio.Protocol):
             self.process.kill()
             await asyncio.to_thread(self.process.wait)
 
+    async def _watch(self) -> None:
+        """Kill the supervisor if it gives no sign of life while jobs wait: it is stopped, or hangs."""
+        silent_s, seen = 0.0, self._num_messages
+        while self._waiting and not self.has_ended:
+            self._transport.write(framed(encode(Ping())))
+            await asyncio.sleep(PING_S)
+            silent_s = silent_s + PING_S if self._num_messages == seen else 0.0
+            seen = self._num_messages
+            if silent_s >= (SILENT_S if self._is_ready else BUILD_S):
+                logger.error("The process that compiles grammars gave no sign of life for %.0f s", silent_s)
+                self.process.kill()
+                self._transport.abort()
+                return
+
     def data_received(self, data: bytes) -> None:
         for payload in self._frames.feed(data):
             self._handle(decode_answer(payload))
@@ -176,6 +204,8 @@ class _Channel(asyncio.Protocol):
         self._end()
 
     def _handle(self, message: FromSupervisor) -> None:
+        self._num_messages += 1
+        self._is_ready |= isinstance(message, Ready)
         if isinstance(message, Verdict):
             future = self._waiting.get(message.id)
             if future is not None and not future.done():
@@ -185,6 +215,8 @@ class _Channel(asyncio.Protocol):
 
     def _end(self) -> None:
         self.has_ended = True
+        if self._watching is not None:
+            self._watching.cancel()
         with contextlib.suppress(ProcessLookupError):
             self.process.poll()
         for future in self._waiting.values():

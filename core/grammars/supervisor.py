@@ -21,7 +21,7 @@ from llmfw.core.plugin.grammar_choice import build_grammar_backend
 from llmfw.core.plugin.registry import Entry
 
 from .child import Child
-from .messages import Job, Launch, Ready, Unbuilt, Verdict, decode_launch, decode_request, encode
+from .messages import Job, Launch, Ping, Ready, Unbuilt, Verdict, decode_launch, decode_request, encode
 from .pool import Pool
 from .trial import prove
 
@@ -125,10 +125,12 @@ class Supervisor:
         message = decode_request(payload)
         if isinstance(message, Job):
             self._pool.add(message, monotonic())
+        elif isinstance(message, Ping):
+            self._send(message)
         else:
             self._pool.cancel(message.id, monotonic())
 
-    def _send(self, message: Verdict | Ready | Unbuilt) -> None:
+    def _send(self, message: Verdict | Ready | Unbuilt | Ping) -> None:
         with contextlib.suppress(OSError):  # the API process is gone: the socket's end reports that
             self._sock.sendall(framed(encode(message)))
 

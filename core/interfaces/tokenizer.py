@@ -7,16 +7,38 @@ Uses the `tokenizers` library on the model folder's own files. If there are none
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
+from llmfw.core.base.errors import EngineError
+
 from .token_bytes import TokenBytes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
 CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
 MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
+
+
+def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
+    """Raise EngineError for a panic of the library, which is no `Exception` and would pass by every handler."""
+
+    @functools.wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise EngineError(f"the model's tokenizer cannot process this text: {error}") from None
+
+    return called
 
 
 class Tokenizer:
@@ -62,6 +84,7 @@ class Tokenizer:
         found = [(number, name) for name, number in self._backend.get_vocab().items() if number >= first]
         return {name: number for number, name in sorted(found)}
 
+    @panics_are_errors
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text.
 
@@ -74,6 +97,7 @@ class Tokenizer:
         # Only the batch call lets other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
+    @panics_are_errors
     def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
         """As `encode` for each of many texts, using only this thread. Other threads run meanwhile."""
         # One call for all texts would take all cores.
@@ -109,13 +133,16 @@ class Tokenizer:
 
     async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
         """As `encode` for each of many texts, at once and outside the event loop."""
-        encodings = await asyncio.to_thread(self._backend.encode_batch, list(texts))
+        encode = panics_are_errors(self._backend.encode_batch)
+        encodings = await asyncio.to_thread(encode, list(texts))
         return [list(encoding.ids) for encoding in encodings]
 
+    @panics_are_errors
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
+    @panics_are_errors
     def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
         """As `decode` for each of many lists, using only this thread. Other threads run meanwhile."""
         return [
@@ -185,6 +212,7 @@ class IncrementalDetokenizer:
         self._held.append(token_id)
         return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
 
+    @panics_are_errors
     def _restart(self, *token_ids: int) -> str:
         """Return the held tokens' text as it is: they can no longer become a character, and holding them costs time."""
         text = self._backend.decode([*self._held, *token_ids], self._skip_special_tokens)

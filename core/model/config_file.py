@@ -27,6 +27,9 @@ SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
 )
+COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param))")
+"""Numbers of labels, layers, heads, experts: transformers makes a list, a dictionary or modules of that length."""
+MAX_COUNT = 100_000
 NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
 """XLNet has -1 for a context without an end."""
 
@@ -70,6 +73,8 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
         return None if "limit" in name else "a finite number"  # Mamba 2's time_step_limit ends with infinity
     if value is None:
         return None
+    if COUNT.match(name) and isinstance(value, int) and value > MAX_COUNT:
+        return f"at most {MAX_COUNT:,}"
     is_text = len(field) == 1 or field[0] in ("text_config", "rope_parameters", "rope_scaling")
     if not is_text:
         return None  # a vision tower is not computed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -222,3 +223,15 @@ def test_every_name_of_the_docs_is_one_of_the_file():
     for text in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         found = tomllib.loads(text)
         assert found.keys() - {"options"} <= config_names().keys()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "nested"])
+def test_a_config_that_cannot_be_read_is_one_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "f.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("a=" + "[" * 100_000)
+    result = CliRunner().invoke(build_cli(), ["serve", "--config", str(path), "--show-config"])
+    assert result.exit_code == 2
+    assert ("is not a regular file" if kind == "pipe" else "nested too deeply") in result.output

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llmfw.api.access import key_file
 from llmfw.api.access import keyring as module
+from llmfw.api.access.key_file import read_keys
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.keys import ADMIN
 from llmfw.core.base.config import ServerConfig
@@ -116,6 +119,25 @@ async def test_a_pipe_in_a_file_s_place_is_not_waited_for(
         write(path, "bob=two\n")
         await becomes(lambda: keys.tenant_of(b"two") == "bob")
         assert keys.tenant_of(b"one") is None
+
+
+def test_a_pipe_that_nothing_writes_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_file, "PIPE_S", 0.05)
+    path = tmp_path / "keys"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is a pipe that was not written and closed"):
+        read_keys(path, named=True)
+
+
+def test_keys_come_from_a_pipe_that_is_written_slowly() -> None:
+    end, start = os.pipe()
+    with os.fdopen(start, "w") as file, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read_keys, Path(f"/dev/fd/{end}"), named=True)
+        file.write(f"ann={'k' * 32}\n")
+        file.flush()
+        file.close()
+        assert [name for name, _ in found.result().keys] == ["ann"]
+    os.close(end)
 
 
 async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:

@@ -173,3 +173,14 @@ def test_a_backend_that_cannot_be_built_is_named() -> None:
             rig.prove("ok")
     finally:
         rig.close()
+
+
+def test_a_supervisor_that_is_stopped_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmfw.core.grammars.prover.PING_S", 0.05)
+    monkeypatch.setattr("llmfw.core.grammars.prover.SILENT_S", 0.5)
+    rig.prove("ok 5")
+    stopped = rig.prover.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    assert rig.prove("ok 6").source == "ok 6"
+    assert rig.prover.pid != stopped

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from llmfw.core.base.errors import EngineError
 from llmfw.core.interfaces.tokenizer import MAX_HELD_TOKENS, Tokenizer
 
 TEXTS = ["The quick brown fox", "Zwölf Boxkämpfer jagen Viktor", "日本語 🎉 👨‍👩‍👧"]
@@ -80,3 +81,12 @@ async def test_a_long_text_is_encoded_as_a_short_one(tokenizer: Tokenizer) -> No
 @given(st.text(max_size=40))
 def test_no_text_has_fewer_tokens_than_is_said_before_encoding(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
+    """A panic is no `Exception`, and would end the event loop's task without a reply."""
+    backend = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    pattern = tokenizers.Regex("(h+e*)+(l|l?)+(.*.*.*)*$X")
+    backend.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
+    with pytest.raises(EngineError, match="tokenizer cannot process this text"):
+        Tokenizer(backend).encode("hello world this is")

@@ -114,3 +114,10 @@ def test_a_config_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(io, "open", refuse)
     with pytest.raises(ModelError, match=r"config\.json cannot be read: Permission denied"):
         read_settings(str(folder))
+
+
+@pytest.mark.parametrize("name", ["num_labels", "num_local_experts", "n_head"])
+def test_a_count_that_would_fill_the_memory_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=rf"{name} is 1000000000 .* must be at most 100,000"):
+        check_numbers(str(folder), {name: 10**9})
+    check_numbers(str(folder), {name: 8, "max_position_embeddings": 10**7, "num_tokens_per_image": 10**6})
