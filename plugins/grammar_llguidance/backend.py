@@ -183,6 +183,8 @@ def lark_of(grammar: str) -> str:
         return grammar
     try:
         return gbnf_to_lark(grammar)
+    except RecursionError as error:
+        raise RequestError("the grammar is nested too deeply to be read as GBNF") from error
     except Exception as error:  # the translator raises what its pieces raise
         raise RequestError(f"the grammar is not GBNF: {error}") from error
 
@@ -199,6 +201,7 @@ _EXPLAINED = {
 
 
 def _explained(message: str) -> str:
+    message = message.replace("<non-verbose/>", "").strip()
     return next((text for said, text in _EXPLAINED.items() if said in message), _shortened(message))
 
 

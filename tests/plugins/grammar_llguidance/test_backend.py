@@ -163,6 +163,7 @@ def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
         ("regex", "a(?=b)", "regular expression .*look-around"),
         ("ebnf", "start: foo", 'unknown name: "foo"'),
         ("ebnf", "root ::= (", "not GBNF"),
+        ("ebnf", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested too deeply"),
         ("json_schema", "NESTED", "nested too deeply"),
         ("ebnf", "nonsense", "grammar cannot be used"),
         ("ebnf", "x" * 1_000_001, "limit is 1000000"),
