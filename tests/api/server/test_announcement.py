@@ -19,7 +19,7 @@ def line_of(**settings: Any) -> str:
 
 
 def test_settings_with_their_defaults_are_left_out() -> None:
-    said = "Settings: model='m', served_model_name='n', port=8000;"
+    said = "Settings: model='m', port=8000, served_model_name='n';"
     assert line_of(port=8000, host="127.0.0.1").startswith(said)
 
 
