@@ -160,8 +160,9 @@ def test_nothing_is_lost_or_doubled_by_kills(server: ServerProcess) -> None:
         server.stop()
         assert leftovers(server.storage, server.tmp) == []
     assert len(ledger.batches) > NUM_KILLS // 2
-    met = {"validating", "in_progress", "finalizing", "cancelling"} if NUM_KILLS > 20 else {"in_progress"}
-    assert met <= left.keys(), "a moment was never met"
+    moments = {"validating", "in_progress", "finalizing", "cancelling"}
+    # Each kill is meant for one moment, and may miss it: a few kills are sure of some moment alone.
+    assert moments <= left.keys() if NUM_KILLS > 20 else moments & left.keys(), "a moment was never met"
 
 
 def test_a_second_server_on_the_same_folder_is_refused(tmp_path: Path) -> None:
