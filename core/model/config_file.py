@@ -27,8 +27,8 @@ SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
 )
-COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param))")
-"""Numbers of labels, layers, heads, experts: transformers makes a list, a dictionary or modules of that length."""
+COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param|hidden_layers))")
+"""Numbers of labels, heads, experts: transformers makes a list, a dictionary or modules of that length."""
 MAX_COUNT = 100_000
 NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
 """XLNet has -1 for a context without an end."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
-import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, AutoModel
 
@@ -74,6 +74,6 @@ def unknown_kind(settings: dict[str, Any]) -> str | None:
     if model_type is None:
         return "its config.json has no model_type"
     return (
-        f"its model_type is {model_type!r:.80}, which transformers {transformers.__version__} does not know; a newer "
+        f"its model_type is {model_type!r:.80}, which transformers {version('transformers')} does not know; a newer "
         "transformers may"
     )

@@ -97,9 +97,9 @@ def test_native_streams_hold_the_text_so_far(server: Served) -> None:
 
 
 def test_native_fields_that_change_nothing_are_reported(server: Served) -> None:
-    body = {"text": "Hi", "rid": "x", "sampling_params": {"spaces_between_special_tokens": True}}
+    body = {"text": "Hi", "rid": "x", "sampling_params": {"mirostat_tau": 5}}
     ignored = server.post("/generate", body).headers["llmfw-ignored-params"]
-    assert ignored == "rid, sampling_params.spaces_between_special_tokens"
+    assert ignored == "rid, sampling_params.mirostat_tau"
 
 
 def test_model_info_says_what_runs(server: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,7 +55,8 @@ def test_a_slow_chat_is_refused_and_holds_up_nobody(served: Served, fields: dict
         assert [reply.status_code for reply in others] == [200] * 5
         refused = error_of(slow.result(), 400)
     assert refused["code"] == "chat_template_limit"
-    assert "takes longer than 3 s" in refused["message"]
+    # Which limit comes first depends on the machine.
+    assert re.search("takes longer than 3 s|takes more than 20000000 steps", refused["message"])
 
 
 def test_a_signal_ends_a_server_that_renders_slowly(tmp_path: Path) -> None:

@@ -187,9 +187,15 @@ def test_a_spec_as_part_of_a_tag_holds_what_it_held(fields: dict[str, Any]) -> N
     assert value in format_of(spec).values() or format_of(spec) == NEW_TAG["format"]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+PROMPTS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "{}"}]},
+    "/v1/completions": {"prompt": "{}"},
+}
+
+
+@pytest.mark.parametrize("path", PROMPTS)
 def test_the_engine_gets_the_grammar_from_both_routes(server: Served, path: str) -> None:
-    body = {"messages": [{"role": "user", "content": "{}"}], "prompt": "{}"}
+    body = PROMPTS[path]
     for fields in ({"response_format": named(SCHEMA)}, {"guided_json": SCHEMA}):
         assert server.post(path, {**body, **fields}).status_code == 200
         request = server.engine.requests[-1]
@@ -246,9 +252,8 @@ def test_what_the_backend_cannot_hold_to_is_a_400_before_anything_runs(
     tmp_path: Path, fields: dict[str, Any], param: str
 ) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), grammar_checker=NoGrammar()) as served:
-        for path in ("/v1/chat/completions", "/v1/completions"):
-            body = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", **fields}
-            reply = served.post(path, body)
+        for path, prompt in PROMPTS.items():
+            reply = served.post(path, {**prompt, **fields})
             assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
         assert served.engine.requests == []
 

@@ -59,7 +59,7 @@ def test_the_type_that_is_asked_for_goes_first(tmp_path: Path) -> None:
         assert probable_scalar(EngineConfig(model=folder, device="cpu", dtype=name)) is scalar
 
 
-@pytest.mark.parametrize("settings", [{"device": "cuda"}, {"task": "embed"}, {"dtype": "int3"}])
+@pytest.mark.parametrize("settings", [{"device": "cuda"}, {"task": "embed"}])
 def test_nothing_is_built_for_what_native_code_does_not_compute(
     settings: dict[str, str], built: list[str]
 ) -> None:
