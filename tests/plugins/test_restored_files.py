@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -44,6 +45,11 @@ async def stored(folder: Path) -> dict[str, bytes]:
     return found
 
 
+def warnings(caplog: Log) -> list[str]:
+    """Return the messages that need the operator; another test may have lowered the level of the log."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_an_older_copy_keeps_newer_files(tmp_path: Path, caplog: Log) -> None:
     await store_files(tmp_path, "file-1")
     older = (tmp_path / "files.db").read_bytes()
@@ -55,7 +61,7 @@ async def test_an_older_copy_keeps_newer_files(tmp_path: Path, caplog: Log) -> N
         caplog.clear()
         assert await stored(tmp_path) == {id: id.encode() for id in known[::-1]}
         assert names(tmp_path) == before
-        assert len(caplog.messages) == (database is older)
+        assert len(warnings(caplog)) == (database is older)
         if database is older:
             assert f"{tmp_path / 'files'} holds 2 files that files.db does not know" in caplog.text
             assert "bring back the newest one" in caplog.text
@@ -111,7 +117,7 @@ def test_a_kill_leaves_old_or_new(tmp_path: Path, moment: str, caplog: Log) -> N
     kill_at(tmp_path, moment)
     assert asyncio.run(stored(tmp_path)) == {"file-1": b"new" if moment in AFTER_COMMIT else b"old"}
     assert len(names(tmp_path)) == 1
-    assert caplog.messages == []
+    assert warnings(caplog) == []
     with contextlib.closing(sqlite3.connect(tmp_path / "files.db")) as db:
         assert db.execute("select count(*) from removals").fetchone() == (0,)
 
