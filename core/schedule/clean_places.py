@@ -39,9 +39,14 @@ class CleanPlaces:
             The row and the place of each: [N], [N].
         """
         starts = self._num_clean[rows]
-        counts = np.maximum(ends - starts, 0)
-        if not np.count_nonzero(counts):
+        counts = ends - starts
+        most = counts.max(initial=0)
+        if most <= 0:
             return NO_INTS, NO_INTS
         self._num_clean[rows] = np.maximum(starts, ends)
+        if most == 1:  # as in nearly every step
+            is_one = counts == 1
+            return (rows, starts) if is_one.all() else (rows[is_one], starts[is_one])
+        counts = np.maximum(counts, 0)
         first = np.cumsum(counts) - counts
         return np.repeat(rows, counts), np.arange(int(counts.sum())) + np.repeat(starts - first, counts)

@@ -133,7 +133,8 @@ class SequencePages:
         Returns:
             The places, as row * width + column, and the pages there: [N], [N].
         """
-        changed, places = self._clean.take(rows, -(-lengths // self.page_size))
+        num_pages = lengths if self.page_size == 1 else -(-lengths // self.page_size)
+        changed, places = self._clean.take(rows, num_pages)
         if not len(changed):
             return NO_INTS, NO_PAGES
         return changed * self.table.shape[1] + places, self.table[changed, places]

@@ -84,6 +84,7 @@ class Executor:
         self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
         self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # most likely tokens that rows report
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
+        self._rows_that_ask: set[int] = set()  # for log probabilities
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
         # transformers passes a four-dimensional mask on unchanged, and our attention ignores it. Without a mask,
         # transformers would search `position_ids` for packed sequences, and so wait for the device.
@@ -182,6 +183,10 @@ class Executor:
                 (self._prompt_logprobs, start.prompt_logprobs),
             ):
                 column[start.row] = NOT_ASKED if asked is None else asked
+            if start.logprobs is None:
+                self._rows_that_ask.discard(start.row)
+            else:
+                self._rows_that_ask.add(start.row)
         self._sampler.recount(step.row_counts)
 
     def _begin(self) -> None:
@@ -193,6 +198,8 @@ class Executor:
 
         There are few such numbers, so the number of operations hardly depends on the requests.
         """
+        if not self._rows_that_ask:
+            return {}
         wanted = self._logprobs[rows]
         asking: dict[int, list[int]] = {}
         for place in np.flatnonzero(wanted != NOT_ASKED).tolist():
