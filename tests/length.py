@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 VARIABLE = "LLMFW_TEST_LENGTH"
@@ -23,3 +26,8 @@ SELECTION = () if LENGTH == "full" else ("-m", "not long")
 def of_length(short: int, full: int) -> int:
     """Return `short`, or `full` where LLMFW_TEST_LENGTH says so."""
     return full if LENGTH == "full" else short
+
+
+def also(cases: Iterable[Any]) -> list[Any]:
+    """Return cases of a test with one parameter, for `make test-all` alone."""
+    return [pytest.param(case, marks=pytest.mark.long) for case in cases]

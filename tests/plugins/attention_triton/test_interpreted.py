@@ -30,4 +30,4 @@ def test_the_kernels_pass_their_tests_in_the_interpreter() -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     [num_passed] = re.findall(r"(\d+) passed", done.stdout)
-    assert int(num_passed) > of_length(50, 90), "not all was collected"
+    assert int(num_passed) > of_length(40, 90), "not all was collected"

@@ -9,17 +9,19 @@ from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention
 from llmfw.plugins.attention_triton.schedule import PIECE_STEP
 
+from ....length import also
+
 BORDERS = [(length - 1, 1) for length in (1, PIECE_STEP, PIECE_STEP + 1, 3 * PIECE_STEP, 5 * PIECE_STEP + 1)]
 PROMPTS = [(0, 2), (PIECE_STEP - 1, 2), (PIECE_STEP, 70), (150, 45), (0, 129)]
 
 
-@pytest.mark.parametrize("heads", [(2, 2), (8, 2), (8, 1), (16, 1), (20, 1), (6, 2)])
+@pytest.mark.parametrize("heads", [(8, 2), (20, 1), *also([(2, 2), (8, 1), (16, 1), (6, 2)])])
 def test_every_number_of_heads_may_share_a_key_head(heads: tuple[int, int]) -> None:
     spec = make_layer(num_heads=heads[0], num_kv_heads=heads[1])
     AttentionCase(spec, [*BORDERS[:3], (40, 30), (0, 5)], 1).check(TritonAttention, 1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 1, 3, PIECE_STEP, 100])
+@pytest.mark.parametrize("window", [None, PIECE_STEP, *also([1, 3, 100])])
 @pytest.mark.parametrize("has_sinks", [False, True])
 def test_one_token_sees_keys_of_one_piece_or_several(window: int | None, has_sinks: bool) -> None:
     sinks = torch.tensor([0.5, -1.0, 2.0, 0.0]) if has_sinks else None
@@ -27,17 +29,17 @@ def test_one_token_sees_keys_of_one_piece_or_several(window: int | None, has_sin
     AttentionCase(spec, BORDERS, 1).check(TritonAttention, 1e-5, sinks)
 
 
-@pytest.mark.parametrize("window", [None, 1, 3, 100])
+@pytest.mark.parametrize("window", [None, 3, *also([1, 100])])
 def test_prompts_see_what_was_stored_and_themselves(window: int | None) -> None:
     AttentionCase(make_layer(sliding_window=window), PROMPTS, 16).check(TritonAttention, 1e-5)
 
 
-@pytest.mark.parametrize("page_size", [2, 3, 64])
+@pytest.mark.parametrize("page_size", [3, *also([2, 64])])
 def test_pages_may_have_any_size(page_size: int) -> None:
     AttentionCase(make_layer(), [*BORDERS[:3], (70, 20)], page_size).check(TritonAttention, 1e-5)
 
 
-@pytest.mark.parametrize("dims", [(8, 8), (24, 40), (64, 64), (128, 128), (192, 128), (256, 256)])
+@pytest.mark.parametrize("dims", [(24, 40), (256, 256), *also([(8, 8), (64, 64), (128, 128), (192, 128)])])
 def test_heads_may_have_any_size_up_to_256(dims: tuple[int, int]) -> None:
     spec = make_layer(head_dim=dims[0], v_head_dim=dims[1], scale=0.05)
     AttentionCase(spec, [(0, 1), (90, 1), (33, 9)], 1).check(TritonAttention, 1e-5)
