@@ -118,7 +118,7 @@ def _checked_folder(path: Path, what: str) -> str:
         raise ModelError(f"{what}: {_without_config(path)}")
     if stat.S_ISDIR(config.stat().st_mode):  # stat raises for a link that leads nowhere
         raise ModelError(f"{what}: {config} is a folder; a model folder holds regular files")
-    for entry in path.iterdir():
+    for entry in map(path.joinpath, os.listdir(path)):
         if entry.exists() and not entry.is_file() and not entry.is_dir():
             raise ModelError(
                 f"{what}: {entry} is a pipe, socket or device; a model folder holds regular files"
