@@ -168,6 +168,10 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         return found
 
 
+NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
+"""Computes nothing."""
+
+
 class TokenMasks(msgspec.Struct, frozen=True):
     """Masks of allowed tokens, for rows with forbidden ones. They account for `min_tokens`, too.
 

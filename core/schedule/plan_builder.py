@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from llmfw.core.base.step import NO_STEP
+
 from .plan import BatchPlan
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .sequence_table import Indices
-from .step_writer import NO_STEP, write_decode, write_step
+from .step_writer import write_decode, write_step
 
 
 class PlanBuilder:

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from llmfw.core.base.step import NO_INTS, NOT_IN_FLIGHT, Ints, RowCounts, RowStart, ScoredPrompt, StepInput
+from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, RowCounts, RowStart, ScoredPrompt, StepInput
 
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .sequence_table import Indices, SequenceTable
-
-NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
-"""Computes nothing."""
 
 
 def write_decode(pages: SequencePages, indices: Indices) -> StepInput:

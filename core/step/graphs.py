@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from llmfw.core.base.step import NO_INTS, NO_PAGES, NOT_IN_FLIGHT, Ints, Pages, StepInput
+from llmfw.core.base.step import NO_INTS, NO_PAGES, NO_STEP, NOT_IN_FLIGHT, Ints, Pages, StepInput
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 
@@ -37,9 +37,6 @@ LOG_INTERVAL_S = 2.0
 
 Forward = Callable[[torch.Tensor, torch.Tensor, ForwardBatch], torch.Tensor]
 """(input ids [T], positions [T], batch) → logits in the model's dtype [T, vocab]."""
-
-NO_SEQUENCES = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
-"""An empty step, which padding fills."""
 
 
 class Graph(ABC):
@@ -145,7 +142,7 @@ class DecodeGraphs:
         started = told = time.perf_counter()
         logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(self._sizes), self._most)
         for number, size in enumerate(reversed(self._sizes), 1):
-            self.run(NO_SEQUENCES, None, size)
+            self.run(NO_STEP, None, size)
             if not self._most:
                 return
             if time.perf_counter() - told > LOG_INTERVAL_S:
