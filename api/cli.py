@@ -26,9 +26,13 @@ _OWN = (
         "plan.command:plan_command",
         "Say whether a model fits on a GPU, and how many requests with it.",
     ),
-    ("plugins", "plugins:plugins_group", "List every registered part, and the plugins that did not load."),
+    (
+        "plugins",
+        "plugins:plugins_group",
+        "List every registered component, and the plugins that did not load.",
+    ),
     ("plugin", "scaffold.command:plugin_group", "Write a plugin of your own."),
-    ("check", "check:check_command", "Hold an installed part to the promises of its interface."),
+    ("check", "check:check_command", "Hold an installed component to the promises of its interface."),
     ("cache", "admin:cache_group", "Look at a running server's prefix cache, and keep prefixes in it."),
     ("policy", "admin:policy_group", "See or change the scheduling policy of a running server."),
     (

@@ -29,7 +29,7 @@ from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 
-from .services.parts import build_chat_template
+from .services.components import build_chat_template
 from .text.generation import Generator
 from .text.generation import Output as Asked
 from .text.text_stream import TextStream
@@ -118,7 +118,7 @@ class LLM:
             )
 
     def _load(self, model: str, chat_template: str | None, settings: dict[str, Any]) -> None:
-        """Load the parts and the model."""
+        """Load the components and the model."""
         from llmfw.core.engine.process.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))

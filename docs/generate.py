@@ -105,12 +105,14 @@ def _values_of(option: SettingOption) -> str:
     return f"list of {option.metavar}" if option.multiple else option.metavar or "text"
 
 
-def parts() -> str:
-    """Return a table of the bundled parts, by hook."""
-    return "\n".join(["| hook | part | plugin | what it is |", "|---|---|---|---|", *_part_rows(), ""])
+def components() -> str:
+    """Return a table of the bundled components, by hook."""
+    return "\n".join(
+        ["| hook | component | plugin | what it is |", "|---|---|---|---|", *_component_rows(), ""]
+    )
 
 
-def _part_rows() -> Iterator[str]:
+def _component_rows() -> Iterator[str]:
     plugins = load_plugins()
     for kind, hook in HOOK_NAMES.items():
         for entry in plugins.registry.entries(kind):
@@ -122,7 +124,7 @@ def _part_rows() -> Iterator[str]:
 
 
 def interface(kind: str) -> str:
-    """Return what a kind of part has to implement, and what it is given, as code without bodies."""
+    """Return what a kind of component has to implement, and what it is given, as code without bodies."""
     return "\n".join(stubs.stubs(*SHOWN[kind]))
 
 
@@ -231,7 +233,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 
 MAKERS: dict[str, Callable[[], str]] = {
     "commands": commands,
-    "parts": parts,
+    "components": components,
     "settings": settings,
     **{
         f"flags_{re.sub(r'[^a-z]', '_', name.lower())}": functools.partial(flags_of, name)

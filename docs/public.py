@@ -304,7 +304,7 @@ def complaints(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
             for argument in old["hooks"][name]
             if argument not in new["hooks"][name]
         ),
-        *_gone("kind of part", old["kinds"], new["kinds"]),
+        *_gone("kind of component", old["kinds"], new["kinds"]),
         *_gone("command", old["commands"], new["commands"]),
         *(
             f"command {name!r} does not take {option} any more"

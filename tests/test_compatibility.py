@@ -61,7 +61,7 @@ def methods(found: dict[str, Any], path: str) -> dict[str, Any]:
     [
         (lambda s: s["hooks"].pop("register_routes"), "hook 'register_routes' is gone"),
         (lambda s: s["hooks"]["register_routes"].clear(), "hook register_routes does not pass 'register'"),
-        (lambda s: s["kinds"].pop("grammar"), "kind of part 'grammar' is gone"),
+        (lambda s: s["kinds"].pop("grammar"), "kind of component 'grammar' is gone"),
         (lambda s: s["names"].pop("llmfw.core:hookimpl"), "public name 'llmfw.core:hookimpl' is gone"),
         (lambda s: s["routes"].pop("GET /v1/models"), "route 'GET /v1/models' is gone"),
         (lambda s: s["routes"][CHAT].update(status="201"), "answers with 201, and did with 200"),

@@ -55,7 +55,7 @@ def test_the_declaration_that_a_section_shows_is_a_plugin_that_loads(name, insta
     plugins = load_plugins()
     assert [broken for broken in plugins.broken if broken.name == "shown"] == []
     [shown] = [plugin for plugin in plugins.loaded if plugin.name == "shown"]
-    assert len([*shown.parts, *shown.commands, *shown.routes]) == 1
+    assert len([*shown.components, *shown.commands, *shown.routes]) == 1
 
 
 def test_each_section_shows_an_example_that_llmfw_plugin_new_writes_and_its_tests_run():
@@ -91,7 +91,7 @@ def test_every_kind_of_part_has_a_hook_and_an_interface_and_the_docs_name_it():
     ("page", "heading"),
     [
         ("write_a_plugin.md", "## Every kind at a glance"),
-        ("interfaces.md", "## How parts are built and called"),
+        ("interfaces.md", "## How components are built and called"),
     ],
 )
 def test_the_tables_of_all_kinds_are_of_all_kinds(page, heading):
@@ -200,7 +200,7 @@ def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: C
         "build_cli()(['plugins', '--json'], prog_name='llmfw', standalone_mode=False)"
     )
     found = json.loads(fresh_python(code, example / "installed"))
-    assert ("shortest", "llmfw-shortest") in {(part["name"], part["package"]) for part in found["parts"]}
+    assert ("shortest", "llmfw-shortest") in {(part["name"], part["package"]) for part in found["components"]}
     assert [broken for broken in found["broken"] if broken["package"] == "llmfw-shortest"] == []
 
 

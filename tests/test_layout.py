@@ -197,7 +197,7 @@ def test_light_modules_import_neither_torch_nor_transformers(fresh_python):
 
 def test_plugins_are_listed_without_importing_their_parts(fresh_python):
     code = "import sys; from llmfw.core.plugin.plugins import load_plugins; plugins = load_plugins()\n"
-    code += "[part.missing() for plugin in plugins.loaded for part in plugin.parts]\n"
+    code += "[part.missing() for plugin in plugins.loaded for part in plugin.components]\n"
     assert fresh_python(code + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
 
 

@@ -38,7 +38,7 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
-from llmfw.api.services.services import ModelParts, Services, Stores
+from llmfw.api.services.services import ModelComponents, Services, Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
@@ -53,7 +53,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/health_generate"})
 
 def create_app(
     client: EngineClient,
-    parts: ModelParts,
+    components: ModelComponents,
     stores: Stores,
     config: ServerConfig,
     *,
@@ -70,7 +70,7 @@ def create_app(
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
             state.
-        ledger: of the parts and stores; None: nobody watches their calls.
+        ledger: of the components and stores; None: nobody watches their calls.
 
     Raises:
         ConfigError: an API key, or a file of them, is wrong.
@@ -78,7 +78,7 @@ def create_app(
     """
     keys = keys or Keyring(config)
     config = _without_keys(config)
-    services = Services(client, parts, stores, config, keys)
+    services = Services(client, components, stores, config, keys)
     ledger = ledger or ComponentLedger()
     own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
     limits = body_limits(config)

@@ -86,5 +86,5 @@ def import_route(plugin: str, path: str) -> Any:
 
 
 def route_entry(plugin: str, path: str) -> Entry:
-    """Return what stands for a plugin's route among parts: in errors, and in the ledger of calls."""
+    """Return what stands for a plugin's route among components: in errors, and in the ledger of calls."""
     return Entry("route", path, path, plugin, *package_of(plugin))

@@ -31,7 +31,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
     """Serve until a signal that stops servers; returns after a clean end. Call it in the main thread.
 
     Raises:
-        ConfigError: the port, the model, a part or an API key cannot be had; with the reason.
+        ConfigError: the port, the model, a component or an API key cannot be had; with the reason.
         EngineError: the engine could not be started.
         EngineLostError: it died too often to be started again.
     """

@@ -22,7 +22,7 @@ from llmfw.api.server.connections import ConnectionTable, watching
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
-from llmfw.api.services.parts import open_stores, start_engine
+from llmfw.api.services.components import open_stores, start_engine
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.log import TIME_FORMAT, TIME_PREFIX
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -222,11 +222,11 @@ class Serving:
         registry = self._plugins.registry
         stores = await open_stores(self._config, registry)
         try:
-            parts = await start_engine(client, self._engine_config, self._config, registry)
+            components = await start_engine(client, self._engine_config, self._config, registry)
             routes = usable_routes(self._plugins.routes)
             app = create_app(
                 client,
-                parts,
+                components,
                 stores,
                 self._config,
                 keys=self._keys,
@@ -243,7 +243,7 @@ class Serving:
             url,
             self._config.served_model_name,
             task=client.info.task,
-            is_chat=bool(self._config.chat_template or parts.tokenizer.chat_template),
+            is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
             needs_key=self._keys.has_keys,
         )
         return Server(startable, self._config, client, url, ready)

@@ -20,8 +20,8 @@ from litestar.types import ASGIApp
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import import_route
-from llmfw.api.services.parts import open_stores
-from llmfw.api.services.services import ModelParts
+from llmfw.api.services.components import open_stores
+from llmfw.api.services.services import ModelComponents
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ComponentError, EngineError
@@ -77,12 +77,12 @@ async def idle_app(
         ComponentError: a plugin's route cannot be used.
     """
     stores = await open_stores(config, registry)
-    parts = ModelParts(
+    components = ModelComponents(
         tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE())), chat_template=_NoTemplate("", {})
     )
     try:
         yield create_app(
-            _IdleEngine(), parts, stores, config, plugin_routes=plugin_routes, ledger=ComponentLedger()
+            _IdleEngine(), components, stores, config, plugin_routes=plugin_routes, ledger=ComponentLedger()
         )
     finally:
         await stores.close()

@@ -1,4 +1,4 @@
-"""The result of a check of a part, promise by promise. Knows nothing of how the check works."""
+"""The result of a check of a component, promise by promise. Knows nothing of how the check works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Promise:
         name: name of the test function.
         kept, broken, skipped: number of cases.
         reason: reason of the first broken case, else of the first skipped case.
-        where: file and line, if the case broke in the part's own code.
+        where: file and line, if the case broke in the component's own code.
         traceback: traceback of the first broken case.
     """
 

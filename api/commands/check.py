@@ -1,6 +1,6 @@
-"""`llmfw check`: runs the tests of an installed part's kind against the part.
+"""`llmfw check`: runs the tests of an installed component's kind against the component.
 
-Imports pytest and the tests only when the part is known, through `api.checks.part_check`.
+Imports pytest and the tests only when the component is known, through `api.checks.component_check`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_fixtures(
     return {name: _value(text) for name, text in pairs}
 
 
-@click.command("check", short_help="Hold an installed part to the promises of its interface.")
+@click.command("check", short_help="Hold an installed component to the promises of its interface.")
 @click.argument("kind", callback=check_kind)
 @click.argument("name")
 @click.option(
@@ -65,7 +65,7 @@ def read_fixtures(
     multiple=True,
     callback=collect,
     metavar="KIND.KEY=VALUE",
-    help="Set an option of the part; repeatable.",
+    help="Set an option of the component; repeatable.",
 )
 @click.option(
     "--set",
@@ -97,21 +97,21 @@ def check_command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Hold the part NAME of a KIND to the promises of its interface, as its author's tests do.
+    """Hold the component NAME of a KIND to the promises of its interface, as its author's tests do.
 
-    KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The part is built as a server builds it. Prints
-    one line for each promise, with the reason if it is broken or could not be checked. Of a command and of a route it is
+    KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The component is built as a server builds it.
+    Prints     one line for each promise, with the reason if it is broken or could not be checked. Of a command and of a route it is
     checked whether llmfw can have it; a route's NAME is its import path, or its plugin's name.
 
     Exit code: 0 all that could be checked holds; 1 a promise is broken; 2 the check could not be run.
     """
     if kind in KINDS:
         if fixtures:
-            raise CheckError(f"--set names fixtures of a part's tests; a {kind} has none")
+            raise CheckError(f"--set names fixtures of a component's tests; a {kind} has none")
         ctx.exit(_check_others(ctx, kind, name, as_json, verbose))
     entry = _find(ctx, kind, name, options)
     options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
-    from llmfw.api.checks.part_check import explained, run_check
+    from llmfw.api.checks.component_check import explained, run_check
 
     if not as_json:
         click.echo(f"{entry}:")
@@ -145,12 +145,12 @@ def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbo
 
 
 def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionValue]) -> Entry:
-    """Return the part, which can be imported and built.
+    """Return the component, which can be imported and built.
 
     Raises:
-        click.BadParameter: no part has the name.
-        CheckError: the part or pytest cannot be used here, or an option is wrong.
-        ComponentError: the part is too broken to be checked.
+        click.BadParameter: no component has the name.
+        CheckError: the component or pytest cannot be used here, or an option is wrong.
+        ComponentError: the component is too broken to be checked.
     """
     try:
         entry = plugins_of(ctx).registry.find(kind, name)

@@ -1,4 +1,4 @@
-"""Checks of `llmfw check` for the routes and commands of a plugin, which are no parts."""
+"""Checks of `llmfw check` for the routes and commands of a plugin, which are no components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`llmfw plugins`: installed parts, their missing needs, name conflicts, and broken plugins. Imports no part.
+"""`llmfw plugins`: installed components, their missing needs, name conflicts, and broken plugins. Imports no component.
 
 `llmfw plugins doctor` imports all of them.
 """
@@ -26,7 +26,7 @@ from .lazy_group import LazyGroup
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def plugins_group(ctx: click.Context, as_json: bool) -> None:
-    """List every registered part, and the plugins that did not load."""
+    """List every registered component, and the plugins that did not load."""
     if ctx.invoked_subcommand is not None:
         if as_json:
             raise click.UsageError(
@@ -42,67 +42,71 @@ def plugins_group(ctx: click.Context, as_json: bool) -> None:
 
 
 def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, list[dict[str, Any]]]:
-    """Return all parts, commands and routes, and the broken plugins, as plain data.
+    """Return all components, commands and routes, and the broken plugins, as plain data.
 
     Args:
         own_commands: names of llmfw's own commands.
 
     Returns:
-        "parts": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks; "install": the
+        "components": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks; "install": the
         command that installs what it lacks, if one is known; "options": names of its options, None if they cannot be
-        known without importing it; "choose": the text that chooses it, which is "plugin/name" if other parts have the
-        same name; "shadowed_by": the other parts of the same name;
-        "broken": each with name, package, version, reason.
+        known without importing it; "choose": the text that chooses it, which is "plugin/name" if other components have
+        the same name; "shadowed_by": the other components of the same name; "broken": each with name, package, version,
+        reason.
     """
-    parts = [_described(part) for plugin in plugins.loaded for part in plugin.parts]
+    components = [_described(component) for plugin in plugins.loaded for component in plugin.components]
     blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": []}
     blank |= {"install": None, "options": []}
     for plugin in plugins.loaded:
         about = {"plugin": plugin.name, "distribution": plugin.distribution, "version": plugin.version}
         for command in plugin.commands:
-            parts.append(
+            components.append(
                 blank
                 | about
                 | {"kind": "command", "name": command.name, "summary": command.get_short_help_str()}
             )
-        parts.extend(blank | about | {"kind": "route", "name": path, "path": path} for path in plugin.routes)
-    _find_shadows(parts, own_commands)
-    parts.sort(key=lambda part: (part["kind"], part["name"], part["plugin"]))
+        components.extend(
+            blank | about | {"kind": "route", "name": path, "path": path} for path in plugin.routes
+        )
+    _find_shadows(components, own_commands)
+    components.sort(key=lambda component: (component["kind"], component["name"], component["plugin"]))
     return {
-        "parts": [_renamed(part) for part in parts],
+        "components": [_renamed(component) for component in components],
         "broken": [_renamed(asdict(broken)) for broken in plugins.broken],
     }
 
 
-def _described(part: Entry) -> dict[str, Any]:
-    lacks = part.missing()
-    return asdict(part) | {
-        "needs": list(part.needs),
+def _described(component: Entry) -> dict[str, Any]:
+    lacks = component.missing()
+    return asdict(component) | {
+        "needs": list(component.needs),
         "lacks": lacks,
-        "install": part.install_hint() if lacks else None,
-        "options": _names_of_options(part),
+        "install": component.install_hint() if lacks else None,
+        "options": _names_of_options(component),
     }
 
 
-def _names_of_options(part: Entry) -> list[str] | None:
-    if part.kind not in kinds_with_options():
+def _names_of_options(component: Entry) -> list[str] | None:
+    if component.kind not in kinds_with_options():
         return []
-    options = declared_options(part.path)
+    options = declared_options(component.path)
     return None if options is None else [option.name for option in options]
 
 
-def _find_shadows(parts: list[dict[str, Any]], own_commands: Collection[str]) -> None:
-    """Set for each part the text that chooses it, and the other parts of its name."""
+def _find_shadows(components: list[dict[str, Any]], own_commands: Collection[str]) -> None:
+    """Set for each component the text that chooses it, and the other components of its name."""
     named: dict[tuple[str, str], list[str]] = {}
-    for part in parts:
-        named.setdefault((part["kind"], part["name"]), []).append(f"{part['plugin']}/{part['name']}")
-    for part in parts:
-        full_name = f"{part['plugin']}/{part['name']}"
-        others = [name for name in named[part["kind"], part["name"]] if name != full_name]
-        if part["kind"] == "command" and part["name"] in own_commands:
+    for component in components:
+        named.setdefault((component["kind"], component["name"]), []).append(
+            f"{component['plugin']}/{component['name']}"
+        )
+    for component in components:
+        full_name = f"{component['plugin']}/{component['name']}"
+        others = [name for name in named[component["kind"], component["name"]] if name != full_name]
+        if component["kind"] == "command" and component["name"] in own_commands:
             others.append("llmfw")
-        part["shadowed_by"] = others
-        part["choose"] = full_name if others else part["name"]
+        component["shadowed_by"] = others
+        component["choose"] = full_name if others else component["name"]
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +115,7 @@ def _renamed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Print one row for each part, and after them one for each plugin that did not load."""
+    """Print one row for each component, and after them one for each plugin that did not load."""
     columns = [
         Column("kind"),
         Column("name"),
@@ -122,25 +126,25 @@ def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
         Column("options", drop=4, wraps=True),
         Column("summary", drop=1, wraps=True),
     ]
-    if any(part["shadowed_by"] for part in found["parts"]):
+    if any(component["shadowed_by"] for component in found["components"]):
         columns.insert(2, Column("shadowed by", style="red"))
-    cells = [*map(_cells, found["parts"]), *map(_cells_of_broken, found["broken"])]
+    cells = [*map(_cells, found["components"]), *map(_cells_of_broken, found["broken"])]
     print_table(columns, [[row.get(column.title) for column in columns] for row in cells])
 
 
-def _cells(part: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of a part's row, by column."""
-    lacks = ", ".join(part["lacks"])
+def _cells(component: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of a component's row, by column."""
+    lacks = ", ".join(component["lacks"])
     return {
-        "kind": part["kind"],
-        "name": part["choose"],
-        "plugin": part["plugin"],
-        "package": f"{part['package']} {part['version']}".strip(),
-        "needs": ", ".join(part["needs"]),
-        "lacks": f"{lacks}: {part['install']}" if part["install"] else lacks,
-        "options": "not known" if part["options"] is None else ", ".join(part["options"]),
-        "summary": part["summary"],
-        "shadowed by": ", ".join(part["shadowed_by"]),
+        "kind": component["kind"],
+        "name": component["choose"],
+        "plugin": component["plugin"],
+        "package": f"{component['package']} {component['version']}".strip(),
+        "needs": ", ".join(component["needs"]),
+        "lacks": f"{lacks}: {component['install']}" if component["install"] else lacks,
+        "options": "not known" if component["options"] is None else ", ".join(component["options"]),
+        "summary": component["summary"],
+        "shadowed by": ", ".join(component["shadowed_by"]),
     }
 
 
@@ -160,6 +164,6 @@ plugins_group.add_command(
     LazyCommand(
         "doctor",
         "llmfw.api.commands.doctor.command:doctor_command",
-        "Import every part, and hold it against its interface.",
+        "Import every component, and hold it against its interface.",
     )
 )

@@ -18,7 +18,7 @@ class ServerCollector(Collector):
     """The figures of the API process and, if the engine answered, those of the engine.
 
     Args:
-        uses: calls of plugins' parts; those of one part in two processes are added.
+        uses: calls of plugins' components; those of one component in two processes are added.
         num_restarts: restarts of the engine since the server started.
         engine: what the engine is, and its figures; None if it did not answer.
     """
@@ -32,7 +32,7 @@ class ServerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families in the order in which they are shown."""
-        yield from _parts(self._uses)
+        yield from _components(self._uses)
         yield CounterMetricFamily(
             "llmfw_engine_restarts_total",
             "Times that the engine process was started again after it had died or hung.",
@@ -45,24 +45,26 @@ class ServerCollector(Collector):
             yield from _tokens(stats)
 
 
-def _parts(uses: Sequence[ComponentUse]) -> Iterator[Metric]:
+def _components(uses: Sequence[ComponentUse]) -> Iterator[Metric]:
     labels = ("kind", "name", "plugin")
     seconds = CounterMetricFamily(
-        "llmfw_plugin_seconds_total", "Seconds that the calls of a plugin's part have taken.", labels=labels
-    )
-    calls = CounterMetricFamily("llmfw_plugin_calls_total", "Calls of a plugin's part.", labels=labels)
-    failures = CounterMetricFamily(
-        "llmfw_plugin_failures_total",
-        "Calls in which a plugin's part raised what it should not.",
+        "llmfw_plugin_seconds_total",
+        "Seconds that the calls of a plugin's component have taken.",
         labels=labels,
     )
-    by_part: dict[tuple[str, str, str], list[ComponentUse]] = {}
+    calls = CounterMetricFamily("llmfw_plugin_calls_total", "Calls of a plugin's component.", labels=labels)
+    failures = CounterMetricFamily(
+        "llmfw_plugin_failures_total",
+        "Calls in which a plugin's component raised what it should not.",
+        labels=labels,
+    )
+    by_component: dict[tuple[str, str, str], list[ComponentUse]] = {}
     for use in uses:
-        by_part.setdefault((use.kind, use.name, use.plugin), []).append(use)
-    for part, of_part in sorted(by_part.items()):
-        seconds.add_metric(part, sum(use.seconds for use in of_part))
-        calls.add_metric(part, sum(use.calls for use in of_part))
-        failures.add_metric(part, sum(use.failures for use in of_part))
+        by_component.setdefault((use.kind, use.name, use.plugin), []).append(use)
+    for component, of_component in sorted(by_component.items()):
+        seconds.add_metric(component, sum(use.seconds for use in of_component))
+        calls.add_metric(component, sum(use.calls for use in of_component))
+        failures.add_metric(component, sum(use.failures for use in of_component))
     yield from (seconds, calls, failures)
 
 

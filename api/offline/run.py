@@ -20,7 +20,7 @@ from llmfw.api.batches.service import BatchService, open_batches
 from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.schemas.batches import CreateBatchRequest
 from llmfw.api.server.limits import body_limits
-from llmfw.api.services.parts import open_stores, start_engine
+from llmfw.api.services.components import open_stores, start_engine
 from llmfw.api.services.services import SECONDS_A_DAY, Answering, Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, EngineDeadError
@@ -82,7 +82,7 @@ class FileRun:
             config: configuration whose `storage` and stores are the run's own.
 
         Raises:
-            ConfigError: the model or a part cannot be loaded.
+            ConfigError: the model or a component cannot be loaded.
             EngineError: the engine could not be started, or died too often to be started again.
             OutputError: a file cannot be written.
         """
@@ -192,10 +192,10 @@ async def _answering(
         lambda: ProcessEngineClient(engine, watchdog=limits), RestartPolicy.of(config)
     )
     try:
-        parts = await start_engine(client, engine, config, plugins.registry)
+        components = await start_engine(client, engine, config, plugins.registry)
         ownership = Ownership()  # a run has one owner
         memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
-        answering = Answering(DeferringClient(client), parts, config, memory)
+        answering = Answering(DeferringClient(client), components, config, memory)
         batches = open_batches(
             client,
             answering,

@@ -31,7 +31,7 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
     """Return the handlers.
 
     Args:
-        ledger: of the parts in this process.
+        ledger: of the components in this process.
     """
 
     @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))

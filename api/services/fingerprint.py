@@ -14,25 +14,25 @@ from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.part_options import option_text
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
-"""Kinds of parts that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""
+"""Kinds of components that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""
 
 _PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")
 
 
 def system_fingerprint(
     info: EngineInfo,
-    parts: Sequence[str | type | None] = (),
+    components: Sequence[str | type | None] = (),
     options: Mapping[str, OptionValue] = {},
     sampling_defaults: Mapping[str, float] = {},
 ) -> str:
-    """Return "fp_" and a hash of what the engine is, of the API's parts, and of the versions they are made of.
+    """Return "fp_" and a hash of what the engine is, of the API's components, and of the versions they are made of.
 
     Where and how much memory there is does not count, nor the order of requests, nor under which name a model whose
     weights are known was loaded.
 
     Args:
-        parts: classes, and texts such as that of the chat template.
-        options: of parts, "kind.key" → value, as they were given: one from a file is equal to its text.
+        components: classes, and texts such as that of the chat template.
+        options: of components, "kind.key" → value, as they were given: one from a file is equal to its text.
         sampling_defaults: with which a request is sampled that does not say.
     """
     info = msgspec.structs.replace(
@@ -48,7 +48,10 @@ def system_fingerprint(
         if key.partition(".")[0] in TELLING_KINDS
     ]
     defaults = sorted(sampling_defaults.items())
-    names = [f"{part.__module__}.{part.__qualname__}" if isinstance(part, type) else part for part in parts]
+    names = [
+        f"{component.__module__}.{component.__qualname__}" if isinstance(component, type) else component
+        for component in components
+    ]
     versions = [f"{name} {_version(name)}" for name in _PACKAGES]
     return (
         "fp_" + hashlib.sha256(msgspec.json.encode([info, names, given, defaults, versions])).hexdigest()[:12]

@@ -45,8 +45,8 @@ from .fingerprint import system_fingerprint
 SECONDS_A_DAY = 24 * 3600
 
 
-class ModelParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that fit the model, in addition to its engine.
+class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
+    """The components that fit the model, in addition to its engine.
 
     Attributes:
         chat_template: renders messages as a prompt.
@@ -92,30 +92,30 @@ class Answering:
     """
 
     def __init__(
-        self, client: EngineClient, parts: ModelParts, config: ServerConfig, memory: ResponseMemory
+        self, client: EngineClient, components: ModelComponents, config: ServerConfig, memory: ResponseMemory
     ) -> None:
         self.generator = Generator(
             client,
-            parts.tokenizer,
+            components.tokenizer,
             config.served_model_name,
-            parts.grammar_checker,
-            parts.sampling_defaults,
+            components.grammar_checker,
+            components.sampling_defaults,
             places=EnginePlaces(client.info.max_running_requests),
             max_biases=config.max_logit_bias,
         )
-        parsers = (parts.reasoning_parser, parts.tool_parser)
+        parsers = (components.reasoning_parser, components.tool_parser)
         fingerprint = system_fingerprint(
             client.info,
-            (parts.chat_template.source, *parsers),
+            (components.chat_template.source, *parsers),
             config.options,
-            parts.sampling_defaults,
+            components.sampling_defaults,
         )
         self.chat = ChatService(
             self.generator,
-            parts.chat_template,
-            reasoning_parser=parts.reasoning_parser,
-            tool_parser=parts.tool_parser,
-            json_tool_parser=parts.json_tool_parser,
+            components.chat_template,
+            reasoning_parser=components.reasoning_parser,
+            tool_parser=components.tool_parser,
+            json_tool_parser=components.json_tool_parser,
             fingerprint=fingerprint,
             reasoning_field=config.reasoning_field,
             max_messages=config.max_messages,
@@ -142,7 +142,7 @@ class Services:
     def __init__(
         self,
         client: EngineClient,
-        parts: ModelParts,
+        components: ModelComponents,
         stores: Stores,
         config: ServerConfig,
         keys: Keyring | None = None,
@@ -153,7 +153,7 @@ class Services:
             stores.responses, config.response_ttl_days * SECONDS_A_DAY, self._ownership
         )
         self._stores = stores
-        self.live = Answering(client, parts, config, self._memory)
+        self.live = Answering(client, components, config, self._memory)
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
@@ -162,7 +162,7 @@ class Services:
         self.files = FileService(stores.files, stores.batches, self._ownership, room)
         self.uploads = UploadService(stores.files, self._ownership, room)
         self._file_expiry = FileExpiry(self.files)
-        deferred = Answering(DeferringClient(client), parts, config, self._memory)
+        deferred = Answering(DeferringClient(client), components, config, self._memory)
         self.batches = open_batches(
             client,
             deferred,

@@ -58,7 +58,7 @@ class GrammarChecker:
         tokenizer: tokenizer of the model.
         vocab_size: width of the model's logits.
         calls: watcher of calls to the backend; None: calls are not watched.
-        options: options of parts, "kind.key" → value.
+        options: options of components, "kind.key" → value.
         limits: limits on the cost of one grammar.
     """
 

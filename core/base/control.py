@@ -17,7 +17,7 @@ class SetPolicy(msgspec.Struct, frozen=True, tag="set_policy"):
 
     Attributes:
         name: name of a registered policy.
-        options: the policy's options, by key without the part's name.
+        options: the policy's options, by key without the component's name.
     """
 
     name: str

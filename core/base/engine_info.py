@@ -9,10 +9,10 @@ from .request import EventBatch
 
 
 class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
-    """Totals of the calls of one part of a plugin, in one process, since it started.
+    """Totals of the calls of one component of a plugin, in one process, since it started.
 
     Attributes:
-        kind, name, plugin: kind and name of the part, and its plugin.
+        kind, name, plugin: kind and name of the component, and its plugin.
         seconds: total time of its calls.
         calls: number of calls.
         failures: number of calls that raised an unexpected exception.
@@ -33,7 +33,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
         num_running, num_waiting: number of requests that run, and that wait to run.
         num_deferrable_running, num_deferrable_waiting: number of these that are deferrable; some that run may be paused.
         num_drafted_tokens, num_accepted_tokens: tokens that a drafter guessed, and the correct ones among them.
-        component_uses: uses of the parts that the engine calls.
+        component_uses: uses of the components that the engine calls.
     """
 
     num_running: int

@@ -2,10 +2,10 @@
 
     LLMFWError
     ├── ConfigError            a flag, a file or a combination of them that cannot work
-    │   ├── UnknownComponentError   a part was asked for by a name that no plugin registers
+    │   ├── UnknownComponentError   a component was asked for by a name that no plugin registers
     │   │   └── LostComponentError  a plugin that did not load probably would have
     │   ├── ModelError         a model folder that is not one, or a model that cannot be served
-    │   └── ComponentError          a part that is registered but cannot be imported, built or used here
+    │   └── ComponentError          a component that is registered but cannot be imported, built or used here
     ├── PluginError            a plugin package that is broken (raised only in strict mode)
     ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
     │   ├── ContextLengthError more tokens than the model or the pool can hold
@@ -20,7 +20,7 @@
     ├── OverloadedError        the queue is full; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
-    ├── ComponentFailedError        a part raised an unexpected exception while it served a request
+    ├── ComponentFailedError        a component raised an unexpected exception while it served a request
     └── EngineError            the engine could not finish what it had accepted
         ├── CrashingRequestError  a request that repeatedly ended the engine
         └── EngineDeadError    the engine process has ended
@@ -42,11 +42,11 @@ class ConfigError(LLMFWError):
 
 
 class UnknownComponentError(ConfigError):
-    """No plugin registers the part that was asked for."""
+    """No plugin registers the component that was asked for."""
 
 
 class LostComponentError(UnknownComponentError):
-    """No plugin registers the part that was asked for, because the one that would did not load."""
+    """No plugin registers the component that was asked for, because the one that would did not load."""
 
 
 class ModelError(ConfigError):
@@ -54,7 +54,7 @@ class ModelError(ConfigError):
 
 
 class ComponentError(ConfigError):
-    """A registered part cannot be imported or cannot do what this model and device need."""
+    """A registered component cannot be imported or cannot do what this model and device need."""
 
 
 class PluginError(LLMFWError):
@@ -155,7 +155,7 @@ class DeadlineError(LLMFWError):
 
 
 class ComponentFailedError(LLMFWError):
-    """A part of a plugin raised while it served a request; the message names the part, the log says why."""
+    """A component of a plugin raised while it served a request; the message names the component, the log says why."""
 
 
 class EngineError(LLMFWError):

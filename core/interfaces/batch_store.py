@@ -150,7 +150,7 @@ class BatchStore(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o batch_store.key=value`. A store with options overrides this."""
+        """Options of the component, set by `-o batch_store.key=value`. A store with options overrides this."""
 
     @abstractmethod
     def __init__(self, folder: Path | None) -> None: ...

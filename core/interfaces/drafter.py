@@ -35,7 +35,7 @@ class Drafter(ABC):
     """Creates a `SequenceDrafter` for each sequence. Built once."""
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o drafter.key=value`. A drafter with options overrides this."""
+        """Options of the component, set by `-o drafter.key=value`. A drafter with options overrides this."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

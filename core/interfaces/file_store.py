@@ -56,7 +56,7 @@ class FileStore(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o file_store.key=value`. A store with options overrides this."""
+        """Options of the component, set by `-o file_store.key=value`. A store with options overrides this."""
 
     @abstractmethod
     def __init__(self, folder: Path | None) -> None: ...

@@ -52,7 +52,8 @@ class Grammar(ABC):
 
         Raises ValueError if the token is not allowed, GrammarCostError if the grammar is too complex to continue.
 
-        Receives the end-of-sequence token, too, unless the grammar is finished: a grammar that cannot continue raises here.
+        Receives the end-of-sequence token, too, unless the grammar is finished: a grammar that cannot continue raises
+        here.
         """
 
     @abstractmethod
@@ -75,7 +76,7 @@ class GrammarBackend(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o grammar.key=value`. A backend with options overrides this."""
+        """Options of the component, set by `-o grammar.key=value`. A backend with options overrides this."""
 
     @abstractmethod
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...

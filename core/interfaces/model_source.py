@@ -16,7 +16,7 @@ class ModelSource(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o model.key=value`. A source with options overrides this."""
+        """Options of the component, set by `-o model.key=value`. A source with options overrides this."""
 
     tool_parser: str | None = None
     """Name of the tool parser for the model, used unless the user names one."""

@@ -81,7 +81,7 @@ class ReasoningParser(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o reasoning_parser.key=value`. A parser with options overrides this."""
+        """Options of the component, set by `-o reasoning_parser.key=value`. A parser with options overrides this."""
 
     opening: ClassVar[str | None] = None
     """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
@@ -123,7 +123,7 @@ class ToolParser(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o tool_parser.key=value`. A parser with options overrides this."""
+        """Options of the component, set by `-o tool_parser.key=value`. A parser with options overrides this."""
 
     call_format: ClassVar[CallFormat | None] = None
     """Format of calls, so that a grammar can enforce them; None: the format is not one with JSON arguments."""

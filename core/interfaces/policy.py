@@ -143,7 +143,7 @@ class SchedulePolicy(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o policy.key=value`. A policy with options overrides this."""
+        """Options of the component, set by `-o policy.key=value`. A policy with options overrides this."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -55,7 +55,7 @@ class ResponseStore(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the part, set by `-o response_store.key=value`. A store with options overrides this."""
+        """Options of the component, set by `-o response_store.key=value`. A store with options overrides this."""
 
     @abstractmethod
     def __init__(self, folder: Path | None, max_bytes: int) -> None: ...

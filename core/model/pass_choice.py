@@ -27,7 +27,7 @@ TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.1}
 
 @dataclass(frozen=True, slots=True)
 class ChosenPass:
-    """A pass that can work on the model's device, and the part that it is."""
+    """A pass that can work on the model's device, and the component that it is."""
 
     entry: Entry
     module_pass: ModulePass
@@ -175,7 +175,7 @@ def _blaming(chosen: ChosenPass) -> Iterator[None]:
     """Turn whatever is raised, also in the modules that a pass put in place, into an error that names the pass."""
     try:
         yield
-    except Exception as error:  # a foreign part may raise anything
+    except Exception as error:  # a foreign component may raise anything
         logger.debug("%s failed", chosen.entry, exc_info=True)
         text = " ".join(str(error).split())
         raise ComponentError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error

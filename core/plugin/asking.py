@@ -1,4 +1,4 @@
-"""Calls a part until its first fault, logs that fault, and does not call the part again. Knows no kind of part."""
+"""Calls a component until its first fault, logs it, and never calls the component again. Knows no kinds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ AnswerT = TypeVar("AnswerT")
 
 
 class WrongAnswerError(Exception):
-    """A part returned an invalid answer; the message describes it."""
+    """A component returned an invalid answer; the message describes it."""
 
 
 class Asked:
-    """A part that is called until its first fault.
+    """A component that is called until its first fault.
 
     Args:
-        who: description of the part for the log: the part, its plugin, package and version.
-        instead: sentence that says what replaces the part once it has failed.
-        calls: record of the part's calls; None: none is kept.
+        who: description of the component for the log: the component, its plugin, package and version.
+        instead: sentence that says what replaces the component once it has failed.
+        calls: record of the component's calls; None: none is kept.
 
     Attributes:
-        failure: the part's fault, if it has failed; None: it is in use.
+        failure: the component's fault, if it has failed; None: it is in use.
     """
 
     def __init__(self, who: str, instead: str, calls: ComponentCalls | None = None) -> None:
@@ -41,7 +41,7 @@ class Asked:
             return None
         try:
             return ask() if self._calls is None else self._calls.timed(ask)
-        except (Exception, SystemExit) as error:  # whatever a foreign part raises is the fault to log
+        except (Exception, SystemExit) as error:  # whatever a foreign component raises is the fault to log
             if self._calls is not None:
                 self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)

@@ -1,9 +1,10 @@
-"""Records the calls of chosen parts while requests are served: their time and their failures.
+"""Records the calls of chosen components while requests are served: their time and their failures.
 
-All calls that the API and the engine make to a plugin's part go through the part's `ComponentCalls`. Exceptions that a part
-raises on purpose (a `RequestError`, a `StorageError`, …) pass through. Any other exception is logged once, with the
-plugin, its package and version, and becomes a `ComponentFailedError`, which ends only the request. Calls of a part's own
-methods from inside a call are not counted. This module does not know what parts do.
+All calls that the API and the engine make to a plugin's component go through the component's `ComponentCalls`.
+Exceptions that a component raises on purpose (a `RequestError`, a `StorageError`, …) pass through. Any other exception
+is logged once, with the plugin, its package and version, and becomes a `ComponentFailedError`, which ends only the
+request. Calls of a component's own methods from inside a call are not counted. This module does not know what
+components do.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ EXPECTED_ERRORS = (
     EngineError,
     ComponentFailedError,
 )
-"""Exceptions that a part may raise on purpose, about the request."""
+"""Exceptions that a component may raise on purpose, about the request."""
 
 STORES = frozenset({"file_store", "batch_store", "response_store"})
-"""Kinds of parts that raise KeyError for an unknown id."""
+"""Kinds of components that raise KeyError for an unknown id."""
 
-_inside: ContextVar[bool] = ContextVar("inside a part", default=False)
+_inside: ContextVar[bool] = ContextVar("inside a component", default=False)
 _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
 
 @contextlib.contextmanager
 def as_the_server_starts() -> Iterator[None]:
-    """Turn any exception of a part into a ComponentError that ends the server, with the full reason, until the block ends.
+    """Within the block, turn any exception of a component into a ComponentError with the full reason.
 
-    At the start, no request can be at fault, and the server cannot run without the part.
+    At the start, no request can be at fault, and the server cannot run without the component.
     """
     token = _starting.set(True)
     try:
@@ -65,10 +66,10 @@ def as_the_server_starts() -> Iterator[None]:
 
 
 class ComponentCalls:
-    """The calls of one part in this process.
+    """The calls of one component in this process.
 
     Args:
-        entry: the part.
+        entry: the component.
 
     Attributes:
         seconds: total time of the calls. (Updated without a lock: no other thread runs between reading and writing it.)
@@ -88,7 +89,7 @@ class ComponentCalls:
     def timed(
         self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> FoundT:
-        """Call a function of the part, and record its time. The caller handles its exceptions (see `failed`)."""
+        """Call a function of the component, and record its time. The caller handles its exceptions (see `failed`)."""
         begun = perf_counter()
         try:
             return function(*args, **kwargs)
@@ -98,7 +99,7 @@ class ComponentCalls:
             self.count += 1
 
     def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
-        """Return a wrapper of a part's function that raises ComponentFailedError for unexpected exceptions.
+        """Return a wrapper of a component's function that raises ComponentFailedError for unexpected exceptions.
 
         The wrapper runs for each token of each request, so it looks nothing up.
         """
@@ -106,7 +107,7 @@ class ComponentCalls:
 
         def watching(*args: ArgsT.args, **kwargs: ArgsT.kwargs) -> FoundT:
             thread = get_ident()
-            if self._thread == thread:  # the part has called itself
+            if self._thread == thread:  # the component has called itself
                 return function(*args, **kwargs)
             self._thread = thread
             begun = perf_counter()
@@ -114,7 +115,10 @@ class ComponentCalls:
                 return function(*args, **kwargs)
             except meant:
                 raise
-            except (Exception, SystemExit) as error:  # whatever a foreign part raises is the cause to log
+            except (
+                Exception,
+                SystemExit,
+            ) as error:  # whatever a foreign component raises is the cause to log
                 raise failed(error, where) from error
             finally:
                 took = perf_counter() - begun
@@ -125,7 +129,7 @@ class ComponentCalls:
         return watching
 
     def call(self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> FoundT:
-        """Call a function of the part.
+        """Call a function of the component.
 
         Raises:
             ComponentFailedError: the function raised an unexpected exception.
@@ -135,9 +139,10 @@ class ComponentCalls:
     async def wait(
         self, function: Callable[ArgsT, Awaitable[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> FoundT:
-        """Call a coroutine function of the part, as `call` does.
+        """Call a coroutine function of the component, as `call` does.
 
-        Iterators and functions among the arguments are the caller's: the part is not charged for their time or exceptions.
+        Iterators and functions among the arguments are the caller's: the component is not charged for their time or
+        exceptions.
         """
         lent = _Lent()
         borrow: Any = function
@@ -153,7 +158,7 @@ class ComponentCalls:
     async def iterate(
         self, function: Callable[ArgsT, AsyncIterator[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> AsyncGenerator[FoundT, None]:
-        """Call a function of the part that returns an asynchronous iterator, and yield the iterator's items."""
+        """Call a function of the component that returns an asynchronous iterator, and yield the iterator's items."""
         items = self.call(function, *args, **kwargs)
         try:
             while True:
@@ -217,22 +222,22 @@ class ComponentCalls:
 
 
 class ComponentLedger:
-    """The calls of all parts in use, by part. One for each registry."""
+    """The calls of all components in use, by component. One for each registry."""
 
     def __init__(self) -> None:
         self._calls: dict[Entry, ComponentCalls] = {}
 
     def of(self, entry: Entry) -> ComponentCalls:
-        """Return the calls of a part."""
+        """Return the calls of a component."""
         return self._calls.setdefault(entry, ComponentCalls(entry))
 
     def uses(self) -> list[ComponentUse]:
-        """Return the totals of each part's calls since start."""
+        """Return the totals of each component's calls since start."""
         return [calls.use() for calls in list(self._calls.values())]
 
 
 class _Lent:
-    """Iterators and functions of the caller that a part gets for one call.
+    """Iterators and functions of the caller that a component gets for one call.
 
     Attributes:
         seconds: total time that they took.
@@ -245,7 +250,7 @@ class _Lent:
         self._iterators: list[AsyncGenerator[Any, None]] = []
 
     def wrap(self, value: Any) -> Any:
-        """Return an argument, wrapped for the part if it is an iterator or a function."""
+        """Return an argument, wrapped for the component if it is an iterator or a function."""
         if isinstance(value, AsyncIterator):
             self._iterators.append(self._iterate(value))
             return self._iterators[-1]
@@ -254,7 +259,7 @@ class _Lent:
         return value
 
     async def close(self) -> None:
-        """Close the iterators, because a part may not have read them to their ends."""
+        """Close the iterators, because a component may not have read them to their ends."""
         for iterator in self._iterators:
             await iterator.aclose()
 

@@ -1,6 +1,6 @@
-"""Derives a class from a part's class that records the calls of its interface's methods with `ComponentCalls`.
+"""Derives a class from a component's class that records the calls of its interface's methods with `ComponentCalls`.
 
-The class is the part's own, except for the methods of its interface, so its users see no difference.
+The class is the component's own, except for the methods of its interface, so its users see no difference.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResu
 
 from .calls import ComponentCalls
 
-PartT = TypeVar("PartT")
+ComponentT = TypeVar("ComponentT")
 
 
 def guarded(
-    part: type[PartT], interface: type, calls: ComponentCalls, *, per_request: bool = False
-) -> type[PartT]:
-    """Return a subclass of a part with the same behaviour that records the calls of the interface's methods.
+    component: type[ComponentT], interface: type, calls: ComponentCalls, *, per_request: bool = False
+) -> type[ComponentT]:
+    """Return a subclass of a component with the same behaviour that records the calls of the interface's methods.
 
     Args:
-        interface: interface of the part.
-        calls: record of the part's calls.
+        interface: interface of the component.
+        calls: record of the component's calls.
         per_request: whether objects are built while a request is served, so that building one is a call, too.
     """
     methods = {}
@@ -35,13 +35,17 @@ def guarded(
         )
         if not is_call:
             continue
-        own = inspect.getattr_static(part, name, None)
-        # Methods of the interface itself are not the part's work; abstract ones cannot be called.
+        own = inspect.getattr_static(component, name, None)
+        # Methods of the interface itself are not the component's work; abstract ones cannot be called.
         if own is not declared and isinstance(own, FunctionType) and not hasattr(own, "__isabstractmethod__"):
             methods[name] = _watched(own, declared, calls)
-    about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
-    found: type[PartT] = new_class(
-        part.__name__, (part,), exec_body=lambda body: body.update(methods | about)
+    about = {
+        "__module__": component.__module__,
+        "__qualname__": component.__qualname__,
+        "__doc__": component.__doc__,
+    }
+    found: type[ComponentT] = new_class(
+        component.__name__, (component,), exec_body=lambda body: body.update(methods | about)
     )
     return found
 

@@ -1,6 +1,6 @@
 """Every hook that a plugin may implement.
 
-One style for every kind of part: the hook receives `register` and calls it once per part, with a name and the
+One style for every kind of component: the hook receives `register` and calls it once per component, with a name and the
 import path of the class ("package.module:Class"). A plugin's declaring module so imports nothing heavy; the class
 is imported when its name is chosen. Hooks run once when a process starts, in the API and in the engine process,
 never per request or per step.
@@ -32,17 +32,18 @@ class Register(Protocol):
         rank: int = 0,
         prepare: str = "",
     ) -> None:
-        """Register a part.
+        """Register a component.
 
         Args:
             name: by which users choose it.
-            path: "package.module:Class", imported when the part is chosen.
+            path: "package.module:Class", imported when the component is chosen.
             summary: one line for listings.
-            needs: names of modules that must be importable for the part to work.
-            rank: where a choice is "auto", the part with the largest rank that can do the work is taken.
-            prepare: "package.module:function" of what takes long before the part can work, and needs no model: it is
-                called with the `EngineConfig`, in a thread of the process that starts an engine's, while that imports
-                torch; where the part is chosen, or may be. So it imports nothing heavy. The part does not rely on it.
+            needs: names of modules that must be importable for the component to work.
+            rank: where a choice is "auto", the component with the largest rank that can do the work is taken.
+            prepare: "package.module:function" of what takes long before the component can work, and needs no model: it
+                is called with the `EngineConfig`, in a thread of the process that starts an engine's, while that
+                imports torch; where the component is chosen, or may be. So it imports nothing heavy. The component does
+                not rely on it.
         """
 
 
@@ -127,6 +128,6 @@ HOOK_NAMES: dict[str, str] = {
     "reasoning_parser": "register_reasoning_parsers",
     "model": "register_models",
 }
-"""Kind of part → the hook that registers it. The kind is also the prefix of the part's options."""
+"""Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 
 __all__ = ["HOOK_NAMES", "HookSpecs", "Register", "RegisterRoute", "hookspec"]

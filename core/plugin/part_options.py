@@ -1,6 +1,6 @@
-"""Values of a part's options: from text of the command line, or typed from a file, to the part's `Options`.
+"""Values of a component's options: from text of the command line, or typed from a file, to the component's `Options`.
 
-`registry` imports this where options are built, so that what only lists parts starts without msgspec.
+`registry` imports this where options are built, so that what only lists components starts without msgspec.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from llmfw.core.base.config import OptionValue
 
 __all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
 
-PartT = TypeVar("PartT")
+ComponentT = TypeVar("ComponentT")
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of a part whose class declares none."""
+    """The options of a component whose class declares none."""
 
 
 def option_text(value: OptionValue) -> str:
@@ -64,16 +64,20 @@ def _from_json(value: OptionValue) -> Any:
     return value
 
 
-def with_keywords(part: type[PartT], keywords: Mapping[str, Any]) -> type[PartT]:
-    """Return a subclass of a part that is built with these keywords, too; the class itself if there are none.
+def with_keywords(component: type[ComponentT], keywords: Mapping[str, Any]) -> type[ComponentT]:
+    """Return a subclass of a component that is built with these keywords, too; the class itself if there are none.
 
-    So who builds parts one by one, as parsers are for each choice, need not know of options.
+    So who builds components one by one, as parsers are for each choice, need not know of options.
     """
     if not keywords:
-        return part
+        return component
 
     def build(self: Any, *args: Any, **given: Any) -> None:
-        part.__init__(self, *args, **{**given, **keywords})
+        component.__init__(self, *args, **{**given, **keywords})
 
-    about = {"__module__": part.__module__, "__qualname__": part.__qualname__, "__doc__": part.__doc__}
-    return type(part.__name__, (part,), about | {"__init__": build})
+    about = {
+        "__module__": component.__module__,
+        "__qualname__": component.__qualname__,
+        "__doc__": component.__doc__,
+    }
+    return type(component.__name__, (component,), about | {"__init__": build})

@@ -7,7 +7,7 @@ a plugin that cannot be imported, misspells a hook or raises is dropped whole, a
 Environment: LLMFW_PLUGINS=a,b loads only these; LLMFW_STRICT_PLUGINS=1 makes a broken plugin an error;
 LLMFW_TRACE_PLUGINS=1 prints each hook call and what it registered to stderr.
 
-This module knows nothing of what parts do; it imports declaring modules only, never the parts themselves.
+This module knows nothing of what components do; it imports declaring modules only, never the components themselves.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LoadedPlugin:
     name: str
     distribution: str
     version: str
-    parts: list[Entry] = field(default_factory=list)
+    components: list[Entry] = field(default_factory=list)
     commands: list[click.Command] = field(default_factory=list)
     routes: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -76,14 +76,14 @@ class Plugins:
     Attributes:
         loaded: working plugins, by name.
         broken: plugins that did not load, with the reason.
-        registry: parts of the working plugins.
+        registry: components of the working plugins.
     """
 
     def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
         self.loaded = list(loaded)
         self.broken = list(broken)
-        parts = (part for plugin in loaded for part in plugin.parts)
-        self.registry = Registry(parts, broken, _silent)
+        components = (component for plugin in loaded for component in plugin.components)
+        self.registry = Registry(components, broken, _silent)
 
     @property
     def routes(self) -> list[tuple[str, str]]:
@@ -214,12 +214,12 @@ class _Loader:
             elif caller.name == "register_routes":
                 call(register=_route_register(plugin))
             else:
-                call(register=_part_register(plugin, kinds[caller.name]))
+                call(register=_component_register(plugin, kinds[caller.name]))
         self._print_registered(plugin)
 
     def _print_registered(self, plugin: LoadedPlugin) -> None:
         names: Iterable[str] = [
-            *(f"{part.kind} {part.name} = {part.path}" for part in plugin.parts),
+            *(f"{component.kind} {component.name} = {component.path}" for component in plugin.components),
             *(f"command {command.name}" for command in plugin.commands),
             *(f"route {path}" for path in plugin.routes),
         ]
@@ -255,8 +255,8 @@ def _arguments(function: FunctionType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
-    """Return the `register` that a hook for parts of this kind is given (`hookspecs.Register`)."""
+def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
+    """Return the `register` that a hook for components of this kind is given (`hookspecs.Register`)."""
 
     def register(
         name: str,
@@ -276,10 +276,10 @@ def _part_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
             raise PluginError(
                 f"needs of {kind} {name!r} is the text {needs!r}; it must be a sequence of names"
             )
-        if any((part.kind, part.name) == (kind, name) for part in plugin.parts):
+        if any((component.kind, component.name) == (kind, name) for component in plugin.components):
             raise PluginError(f"{kind} {name!r} is registered twice")
         package = (plugin.distribution, plugin.version)
-        plugin.parts.append(
+        plugin.components.append(
             Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank, prepare)
         )
 

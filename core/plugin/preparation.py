@@ -1,7 +1,7 @@
-"""Lets parts prepare before the engine process needs them, such as compile code while that process imports torch.
+"""Lets components prepare before the engine process needs them, such as compile code while that process imports torch.
 
 Runs in a thread of the process that starts the engine process. No code waits for it or relies on it: a step that fails
-here fails again when the part is built, and is reported then. This module does not know what parts prepare.
+here fails again when the component is built, and is reported then. This module does not know what components prepare.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def begin_to_prepare(config: EngineConfig, registry: Registry) -> threading.Thread | None:
-    """Call the `prepare` functions of the parts that may be chosen, in a thread; return it, or None if there are none."""
+    """Call `prepare` of each component that may be chosen, in one thread; return it, or None if none has any."""
     paths = list(dict.fromkeys(entry.prepare for entry in _may_be_chosen(config, registry) if entry.prepare))
     if not paths:
         return None

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-STILL_S = 5.0  # time of a part's import before llmfw reports that it still runs: torch takes a while
+STILL_S = 5.0  # time of a component's import before llmfw reports that it still runs: torch takes a while
 
 
 def _print(line: str) -> None:

@@ -23,7 +23,7 @@ class IsolatedDrafter:
         drafter: drafter, called until its first fault.
         vocab_size: size of the vocabulary; valid tokens are 0 to `vocab_size` - 1.
         who: description of the drafter for the log: name, plugin, package and version.
-        calls: record of the part's calls; None: none is kept.
+        calls: record of the component's calls; None: none is kept.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class IsolatedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrafter:
-    """A built drafter, and its registered part. The vocabulary is known later, with the model."""
+    """A built drafter, and its registered component. The vocabulary is known later, with the model."""
 
     entry: Entry
     drafter: Drafter
@@ -84,7 +84,7 @@ def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValu
     Args:
         registry: registry that holds it.
         name: "name" or "plugin/name".
-        options: options by "drafter.key"; options of other kinds of parts are ignored.
+        options: options by "drafter.key"; options of other kinds of components are ignored.
 
     Raises:
         ConfigError: no drafter has this name, or it does not have such an option or value.

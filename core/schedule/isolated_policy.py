@@ -1,7 +1,7 @@
 """Keeps a faulty scheduling policy from failing requests: logs its first fault, and does not call the policy again.
 
-A policy comes from a plugin. If it raises, changes its input, or does not return each place once, first come, first served
-replaces it. The time that a policy takes is not checked.
+A policy comes from a plugin. If it raises, changes its input, or does not return each place once, first come, first
+served replaces it. The time that a policy takes is not checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class IsolatedPolicy(SchedulePolicy):
         policy: policy, called until its first fault.
         plugin: description of the plugin for the log: name, package and version.
         name: name by which the policy was chosen.
-        calls: record of the part's calls; None: none is kept.
+        calls: record of the component's calls; None: none is kept.
 
     Attributes:
         name: name by which the policy was chosen.
@@ -92,7 +92,7 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
     Args:
         registry: registry that holds it.
         name: "name" or "plugin/name".
-        options: options by "policy.key"; options of other kinds of parts are ignored.
+        options: options by "policy.key"; options of other kinds of components are ignored.
 
     Raises:
         ConfigError: no policy has this name, or it does not have such an option or value.

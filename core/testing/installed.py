@@ -1,7 +1,7 @@
-"""Runs the tests of its kind on an installed part, for `llmfw check`.
+"""Runs the tests of its kind on an installed component, for `llmfw check`.
 
-The part is built as a server builds it. Its class provides what a test class cannot know in an attribute `conformance`: a
-mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
+The component is built as a server builds it. Its class provides what a test class cannot know in an attribute
+`conformance`: a mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ KITS: Mapping[str, tuple[str, str]] = {
     "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
     "model": ("model_sources:ModelSourceTests", "source"),
 }
-"""Kind → its test class in this folder, and the fixture that returns the part."""
+"""Kind → its test class in this folder, and the fixture that returns the component."""
 
 
 def conformance_class(
     kind: str, name: str, options: Mapping[str, OptionValue], fixtures: Mapping[str, Any]
 ) -> type[Any]:
-    """Return a test class for an installed part.
+    """Return a test class for an installed component.
 
     Args:
-        options: options of the part, "kind.key" → value.
-        fixtures: values of further fixtures, which override the part's declared ones.
+        options: options of the component, "kind.key" → value.
+        fixtures: values of further fixtures, which override the component's declared ones.
 
     Raises:
-        ConfigError: no such part, option or fixture exists, or the part's `conformance` cannot be imported.
+        ConfigError: no such component, option or fixture exists, or the component's `conformance` cannot be imported.
     """
     entry = load_plugins().registry.find(kind, name)
-    part = entry.load()
+    component = entry.load()
     module, _, kit_name = KITS[kind][0].partition(":")
     kit = getattr(importlib.import_module(f".{module}", __package__), kit_name)
-    declared = getattr(part, "conformance", {})
+    declared = getattr(component, "conformance", {})
     if isinstance(declared, str):
         base, given = _own_class(entry, declared, kit), {}
         if options:
             given = {"options": lambda: entry.build_options(options)}
     else:
         base = kit
-        given = {KITS[kind][1]: _fixture_of(entry, part, options)}
+        given = {KITS[kind][1]: _fixture_of(entry, component, options)}
         given |= {
             key: _constant(value) for key, value in declared.items() if key != "examples"
         }  # the kits read those
@@ -70,7 +70,7 @@ def conformance_class(
         if key not in known and key != "options":
             raise ConfigError(_unknown_fixture(entry, key, known))
     given |= {key: _constant(value) for key, value in fixtures.items()}
-    return type("TestInstalledPart", (base,), {key: _made_fixture(make) for key, make in given.items()})
+    return type("TestInstalledComponent", (base,), {key: _made_fixture(make) for key, make in given.items()})
 
 
 def fixtures_of(kit: type[Any]) -> list[str]:
@@ -79,27 +79,27 @@ def fixtures_of(kit: type[Any]) -> list[str]:
     return [name for name, _ in found]
 
 
-def _fixture_of(entry: Entry, part: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
-    """Return what makes the value of the fixture that is the part."""
+def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
+    """Return what makes the value of the fixture that is the component."""
     built = entry.build_options(options)
     if entry.kind in ("policy", "drafter"):
-        return lambda: part(built)
+        return lambda: component(built)
     if entry.kind == "model":
-        return lambda: part(**entry.built_with(options))
+        return lambda: component(**entry.built_with(options))
     if not built.__struct_fields__:
-        return lambda: part
+        return lambda: component
     if entry.kind == "attention":
-        return lambda: _with_options(part, built)
-    return lambda: with_keywords(part, {"options": built})
+        return lambda: _with_options(component, built)
+    return lambda: with_keywords(component, {"options": built})
 
 
-def _with_options(part: type[Any], options: Any) -> type[Any]:
+def _with_options(component: type[Any], options: Any) -> type[Any]:
     """Return a backend's class that is built with these options, whatever it is given."""
 
     def build(self: Any, layers: Any, storage: Any, _: Any) -> None:
-        part.__init__(self, layers, storage, options)
+        component.__init__(self, layers, storage, options)
 
-    return type(part.__name__, (part,), {"__init__": build})
+    return type(component.__name__, (component,), {"__init__": build})
 
 
 def _own_class(entry: Entry, path: str, kit: type[Any]) -> type[Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from tables import write_between
 
-from llmfw.api.services.parts import build_chat_template
+from llmfw.api.services.components import build_chat_template
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine

@@ -103,7 +103,7 @@ def test_each_part_is_held_against_its_interface(install_parts):
     result = doctor("--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert [part["part"] for part in found["parts"]] == [f"policy ours/{name}" for name in EXPECTED]
+    assert [part["component"] for part in found["components"]] == [f"policy ours/{name}" for name in EXPECTED]
     for name, text in EXPECTED.items():
         told = [each["text"] for each in found["findings"] if f"ours/{name} " in each["what"]]
         assert bool(told) == (text is not None)
@@ -135,7 +135,9 @@ def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(ins
         "problem: policy ours/deadly (foreign 1.2): ended the process that imported it, with exit code 7",
         "problem: policy ours/leaving (foreign 1.2): cannot be imported: SystemExit: 3",
     ]
-    assert result.stdout.splitlines()[-1].startswith("4 parts, 3 problems; slowest to import: policy ours/")
+    assert result.stdout.splitlines()[-1].startswith(
+        "4 components, 3 problems; slowest to import: policy ours/"
+    )
 
 
 def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, monkeypatch):
@@ -145,7 +147,7 @@ def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, mo
     result = doctor()
     assert result.exit_code == 0
     assert result.stdout == (
-        "lacks: attention ours/fast (foreign 1.2): needs no_such_kernels, which is not installed\n1 part, 0 problems\n"
+        "lacks: attention ours/fast (foreign 1.2): needs no_such_kernels, which is not installed\n1 component, 0 problems\n"
     )
 
 
@@ -157,7 +159,7 @@ def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(i
     patterns = [
         r"slow: plugin 'ours': takes \d+\.\d s to load, at each start of llmfw",
         r"slow: policy ours/fine \(foreign 1\.2\): takes \d+\.\d s to import",
-        r"1 part, 0 problems; slowest to import: policy ours/fine, \d+\.\d s",
+        r"1 component, 0 problems; slowest to import: policy ours/fine, \d+\.\d s",
     ]
     for line, pattern in zip(result.stdout.splitlines(), patterns, strict=True):
         assert re.fullmatch(pattern, line)
@@ -195,7 +197,7 @@ def test_the_bundled_light_parts_have_no_problem(monkeypatch):
     result = doctor("--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["findings"]) == (0, [])
-    assert len(found["parts"]) == sum(len(plugin.parts) for plugin in load_plugins().loaded)
+    assert len(found["components"]) == sum(len(plugin.components) for plugin in load_plugins().loaded)
 
 
 def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_options_are_known_without_importing_the_part(install_policy, imports, n
     [field] = declared_options(entry.path)
     assert (field.name, field.default) == ("most", "8")
     assert field.about == "no more than so many, of whatever there may be."
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["parts"] if p["name"] == "mine"]
+    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "mine"]
     assert (part["options"], part["lacks"]) == (["most"], [*needs])
 
 
@@ -153,7 +153,7 @@ def test_the_kinds_with_options_are_those_whose_interface_has_them():
 
 def test_what_is_read_of_bundled_options_is_so_and_each_has_a_description():
     for plugin in load_plugins().loaded:
-        for part in plugin.parts:
+        for part in plugin.components:
             struct = None if part.missing() else getattr(part.load(), "Options", None)
             declared = declared_options(part.path)
             assert declared is not None, part
@@ -167,7 +167,7 @@ def test_parts_of_one_name_are_listed_with_what_hides_them(install_plugin):
     source = "@hookimpl\ndef register_schedule_policies(register): register('twin', 'm:C')"
     install_plugin("one", source, "one")
     install_plugin("two", source, "two")
-    parts = json.loads(llmfw("plugins", "--json").stdout)["parts"]
+    parts = json.loads(llmfw("plugins", "--json").stdout)["components"]
     found = {part["choose"]: part["shadowed_by"] for part in parts if part["name"] == "twin"}
     assert found == {"one/twin": ["two/twin"], "two/twin": ["one/twin"]}
     lines = [line.split("\t") for line in llmfw("plugins").stdout.splitlines()]
@@ -180,6 +180,6 @@ def test_a_command_of_llmfws_own_name_is_listed_with_its_full_one(install_plugin
         "ours",
         "import click\n@hookimpl\ndef register_commands(cli): cli.command('serve')(lambda: click.echo('ours'))",
     )
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["parts"] if p["name"] == "serve"]
+    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "serve"]
     assert (part["choose"], part["shadowed_by"]) == ("ours/serve", ["llmfw"])
     assert llmfw("ours/serve").stdout == "ours\n"

@@ -13,7 +13,7 @@ from litestar import get
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import usable_routes
-from llmfw.api.services.services import ModelParts, Stores
+from llmfw.api.services.services import ModelComponents, Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
@@ -177,7 +177,7 @@ def test_a_plugin_s_route_that_cannot_be_imported_is_an_error_with_its_name(
     with pytest.raises(ComponentError, match=r"nothing:here.*plugin 'broken'"):
         create_app(
             server.client,
-            ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
             plugin_routes=[("broken", "nothing:here")],
@@ -204,7 +204,7 @@ def test_a_route_at_a_path_that_is_taken_is_named(server: Served, tmp_path: Path
     with pytest.raises(ComponentError, match=r"taken' of plugin 'second'.*does not go with the others"):
         create_app(
             server.client,
-            ModelParts(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
             plugin_routes=[("hello", f"{__name__}:hello"), ("second", f"{__name__}:taken")],

@@ -11,8 +11,8 @@ import pytest
 
 from llmfw.api.app.listen import bind, url_of
 from llmfw.api.chat.messages import check_messages
+from llmfw.api.services.components import build_chat_template
 from llmfw.api.services.fingerprint import TELLING_KINDS, system_fingerprint
-from llmfw.api.services.parts import build_chat_template
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.interfaces.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ SOURCES = [path for room in ("api", "core", "plugins") for path in sorted((ROOT 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 # Names of other programs' options, by the file that has them.
 OTHERS = {
-    "api/checks/part_check.py": {"--rootdir", "--basetemp", "--capture", "--import-mode"},  # pytest's
+    "api/checks/component_check.py": {"--rootdir", "--basetemp", "--capture", "--import-mode"},  # pytest's
     "api/llmfw_engine.py": {"--yes"},  # pip's
     "api/settings/foreign_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "docs/clients.md": {"--batch_size", "--model_args", "--apply_chat_template"},  # lm-evaluation-harness's

@@ -26,7 +26,7 @@ from llmfw.plugins.store_sqlite.responses import SqliteResponses as MyResponses
 
 @pytest.mark.slow
 def test_the_examples_pass_with_parts_that_keep_their_promises(tmp_path: Path) -> None:
-    for name, text in (*FILES, ("my_parts.py", STAND_INS)):
+    for name, text in (*FILES, ("my_components.py", STAND_INS)):
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"]
     # A few of the tests: that the classes are collected and have their fixtures is what counts.

@@ -22,7 +22,7 @@ from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import protocol_factory
-from llmfw.api.services.services import ModelParts, Stores
+from llmfw.api.services.services import ModelComponents, Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient
@@ -142,7 +142,7 @@ def serving(
     config = ServerConfig(served_model_name=name, **options)
     app = create_app(
         client,
-        ModelParts(tokenizer=tokenizer, **parts),
+        ModelComponents(tokenizer=tokenizer, **parts),
         Stores(**(memory_stores() | stores)),
         config,
         plugin_routes=plugin_routes,

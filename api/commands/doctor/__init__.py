@@ -1,1 +1,1 @@
-"""`llmfw plugins doctor`: every part is imported, each plugin's in a process of its own, and held against its interface."""
+"""`llmfw plugins doctor`: imports every component, a process for each plugin, and checks it against its interface."""

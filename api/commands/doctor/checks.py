@@ -1,6 +1,6 @@
-"""Checks a part's class without building it: its interface, the signatures of its methods, and its options.
+"""Checks a component's class without building it: its interface, the signatures of its methods, and its options.
 
-Knows nothing of processes. `child` calls it, in a process that a part may crash.
+Knows nothing of processes. `child` calls it, in a process that a component may crash.
 """
 
 from __future__ import annotations
@@ -16,46 +16,48 @@ from llmfw.core.plugin.registry import Entry
 
 
 def problems_of(entry: Entry) -> Iterator[str]:
-    """Import a part, and yield its errors, one clause each."""
+    """Import a component, and yield its errors, one clause each."""
     try:
-        part = entry.load()
+        component = entry.load()
     except ComponentError as error:
         yield _clause(entry, str(error))
         return
     except SystemExit as error:
         yield f"cannot be imported: SystemExit: {error}"
         return
-    interface = _interface(part)
-    yield from _wrong_signatures(part, interface)
-    yield from _wrong_options(part, interface)
+    interface = _interface(component)
+    yield from _wrong_signatures(component, interface)
+    yield from _wrong_options(component, interface)
 
 
 def _clause(entry: Entry, message: str) -> str:
-    """Return the text of a part's error without the part's name."""
+    """Return the text of a component's error without the component's name."""
     return " ".join(message.removeprefix(str(entry)).split())
 
 
-def _interface(part: type[Any]) -> type[Any]:
-    """Return the class of core that a part extends: the first of its bases that is core's own."""
-    return next(base for base in part.__mro__ if base.__module__.startswith("llmfw.core."))
+def _interface(component: type[Any]) -> type[Any]:
+    """Return the class of core that a component extends: the first of its bases that is core's own."""
+    return next(base for base in component.__mro__ if base.__module__.startswith("llmfw.core."))
 
 
-def _wrong_signatures(part: type[Any], interface: type[Any]) -> Iterator[str]:
+def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[str]:
     """Yield the methods that cannot be called as the interface defines."""
     for name, promised in vars(interface).items():
         if name.startswith("_") and name != "__init__":
             continue
         function = getattr(promised, "__func__", promised)
-        given = getattr(part, name)
+        given = getattr(component, name)
         if inspect.isfunction(function) and callable(given):
-            yield from _wrong_call(name, function, given, further=_further(part, interface, name, function))
+            yield from _wrong_call(
+                name, function, given, further=_further(component, interface, name, function)
+            )
             if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(given):
                 yield f"{name} is not an async function, as the interface's is"
 
 
-def _further(part: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
-    """Return the keywords that a method is called with for this part alone: options, which only parts with some get."""
-    own = getattr(part, "Options", None)
+def _further(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
+    """Return the keywords that this component's method receives in addition: `options`, if it declares any."""
+    own = getattr(component, "Options", None)
     has_own = own is not None and own is not getattr(interface, "Options", None)
     is_told = "options" in inspect.signature(promised).parameters
     return ("options",) if name == "__init__" and has_own and not is_told else ()
@@ -81,8 +83,8 @@ def _wrong_call(name: str, promised: Any, given: Any, further: Collection[str]) 
         yield f"{name} cannot be called as the interface's {name}({words}) is: {error}"
 
 
-def _wrong_options(part: type[Any], interface: type[Any]) -> Iterator[str]:
-    own = getattr(part, "Options", None)
+def _wrong_options(component: type[Any], interface: type[Any]) -> Iterator[str]:
+    own = getattr(component, "Options", None)
     promised = getattr(interface, "Options", None)
     if own is None or own is promised:
         return

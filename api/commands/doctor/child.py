@@ -1,7 +1,7 @@
-"""The process that imports one plugin and its parts, and reports each as a line of JSON on standard output.
+"""The process that imports one plugin and its components, and reports each as a line of JSON on standard output.
 
 Output of foreign code goes to standard error. The arguments are the plugin's name (also in LLMFW_PLUGINS), and the
-parts to leave out because importing them ended an earlier process.
+components to leave out because importing them ended an earlier process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def examine(left_out: Collection[str], tell: Tell) -> None:
-    """Load the plugins of this process and import their parts. Reports each one before and after."""
+    """Load the plugins of this process and import their components. Reports each one before and after."""
     tell({"event": "loading"})
     began = time.perf_counter()
     plugins = load_plugins()
@@ -29,27 +29,27 @@ def examine(left_out: Collection[str], tell: Tell) -> None:
     tell({"event": "loaded", "seconds": time.perf_counter() - began, "broken": broken})
     for plugin in plugins.loaded:
         package = f"{plugin.distribution} {plugin.version}".strip()
-        for part in plugin.parts:
-            if label_of(part) not in left_out:
-                tell({"event": "importing", "part": label_of(part), "package": package})
-                tell({"event": "imported", **_examined(part)})
+        for component in plugin.components:
+            if label_of(component) not in left_out:
+                tell({"event": "importing", "component": label_of(component), "package": package})
+                tell({"event": "imported", **_examined(component)})
         for path in plugin.routes:
             if f"route {path}" not in left_out:
-                tell({"event": "importing", "part": f"route {path}", "package": package})
+                tell({"event": "importing", "component": f"route {path}", "package": package})
                 tell({"event": "imported", **_examined_route(plugin.name, path)})
 
 
-def label_of(part: Entry) -> str:
-    """Return a part's name for the report."""
-    return f"{part.kind.replace('_', ' ')} {part.full_name}"
+def label_of(component: Entry) -> str:
+    """Return a component's name for the report."""
+    return f"{component.kind.replace('_', ' ')} {component.full_name}"
 
 
-def _examined(part: Entry) -> dict[str, Any]:
+def _examined(component: Entry) -> dict[str, Any]:
     from .checks import problems_of
 
-    lacking = part.lacking()
+    lacking = component.lacking()
     began = time.perf_counter()
-    problems = [] if lacking else list(problems_of(part))
+    problems = [] if lacking else list(problems_of(component))
     return {"lacks": lacking, "problems": problems, "seconds": time.perf_counter() - began}
 
 
@@ -75,7 +75,7 @@ def main() -> None:
 
         examine(sys.argv[1:], tell)
         tell({"event": "end"})
-        os._exit(0)  # threads that a part left running must not keep this process alive
+        os._exit(0)  # threads that a component left running must not keep this process alive
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from llmfw.core.plugin.plugins import GROUP, NAMES_NO_PLUGIN
 from .examination import Examined, Finding, examine, installed_plugins
 
 
-@click.command("doctor", short_help="Import every part, and hold it against its interface.")
+@click.command("doctor", short_help="Import every component, and hold it against its interface.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -25,11 +25,11 @@ from .examination import Examined, Finding, examine, installed_plugins
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
-    """Load every plugin and import every part, each plugin in a process of its own, and say what is wrong.
+    """Load every plugin and import every component, each plugin in a process of its own, and say what is wrong.
 
-    Looked at are: whether it loads, whether the class is there and of its interface, which methods it lacks or cannot be
-    called by, its options and their defaults, and how long the import takes. A part that lacks a package is listed, and
-    is no problem. The exit code is 1 if there are problems.
+    Looked at are: whether it loads, whether the class is there and of its interface, which methods it lacks or cannot
+    be called by, its options and their defaults, and how long the import takes. A component that lacks a package is
+    listed, and is no problem. The exit code is 1 if there are problems.
     """
     examined: list[Examined] = []
     findings: list[Finding] = []
@@ -53,18 +53,18 @@ def _as_data(examined: list[Examined], findings: list[Finding]) -> dict[str, obj
     import msgspec
 
     return {
-        "parts": [msgspec.structs.asdict(each) for each in examined],
+        "components": [msgspec.structs.asdict(each) for each in examined],
         "findings": [msgspec.structs.asdict(each) for each in findings],
     }
 
 
 def _summary(examined: list[Examined], num_problems: int) -> str:
-    text = f"{_counted(len(examined), 'part')}, {_counted(num_problems, 'problem')}"
-    timed = [(each.seconds, each.part) for each in examined if each.seconds is not None]
+    text = f"{_counted(len(examined), 'component')}, {_counted(num_problems, 'problem')}"
+    timed = [(each.seconds, each.component) for each in examined if each.seconds is not None]
     if not timed:
         return text
-    seconds, part = max(timed)
-    return f"{text}; slowest to import: {part}, {seconds:.1f} s"
+    seconds, component = max(timed)
+    return f"{text}; slowest to import: {component}, {seconds:.1f} s"
 
 
 def _counted(count: int, noun: str) -> str:

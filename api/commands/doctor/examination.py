@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         level: "problem", "lacks", "slow" or "note".
-        what: the plugin, or the part and its package.
+        what: the plugin, or the component and its package.
         text: the finding, as a clause.
     """
 
@@ -35,9 +35,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A part that was examined, and the seconds that its import took; None: it was not imported."""
+    """A component that was examined, and the seconds that its import took; None: it was not imported."""
 
-    part: str
+    component: str
     package: str
     seconds: float | None
 
@@ -47,11 +47,11 @@ class StoppedError(Exception):
 
 
 def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
-    """Examine plugins one after the other; yield findings and examined parts.
+    """Examine plugins one after the other; yield findings and examined components.
 
     Args:
         names: names of the plugins.
-        timeout: most seconds for loading a plugin, and for importing each part.
+        timeout: most seconds for loading a plugin, and for importing each component.
     """
     for name in names:
         left_out: list[str] = []
@@ -68,10 +68,10 @@ def installed_plugins() -> list[str]:
 
 
 def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the part at which it was stopped or died, or None if no other process is needed."""
+    """Run one process; return the component at which it was stopped or died, or None if no other process is needed."""
     child = _Child(name, left_out)
     current = f"plugin {name!r}"
-    part: str | None = None
+    component: str | None = None
     package = ""
     try:
         while (event := child.next_event(timeout))["event"] != "end":
@@ -80,12 +80,12 @@ def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | 
                     if not left_out:
                         yield from _of_plugin(current, event)
                 case "importing":
-                    part, package = event["part"], event["package"]
-                    current = f"{part} ({package})"
+                    component, package = event["component"], event["package"]
+                    current = f"{component} ({package})"
                 case "imported":
-                    yield Examined(str(part), package, None if event["lacks"] else event["seconds"])
-                    yield from _of_part(current, event)
-                    part = None
+                    yield Examined(str(component), package, None if event["lacks"] else event["seconds"])
+                    yield from _of_component(current, event)
+                    component = None
         return None
     except StoppedError:
         text = f"was not imported after {timeout:g} s; it was stopped"
@@ -94,9 +94,9 @@ def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | 
     finally:
         child.end()
     yield Finding("problem", current, text)
-    if part is not None:
-        yield Examined(part, package, None)
-    return part
+    if component is not None:
+        yield Examined(component, package, None)
+    return component
 
 
 def _of_plugin(what: str, event: dict[str, Any]) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _of_plugin(what: str, event: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("slow", what, f"takes {event['seconds']:.1f} s to load, at each start of llmfw")
 
 
-def _of_part(what: str, event: dict[str, Any]) -> Iterator[Finding]:
+def _of_component(what: str, event: dict[str, Any]) -> Iterator[Finding]:
     if event["lacks"]:
         yield Finding("lacks", what, event["lacks"])
     for problem in event["problems"]:

@@ -48,7 +48,7 @@ def plugin_group() -> None:
 def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> None:
     """Write the package llmfw-NAME: a plugin that works in the simplest way, its tests, a README and a CI file.
 
-    Users choose the part by NAME. Existing files are never overwritten.
+    Users choose the component by NAME. Existing files are never overwritten.
     """
     import shlex
 
@@ -63,24 +63,24 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
     )
     click.echo(f"  cd {shlex.quote(os.fspath(folder))}")
     click.echo("  pip install -e '.[test]' && pytest")
-    click.echo(f"  {kind.use.format(name=names.part)}")
+    click.echo(f"  {kind.use.format(name=names.component)}")
     if note:
         click.echo(f"\n{note}")
 
 
 def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return a note on other parts of the name, or None; raise ConfigError if the plugin could not load."""
+    """Return a note on other components of the name, or None; raise ConfigError if the plugin could not load."""
     plugins = plugins_of(ctx)
     others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
     others += [(broken.name, broken.distribution) for broken in plugins.broken]
     for plugin, package in others:
-        if plugin == names.part and package != names.distribution:
+        if plugin == names.component and package != names.distribution:
             raise ConfigError(
                 f"the package {package} brings a plugin {plugin!r} already, and two of one name cannot be loaded; "
                 "choose another name"
             )
-    if kind.name == "command" and names.part in _own_commands(ctx):
-        raise ConfigError(f"llmfw has a command {names.part!r} of its own; choose another name")
+    if kind.name == "command" and names.component in _own_commands(ctx):
+        raise ConfigError(f"llmfw has a command {names.component!r} of its own; choose another name")
     return _same_name(plugins, kind, names)
 
 
@@ -90,11 +90,11 @@ def _own_commands(ctx: click.Context) -> list[str]:
 
 
 def _same_name(plugins: Plugins, kind: Kind, names: PackageNames) -> str | None:
-    entries = plugins.registry.entries(kind.name) if kind.is_part else []
+    entries = plugins.registry.entries(kind.name) if kind.is_component else []
     for entry in entries:
-        if entry.name == names.part and entry.distribution != names.distribution:
+        if entry.name == names.component and entry.distribution != names.distribution:
             return (
                 f"Note: {entry.full_name} is a {kind.spoken} of that name, too. Users who have both have to write "
-                f"{names.part}/{names.part} for yours."
+                f"{names.component}/{names.component} for yours."
             )
     return None

@@ -1,4 +1,4 @@
-"""What `llmfw plugin new` can write a package for: each kind of part, a command, a route. Knows nothing of files."""
+"""What `llmfw plugin new` can write a package for: each kind of component, a command, a route. Knows nothing of files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Kind:
     """One thing that a package may bring.
 
     Attributes:
-        name: a kind of part as registered, "command" or "route".
+        name: a kind of component as registered, "command" or "route".
         summary: what the code that is written does, for listings.
-        use: the command that uses it; "{name}" stands for the part's name.
+        use: the command that uses it; "{name}" stands for the component's name.
         class_suffix: what the class's name ends with.
         promises: what the package's test holds it to.
     """
@@ -43,8 +43,8 @@ class Kind:
         return HOOK_NAMES.get(self.name) or f"register_{self.name}s"
 
     @property
-    def is_part(self) -> bool:
-        """Whether it is a part, with an interface of its own."""
+    def is_component(self) -> bool:
+        """Whether it is a component, with an interface of its own."""
         return self.name in HOOK_NAMES
 
 

@@ -23,26 +23,26 @@ class PackageNames:
     """The names that follow from the name that the author gave.
 
     Args:
-        given: the part's name, "shortest", or the package's, "llmfw-shortest".
+        given: the component's name, "shortest", or the package's, "llmfw-shortest".
 
     Raises:
         ConfigError: the name cannot name both a package and a Python module, or llmfw uses it.
 
     Attributes:
-        part: name that users choose the part by, and name of the entry point.
+        component: name that users choose the component by, and name of the entry point.
         distribution: name of the package for pip.
         module: name of the module for Python.
     """
 
     def __init__(self, given: str) -> None:
-        part = given[len(PREFIX) :] if given.startswith((PREFIX, PREFIX.replace("-", "_"))) else given
-        if not _NAME.fullmatch(part):
+        component = given[len(PREFIX) :] if given.startswith((PREFIX, PREFIX.replace("-", "_"))) else given
+        if not _NAME.fullmatch(component):
             raise ConfigError(
                 f"{given!r} cannot be a plugin's name: use small letters, digits, '-' and '_' between them, and begin "
                 "with a letter, as in 'shortest-first'"
             )
-        self.part = part
-        self.distribution = PREFIX + part.replace("_", "-")
+        self.component = component
+        self.distribution = PREFIX + component.replace("_", "-")
         self.module = self.distribution.replace("-", "_")
         if self.distribution == DISTRIBUTION:
             raise ConfigError(f"{DISTRIBUTION} is the package of llmfw itself; choose another name")
@@ -50,12 +50,12 @@ class PackageNames:
     @property
     def class_stem(self) -> str:
         """The start of class names: "ShortestFirst"."""
-        return "".join(word.capitalize() for word in re.split("[-_]", self.part))
+        return "".join(word.capitalize() for word in re.split("[-_]", self.component))
 
     @property
     def function(self) -> str:
         """A function's name."""
-        name = self.part.replace("-", "_")
+        name = self.component.replace("-", "_")
         return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -90,7 +90,7 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
 def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
     """Yield path (below the package's folder) and content of each file of a package."""
     values = {
-        "name": names.part,
+        "name": names.component,
         "distribution": names.distribution,
         "module": names.module,
         "file": kind.name,
@@ -100,8 +100,8 @@ def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]
         "summary": kind.summary,
         "description": f"{kind.spoken.capitalize()} for llmfw: {kind.summary}",
         "spoken": kind.spoken,
-        "use": kind.use.format(name=names.part),
-        "checking": f"\n$ llmfw check {kind.name} {names.part}",
+        "use": kind.use.format(name=names.component),
+        "checking": f"\n$ llmfw check {kind.name} {names.component}",
         "promises": kind.promises,
     }
     own = TEMPLATES / kind.name
@@ -113,7 +113,7 @@ def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]
     common = TEMPLATES / "package" / "declaration.txt"
     yield f"{names.module}/__init__.py", _filled(declaration if declaration.exists() else common, values)
     yield f"{names.module}/py.typed", b""
-    yield f"{names.module}/{kind.name}.py", _filled(own / "part.txt", values)
+    yield f"{names.module}/{kind.name}.py", _filled(own / "component.txt", values)
     for file in sorted((own / "data").rglob("*")):
         if file.is_file():
             yield f"{names.module}/{file.relative_to(own / 'data').as_posix()}", file.read_bytes()

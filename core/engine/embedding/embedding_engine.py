@@ -275,7 +275,7 @@ def _check_settings(config: EngineConfig) -> None:
         if value != defaults[name]:
             raise ConfigError(f"{flag} is {value!r}; it has no meaning for a model that embeds: leave it out")
     if own := [key for key in config.options if key.partition(".")[0] in MEANINGLESS]:
-        raise ConfigError(f"option {own[0]}: a model that embeds uses no such part")
+        raise ConfigError(f"option {own[0]}: a model that embeds uses no such component")
 
 
 def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batch_size: int) -> EngineInfo:

@@ -20,10 +20,10 @@ KINDS = ("attention", "module_pass")
 
 
 class StepFaults:
-    """Finds the part that made a step fail.
+    """Finds the component that made a step fail.
 
     Args:
-        registry: registry of the parts.
+        registry: registry of the components.
         device: device on which steps run.
     """
 
@@ -49,10 +49,10 @@ class StepFaults:
         return EngineError("the step of this request failed; the server's log says why")
 
     def _culprit(self, error: Exception) -> Entry | None:
-        """Return the innermost part whose code was running; None: no part's code was."""
-        parts = [entry for kind in KINDS for entry in self._registry.entries(kind)]
+        """Return the innermost component whose code was running; None: no component's code was."""
+        components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         for module in reversed(_modules(error.__traceback__)):
-            for entry in parts:
+            for entry in components:
                 own = entry.path.partition(":")[0]
                 package = own.rpartition(".")[0]
                 if module == own or (package and f"{module}.".startswith(f"{package}.")):

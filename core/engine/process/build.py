@@ -13,7 +13,7 @@ from .task import choose_task
 
 
 def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
-    """Load the model and build the parts that the config names.
+    """Load the model and build the components that the config names.
 
     Raises:
         ConfigError: something cannot be found, loaded or served; the message says what and why.

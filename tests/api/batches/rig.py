@@ -15,7 +15,7 @@ import msgspec
 
 from llmfw.api.batches.runner import BatchRunner
 from llmfw.api.schemas.batches import CreateBatchRequest
-from llmfw.api.services.services import ModelParts, Services, Stores
+from llmfw.api.services.services import ModelComponents, Services, Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import StorageError
 from llmfw.core.base.ids import sortable_id
@@ -169,7 +169,7 @@ async def running(
     engine = engine or EchoEngine()
     client = InprocEngineClient(engine)
     await client.start()
-    parts = ModelParts(
+    parts = ModelComponents(
         tokenizer=tokenizer,
         chat_template=JinjaChatTemplate(LAST_MESSAGE, tokenizer.special_tokens),
         grammar_checker=AnyGrammar(),

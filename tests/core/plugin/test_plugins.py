@@ -162,7 +162,7 @@ def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
     ours = [plugin for plugin in plugins.loaded if plugin.distribution == DISTRIBUTION]
     assert [broken for broken in plugins.broken if broken.distribution == DISTRIBUTION] == []
     for plugin in ours:
-        assert all(part.load() for part in plugin.parts)
+        assert all(part.load() for part in plugin.components)
 
 
 def test_a_package_for_another_llmfw_is_not_loaded(install_plugin):

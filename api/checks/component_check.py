@@ -1,4 +1,4 @@
-"""Runs the conformance tests of an installed part, and reports the outcome of each promise.
+"""Runs the conformance tests of an installed component, and reports the outcome of each promise.
 
 Runs pytest in this process on a file that it generates, apart from any project's settings, plugins and folders. The
 tests are in `core.testing.installed`. The generated file imports them, so that pytest can rewrite their assertions.
@@ -28,7 +28,7 @@ from .verdict import Promise, Verdict
 
 _FILE = """from llmfw.core.testing.installed import conformance_class
 
-TestInstalledPart = conformance_class({kind!r}, {name!r}, {options!r}, {fixtures!r})
+TestInstalledComponent = conformance_class({kind!r}, {name!r}, {options!r}, {fixtures!r})
 """
 _NOISE = ("Use -v", "...Full output", "Drill down")
 _DRAWN = re.compile(r"^[E| ]*(Failing test case|Falsifying example): ", re.MULTILINE)
@@ -36,7 +36,7 @@ MAX_GIST = 12  # lines
 
 
 class OvertimeError(BaseException):
-    """A test did not end in time. Not an Exception, because the part under test might catch it."""
+    """A test did not end in time. Not an Exception, because the component under test might catch it."""
 
 
 def run_check(
@@ -49,19 +49,21 @@ def run_check(
     timeout: float,
     show: Callable[[Promise], None],
 ) -> Verdict:
-    """Run the tests of an installed part.
+    """Run the tests of an installed component.
 
     Args:
-        options: options of the part, "kind.key" → value.
+        options: options of the component, "kind.key" → value.
         fixtures: values for fixtures of its test class.
-        home: folder of the part's own code.
+        home: folder of the component's own code.
         timeout: most seconds that one test may take.
         show: receives each promise when its tests have ended.
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
-        file = Path(folder, f"test_part_{uuid.uuid4().hex}.py")  # a module's name is taken once in a process
+        file = Path(
+            folder, f"test_component_{uuid.uuid4().hex}.py"
+        )  # a module's name is taken once in a process
         code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
         file.write_text(code, "utf-8")
         Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")
@@ -177,7 +179,7 @@ def _gist(traceback: str) -> str:
 
 
 def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | None:
-    """Return file and line of the innermost call in the part's own folder, None if there is none."""
+    """Return file and line of the innermost call in the component's own folder, None if there is none."""
     inside = [entry for entry in excinfo.traceback if Path(entry.path).is_relative_to(home)]
     return f"{inside[-1].path}:{inside[-1].lineno + 1}" if inside else None
 

@@ -1,4 +1,4 @@
-"""Builds the parts of the API process by the names that the user chose."""
+"""Builds the components of the API process by the names that the user chose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.part_options import with_keywords
 from llmfw.core.plugin.registry import Registry, refuse_options
 
-from .services import ModelParts, Stores
+from .services import ModelComponents, Stores
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def build_chat_template(
 
     Args:
         name: a registered template, else a file with a Jinja template; None: the model's own.
-        options: options of parts, "kind.key" → value.
+        options: options of components, "kind.key" → value.
 
     Raises:
         ConfigError: the name is neither, the template is broken, or an option is wrong.
@@ -82,15 +82,15 @@ def build_chat_template(
         raise ConfigError(f"{file}: {error}") from error
 
 
-def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelParts:
-    """Return the parts that a user's settings choose, without the grammar checker, which needs the engine's figures.
+def load_model_components(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelComponents:
+    """Return the components that a user's settings choose, without the grammar checker, which needs the engine's figures.
 
     Raises:
-        ConfigError: a part or the model's files cannot be loaded; with the reason.
+        ConfigError: a component or the model's files cannot be loaded; with the reason.
     """
     _check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
-    return ModelParts(
+    return ModelComponents(
         tokenizer=tokenizer,
         chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
         reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
@@ -108,30 +108,30 @@ def load_model_parts(model: EngineConfig, config: ServerConfig, registry: Regist
 
 async def start_engine(
     client: EngineClient, engine: EngineConfig, config: ServerConfig, registry: Registry
-) -> ModelParts:
-    """Start an engine; meanwhile load the parts that fit its model, and return them.
+) -> ModelComponents:
+    """Start an engine; meanwhile load the components that fit its model, and return them.
 
     Raises:
-        ConfigError: a part or the model's files cannot be loaded; with the reason.
+        ConfigError: a component or the model's files cannot be loaded; with the reason.
         EngineError: the engine could not be started.
     """
     if Path(engine.model).is_dir():
         check_files(Path(engine.model))
     starting = asyncio.create_task(client.start())
     try:
-        parts = await asyncio.to_thread(load_model_parts, engine, config, registry)
+        components = await asyncio.to_thread(load_model_components, engine, config, registry)
         await starting
     finally:
         starting.cancel()
     if client.info.task == "generate":
-        check_fit(parts.tokenizer, client.info.model, client.info.vocab_size)
-    return with_grammar_checker(parts, config, registry, client.info.vocab_size)
+        check_fit(components.tokenizer, client.info.model, client.info.vocab_size)
+    return with_grammar_checker(components, config, registry, client.info.vocab_size)
 
 
 def with_grammar_checker(
-    parts: ModelParts, config: ServerConfig, registry: Registry, vocab_size: int
-) -> ModelParts:
-    """Return the parts with a checker of the grammar backend that a user chose.
+    components: ModelComponents, config: ServerConfig, registry: Registry, vocab_size: int
+) -> ModelComponents:
+    """Return the components with a checker of the grammar backend that a user chose.
 
     Args:
         vocab_size: width of the model's logits.
@@ -146,8 +146,8 @@ def with_grammar_checker(
         memory_mb=config.grammar_memory_mb,
         workers=config.grammar_workers,
     )
-    checker = GrammarChecker(entry, parts.tokenizer, vocab_size, calls, config.options, limits)
-    return msgspec.structs.replace(parts, grammar_checker=checker)
+    checker = GrammarChecker(entry, components.tokenizer, vocab_size, calls, config.options, limits)
+    return msgspec.structs.replace(components, grammar_checker=checker)
 
 
 def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
@@ -169,9 +169,11 @@ def _load_parser(
         refuse_options(named, options, f"no {named.replace('_', ' ')} is chosen; {flag} chooses one")
         return None
     entry = registry.find(named, name)
-    part, keywords = entry.load(), entry.built_with(options)
-    entry.build(part, *arguments, **keywords)  # report a parser that cannot be built now, not in each request
-    return with_keywords(guarded(part, interface, registry.ledger.of(entry), per_request=True), keywords)
+    component, keywords = entry.load(), entry.built_with(options)
+    entry.build(
+        component, *arguments, **keywords
+    )  # report a parser that cannot be built now, not in each request
+    return with_keywords(guarded(component, interface, registry.ledger.of(entry), per_request=True), keywords)
 
 
 async def open_stores(config: ServerConfig, registry: Registry) -> Stores:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.api.services.parts import load_model_parts, open_stores, with_grammar_checker
-from llmfw.api.services.services import ModelParts, Stores
+from llmfw.api.services.components import load_model_components, open_stores, with_grammar_checker
+from llmfw.api.services.services import ModelComponents, Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import resolve_model
@@ -117,12 +117,12 @@ def register_reasoning_parsers(register):
 """
 
 
-def parts_of(**settings: object) -> ModelParts:
+def parts_of(**settings: object) -> ModelComponents:
     """Return what fits the demo model, and a grammar checker, as a server gets them."""
     registry = load_plugins().registry
     engine = EngineConfig(model=resolve_model("demo", registry).path)
     config = ServerConfig(served_model_name="m", **settings)  # type: ignore[arg-type]
-    return with_grammar_checker(load_model_parts(engine, config, registry), config, registry, 4096)
+    return with_grammar_checker(load_model_components(engine, config, registry), config, registry, 4096)
 
 
 def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]) -> None:
@@ -138,7 +138,7 @@ def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]
 def test_a_wrong_grammar_option_is_told_while_the_engine_still_reads_its_model() -> None:
     config = ServerConfig(served_model_name="m", options={"grammar.x": "1"})
     with pytest.raises(ConfigError, match="grammar 'llguidance' has no option 'x'"):
-        load_model_parts(EngineConfig(model="not read"), config, load_plugins().registry)
+        load_model_components(EngineConfig(model="not read"), config, load_plugins().registry)
 
 
 def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Callable[..., Path]) -> None:
