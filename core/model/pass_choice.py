@@ -6,13 +6,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
-from llmfw.core.base.errors import ComponentError, ConfigError
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.module_pass import ModulePass
+from llmfw.core.plugin.choice import Rejection, choose
 from llmfw.core.plugin.registry import Entry, Registry
 
 from .load_failure import refusing
@@ -49,45 +51,31 @@ def choose_passes(
         ConfigError: a name is not that of a pass, or is given twice.
         ComponentError: one that was named cannot work here; with the reason.
     """
-    if names == "none":
-        return []
-    entries = registry.entries("module_pass") if names == "auto" else _named(names, registry)
+    choice = choose(registry, "module_pass", names)
     chosen = []
     unsupported: dict[str, list[str]] = {}  # reason → names
-    for entry in entries:
-        missing = entry.missing()
-        if missing and names == "auto":
-            unsupported.setdefault(f"it needs {', '.join(missing)}", []).append(entry.name)
-            continue
-        found = _build(entry, device, dtype)
-        if not isinstance(found, str | ComponentError):
+    for entry in sorted(choice.entries, key=lambda entry: -entry.rank):
+        found = choice.attempt(entry, partial(_build, entry, device, dtype))
+        if not isinstance(found, Rejection):
             chosen.append(ChosenPass(entry, found))
-        elif names != "auto":
-            raise (
-                found
-                if isinstance(found, ComponentError)
-                else ComponentError(f"{entry} cannot be applied: {found}")
-            )
-        elif isinstance(found, ComponentError):
-            logger.warning("Module pass %s is passed over: %s", entry.name, found)
+        elif not choice.is_auto:
+            raise found.error or ComponentError(f"{entry} cannot be applied: {found.reason}")
+        elif found.error:
+            logger.warning("Module pass %s is passed over: %s", entry.name, found.reason)
         else:
-            unsupported.setdefault(found, []).append(entry.name)
+            unsupported.setdefault(found.reason, []).append(entry.name)
     if unsupported:
         listed = (f"{', '.join(each)} ({reason})" for reason, each in unsupported.items())
         logger.info("Module passes that do not apply: %s", "; ".join(listed))
     return chosen
 
 
-def _build(entry: Entry, device: torch.device, dtype: torch.dtype) -> ModulePass | str | ComponentError:
-    """Return a pass, or why there is none: what it says, or what is broken."""
-    try:
-        kind: type[ModulePass] = entry.load()
-        reason = kind.unsupported(str(device), dtype)
-        return entry.build(kind) if reason is None else reason
-    except ComponentError as error:
-        return error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
-        return ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
+def _build(
+    entry: Entry, device: torch.device, dtype: torch.dtype, kind: type[ModulePass]
+) -> ModulePass | str:
+    """Return a pass of a class, or the reason why the class cannot work on the device."""
+    reason = kind.unsupported(str(device), dtype)
+    return entry.build(kind) if reason is None else reason
 
 
 class SpoiledModelError(Exception):
@@ -219,11 +207,3 @@ def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
     before, after = before.double(), after.double()
     moved = (after - before).norm(dim=-1)
     return float(torch.where(moved == 0, moved, moved / before.norm(dim=-1)).median())
-
-
-def _named(names: str, registry: Registry) -> list[Entry]:
-    entries = [registry.find("module_pass", name.strip()) for name in names.split(",")]
-    for entry in entries:
-        if entries.count(entry) > 1:
-            raise ConfigError(f"module pass {entry.name!r} is named twice in {names!r}")
-    return sorted(entries, key=lambda entry: -entry.rank)

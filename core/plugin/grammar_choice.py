@@ -10,6 +10,7 @@ from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
+from .choice import Choice, Rejection, choose
 from .registry import Entry, Registry
 
 logger = logging.getLogger(__name__)
@@ -26,16 +27,14 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
         ConfigError: several plugins do.
         ComponentError: the named backend lacks a module.
     """
-    if name == "none":
-        return None
-    if name == "auto":
-        ready = [entry for entry in registry.entries("grammar") if not entry.missing()]
-        # Loading takes a while, and is put off until there is a grammar; where there is a choice it decides.
-        return next((entry for entry in ready if len(ready) == 1 or _loads(entry)), None)
-    entry = registry.find("grammar", name)
-    if missing := entry.missing():
-        raise ComponentError(f"{entry} needs {', '.join(missing)}, which is not installed")
-    return entry
+    choice = choose(registry, "grammar", name)
+    ready = [entry for entry in choice.entries if not entry.missing()]
+    if choice.entries and not choice.is_auto and not ready:
+        entry = choice.entries[0]
+        raise ComponentError(f"{entry} {entry.lacking()}")
+    if len(ready) < 2:  # loading takes a while, and waits for the first grammar
+        return ready[0] if ready else None
+    return next((entry for entry in ready if _loads(choice, entry)), None)
 
 
 def build_grammar_backend(
@@ -55,10 +54,8 @@ def build_grammar_backend(
     return backend
 
 
-def _loads(entry: Entry) -> bool:
-    try:
-        entry.load()
-    except ComponentError as error:
-        logger.warning("Grammar backend %s is passed over: %s", entry.name, error)
-        return False
-    return True
+def _loads(choice: Choice, entry: Entry) -> bool:
+    found = choice.attempt(entry, lambda backend: backend)
+    if isinstance(found, Rejection):
+        logger.warning("Grammar backend %s is passed over: %s", entry.name, found.reason)
+    return not isinstance(found, Rejection)

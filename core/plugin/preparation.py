@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 
+from .choice import choose
 from .registry import Entry, Registry
 
 logger = logging.getLogger(__name__)
@@ -38,14 +39,10 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
         "drafter": config.drafter,
     }
     for kind, choice in choices.items():
-        if choice == "auto":
-            yield from registry.entries(kind)
-        elif choice != "none":
-            for name in choice.split(","):
-                try:
-                    yield registry.find(kind, name.strip())
-                except ConfigError:  # the engine reports it
-                    continue
+        try:
+            yield from choose(registry, kind, choice).entries
+        except ConfigError:  # the engine reports it
+            continue
 
 
 def _prepare(paths: Sequence[str], config: EngineConfig) -> None:

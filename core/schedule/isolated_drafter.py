@@ -5,15 +5,12 @@ A drafter comes from a plugin. If it raises, or drafts an invalid token, generat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from operator import index
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
-from llmfw.core.plugin.registry import Entry, Registry
 
 
 class IsolatedDrafter:
@@ -64,34 +61,6 @@ class IsolatedDrafter:
             return check_draft(sequence.draft(limit), limit, self._vocab_size)
 
         return self._asked.answer(ask) or []
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenDrafter:
-    """A built drafter, and its registered component. The vocabulary is known later, with the model."""
-
-    entry: Entry
-    drafter: Drafter
-
-    def guarded(self, vocab_size: int, registry: Registry) -> IsolatedDrafter:
-        """Return the guarded drafter, for a model with `vocab_size` tokens."""
-        return IsolatedDrafter(self.drafter, vocab_size, str(self.entry), registry.ledger.of(self.entry))
-
-
-def load_drafter(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> ChosenDrafter:
-    """Build the drafter with this name.
-
-    Args:
-        registry: registry that holds it.
-        name: "name" or "plugin/name".
-        options: options by "drafter.key"; options of other kinds of components are ignored.
-
-    Raises:
-        ConfigError: no drafter has this name, or it does not have such an option or value.
-        ComponentError: it cannot be imported or built.
-    """
-    entry = registry.find("drafter", name)
-    return ChosenDrafter(entry, entry.build(entry.load(), entry.build_options(options)))
 
 
 def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:

@@ -17,6 +17,7 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
+from llmfw.core.plugin.choice import create
 from llmfw.core.plugin.registry import Registry
 
 ColumnsT = TypeVar("ColumnsT", Waiting, Running)
@@ -98,10 +99,10 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
         ConfigError: no policy has this name, or it does not have such an option or value.
         ComponentError: it cannot be imported or built.
     """
-    entry = registry.find("policy", name)
-    policy: SchedulePolicy = entry.build(entry.load(), entry.build_options(options))
+    created = create(registry, "policy", name, options)
+    entry = created.entry
     package = f"{entry.distribution} {entry.version}"
-    return IsolatedPolicy(policy, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
+    return IsolatedPolicy(created.component, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
 
 
 def check_order(found: object, num_waiting: int) -> Ordering:

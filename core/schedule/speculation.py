@@ -18,10 +18,11 @@ from collections.abc import Sequence
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
-from llmfw.core.interfaces.drafter import SequenceDrafter
+from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.plugin.choice import Created, create
 from llmfw.core.plugin.registry import Registry, refuse_options
 
-from .isolated_drafter import ChosenDrafter, IsolatedDrafter, load_drafter
+from .isolated_drafter import IsolatedDrafter
 from .plan import BatchPlan
 from .plan_builder import PlanBuilder
 from .sequence import SequenceState
@@ -151,7 +152,7 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
     return DEFAULT_BATCH_TOKENS.get(device, DEFAULT_BATCH_TOKENS["cuda"]) if asked is None else asked
 
 
-def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | None:
+def choose_drafter(config: EngineConfig, registry: Registry) -> Created[Drafter] | None:
     """Build the drafter that the config names; None: it names none. Needs no model, so errors are reported early.
 
     Raises:
@@ -163,18 +164,19 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> ChosenDrafter | 
         return None
     if config.overlap:
         raise ConfigError("--drafter needs tokens that are known: it does not go with an overlapped schedule")
-    return load_drafter(registry, config.drafter, config.options)
+    return create(registry, "drafter", config.drafter, config.options)
 
 
 def build_speculation(
-    config: EngineConfig, registry: Registry, chosen: ChosenDrafter | None, vocab_size: int, device: str
+    config: EngineConfig, registry: Registry, chosen: Created[Drafter] | None, vocab_size: int, device: str
 ) -> Speculation | None:
     """Return the object that adds a chosen drafter's drafts to the steps of a model; None: no drafter is chosen."""
     if chosen is None:
         return None
     max_tokens = max_batch_tokens(config, device)
-    guarded = chosen.guarded(vocab_size, registry)
-    return Speculation(guarded, max_draft=config.draft_tokens, max_tokens=max_tokens)
+    calls = registry.ledger.of(chosen.entry)
+    drafter = IsolatedDrafter(chosen.component, vocab_size, str(chosen.entry), calls)
+    return Speculation(drafter, max_draft=config.draft_tokens, max_tokens=max_tokens)
 
 
 def is_independent(seq: SequenceState) -> bool:

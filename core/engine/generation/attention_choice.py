@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -12,6 +13,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import LoadedModel
+from llmfw.core.plugin.choice import Rejection, choose
 from llmfw.core.plugin.registry import Entry, Registry
 
 logger = logging.getLogger(__name__)
@@ -53,18 +55,15 @@ def choose_attention(
     Raises:
         ComponentError: it cannot serve the model, or none can; with the reasons.
     """
-    named = config.attention != "auto"
-    entries = [registry.find("attention", config.attention)] if named else registry.entries("attention")
+    choice = choose(registry, "attention", config.attention)
     reasons: list[str] = []
-    for entry in entries:
-        missing = ", ".join(entry.missing())
-        reason = entry.lacking() if named else f"needs {missing}" if missing else None
-        found = reason or _build(entry, config, model, device, storage)
-        if not isinstance(found, str):
+    for entry in choice.entries:
+        found = choice.attempt(entry, partial(_build, entry, config, model, device, storage))
+        if not isinstance(found, Rejection):
             passed_over = f" ({'; '.join(reasons)})" if reasons else ""
             logger.info("Attention backend: %s%s", entry.name, passed_over)
             return entry.name, found
-        reasons.append(f"{entry.name}: {found}")
+        reasons.append(f"{entry.name}: {found.reason}")
     listed = "; ".join(reasons) or "no plugin brings one"
     if config.kv_cache_dtype != "auto":
         listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
@@ -72,24 +71,22 @@ def choose_attention(
 
 
 def _build(
-    entry: Entry, config: EngineConfig, model: LoadedModel, device: torch.device, storage: KVStorage
+    entry: Entry,
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    storage: KVStorage,
+    backend: type[AttentionBackend],
 ) -> AttentionBackend | str:
-    """Return a backend, or why there is none: it says so, or it is broken.
+    """Return an attention backend of a class, or the reason why the class cannot serve the model.
 
     Raises:
         ConfigError: it has no such option.
+        ComponentError: it cannot be built, as when its kernels do not load.
     """
-    try:
-        part: type[AttentionBackend] = entry.load()
-        reason = part.unsupported(model.layers, str(device), model.dtype)
-        if reason is None and storage.stored_as != model.dtype:
-            reason = part.storage_unsupported(str(device), model.dtype, storage.stored_as)
-        if reason is None:
-            return entry.build(part, model.layers, storage, entry.build_options(config.options))
-    except ComponentError as error:  # what shows only when it is built, such as kernels that do not load
-        return str(error)
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
-        return f"{entry} failed: {type(error).__name__}: {error}"
-    return reason
+    reason = backend.unsupported(model.layers, str(device), model.dtype)
+    if reason is None and storage.stored_as != model.dtype:
+        reason = backend.storage_unsupported(str(device), model.dtype, storage.stored_as)
+    if reason is not None:
+        return reason
+    return entry.build(backend, model.layers, storage, entry.build_options(config.options))

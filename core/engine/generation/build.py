@@ -15,6 +15,7 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineInfo
+from llmfw.core.interfaces.drafter import Drafter
 from llmfw.core.interfaces.kv_dtype import check_kv_dtype, choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.interfaces.policy import SchedulePolicy
@@ -22,6 +23,7 @@ from llmfw.core.model.devices import available_memory, choose_device, gigabytes
 from llmfw.core.model.kv_scales import choose_scales
 from llmfw.core.model.models import LoadedModel, load_model
 from llmfw.core.model.weight_version import weight_version
+from llmfw.core.plugin.choice import Created
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.keeper import CacheKeeper
@@ -101,12 +103,7 @@ def build_generation_engine(
     recorder = Recorder(config.record_requests) if config.record_requests is not None else None
     step_writer = StepWriter(config.record_steps) if config.record_steps is not None else None
     device = choose_device(config.device)
-    # Names are checked before the weights are read, which may take minutes.
-    policies = PolicyChoice(registry, config.policy, config.options)
-    check_attention(config, registry)
-    drafter = choose_drafter(config, registry)
-    find_eviction(config.eviction)
-    check_kv_dtype(config.kv_cache_dtype)
+    policies, drafter = _check_names(config, registry)
     model = load_model(config, device, registry)
     grammars = choose_grammars(config, registry, model.vocab_size)
     capacity = decide_capacity(config, model, device, captures=make_graph is not None)
@@ -116,27 +113,27 @@ def build_generation_engine(
     trace = together(trace, decisions, recorder)
     scheduler = _scheduler(config, capacity, pages, policies.policy, trace, speculation)
     keeper = _keeper(config, capacity, pages)
-    overlap = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
     built = build_executor(config, registry, model, capacity, device, make_graph, clock)
     executor: Executor | RecordingExecutor = built.executor
     if step_writer is not None:
         executor = RecordingExecutor(built.executor, step_writer)
         step_writer.start(RecordingHeader.of(config, capacity.as_dict(), model.vocab_size))
-    parts = LoopContext(
+    overlaps = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
+    context = LoopContext(
         scheduler,
         executor,
         MaskFiller(model.vocab_size, grammars.fill_masks, grammars.hasten),
         StepLog(scheduler, pages, config.decode_log_interval, speculation),
         DeferrableBudget(
-            Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlap else 1
+            Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlaps else 1
         ),
         PieceBudget(capacity.prefill_budget, stretch=config.prefill_stretch),
         StepFaults(registry, device),
     )
     return Engine(
         _info(config, model, capacity, device, built.attention),
-        parts,
-        OverlappedLoop(parts) if overlap else PlainLoop(parts),
+        context,
+        OverlappedLoop(context) if overlaps else PlainLoop(context),
         pages,
         grammars,
         keeper,
@@ -147,6 +144,21 @@ def build_generation_engine(
         speculation,
         random_seed=config.random_seed,
     )
+
+
+def _check_names(config: EngineConfig, registry: Registry) -> tuple[PolicyChoice, Created[Drafter] | None]:
+    """Find all that the config names, before the weights are read, which may take minutes.
+
+    Raises:
+        ConfigError: a component or one of its options does not exist.
+        ComponentError: a component cannot be imported or built.
+    """
+    policies = PolicyChoice(registry, config.policy, config.options)
+    check_attention(config, registry)
+    drafter = choose_drafter(config, registry)
+    find_eviction(config.eviction)
+    check_kv_dtype(config.kv_cache_dtype)
+    return policies, drafter
 
 
 def build_executor(

@@ -103,7 +103,7 @@ def test_auto_applies_all_that_can_work_by_rank_and_says_why_the_others_are_pass
     assert applied == ["Idle", "Marks"]
     assert model.module_passes == ("Marks",)
     [line] = [text for text in caplog.messages if text.startswith("Module passes that do not apply: ")]
-    assert "lacking (it needs no_such_module)" in line
+    assert "lacking (needs no_such_module)" in line
     assert "OnlyHalf (it is for float16, not for torch.float32)" in line
     assert "Marks: modules=1, logits moved by 0.0e+00" in caplog.text
 

@@ -1,0 +1,112 @@
+"""Resolves a setting to the registered components that it names, and tries them.
+
+Attention backends, module passes, policies, drafters and grammar backends are all chosen here. Each kind adds only a function
+that builds one of its components, or says why the component cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from llmfw.core.base.config import OptionValue
+from llmfw.core.base.errors import ComponentError, ConfigError
+
+from .registry import Entry, Registry
+
+BuiltT = TypeVar("BuiltT")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a component is not used.
+
+    Attributes:
+        reason: a clause for messages, without the component's name.
+        error: set if the component is broken; None if it works but does not suit the model or the device.
+    """
+
+    reason: str
+    error: ComponentError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The components that a setting names.
+
+    Attributes:
+        is_auto: the setting is "auto", so a component that cannot be used is passed over.
+        entries: the components, in the order in which to try them.
+    """
+
+    is_auto: bool
+    entries: tuple[Entry, ...]
+
+    def attempt(self, entry: Entry, build: Callable[[type[Any]], BuiltT | str]) -> BuiltT | Rejection:
+        """Build one of the components; return why not if it cannot be used.
+
+        Args:
+            build: returns a component of a class, or the reason why the class cannot be used.
+
+        Raises:
+            ConfigError: an option of the component is wrong.
+        """
+        missing = ", ".join(entry.missing())
+        if missing:
+            return Rejection(f"needs {missing}" if self.is_auto else entry.lacking() or "")
+        try:
+            found = build(entry.load())
+        except ComponentError as error:
+            return Rejection(str(error), error)
+        except ConfigError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
+            broken = ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
+            return Rejection(str(broken), broken)
+        return Rejection(found) if isinstance(found, str) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Created(Generic[BuiltT]):
+    """A component that was built with its options, and where it comes from."""
+
+    entry: Entry
+    component: BuiltT
+
+
+def choose(registry: Registry, kind: str, setting: str) -> Choice:
+    """Return the components that a setting names.
+
+    Args:
+        setting: "auto": all of the kind, the largest rank first; "none": none; otherwise names separated by commas, in
+            the order in which they are given.
+
+    Raises:
+        UnknownComponentError: no plugin registers a name.
+        ConfigError: several plugins do, or a name is given twice.
+    """
+    if setting == "none":
+        return Choice(is_auto=False, entries=())
+    if setting == "auto":
+        return Choice(is_auto=True, entries=tuple(registry.entries(kind)))
+    entries = tuple(registry.find(kind, name.strip()) for name in setting.split(","))
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise ConfigError(f"{kind.replace('_', ' ')} {entry.name!r} is named twice in {setting!r}")
+    return Choice(is_auto=False, entries=entries)
+
+
+def create(registry: Registry, kind: str, name: str, options: Mapping[str, OptionValue]) -> Created[Any]:
+    """Build the component with a name from its options alone.
+
+    Args:
+        name: "name" or "plugin/name".
+        options: "kind.key" → value; options of other kinds are ignored.
+
+    Raises:
+        ConfigError: there is no such component, or it has no such option or value.
+        ComponentError: it cannot be imported or built.
+    """
+    entry = registry.find(kind, name)
+    return Created(entry, entry.build(entry.load(), entry.build_options(options)))
