@@ -26,9 +26,9 @@ from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
 from llmfw.api.schemas.refusals import REFUSALS
-from llmfw.api.settings.foreign_flags import PROGRAMS, foreign_flags
 from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import setting_options
+from llmfw.api.settings.other_servers_flags import PROGRAMS, foreign_flags
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 
