@@ -185,7 +185,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
             raise self._stop(_RefusedError(429, "too_many_pipelined", message))
-        problem = problem_of(self.parser.get_method(), self.url, self.headers)
+        version = self.parser.get_http_version()
+        problem = problem_of(self.parser.get_method(), self.url, version, self.headers)
         if problem is not None:
             raise self._stop(_RefusedError(*problem))
         super().on_headers_complete()
