@@ -14,11 +14,16 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class HeadProblem(NamedTuple):
-    """Why a request is refused, as the reply says it."""
+    """Why a request is refused, as the reply says it.
+
+    Attributes:
+        logged: what the log says, if the message has text of the client, which may be a key.
+    """
 
     status: int
     code: str
     message: str
+    logged: str = ""
 
 
 def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> HeadProblem | None:
@@ -34,7 +39,9 @@ def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> 
     try:
         url = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError:
-        return HeadProblem(400, "invalid_http", f"the URL {_shown(target)} cannot be read")
+        return HeadProblem(
+            400, "invalid_http", f"the URL {_shown(target)} cannot be read", "a URL cannot be read"
+        )
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings not in ([], [b"chunked"]):
         message = "the request has a transfer-encoding other than chunked; send it without"
@@ -66,7 +73,7 @@ def _expect_problem(headers: Headers) -> HeadProblem | None:
     for name, value in headers:
         if name == b"expect" and value.strip().lower() != b"100-continue":
             message = f"the request has the header expect: {_shown(value)}; only 100-continue is known, or leave it out"
-            return HeadProblem(417, "expectation_failed", message)
+            return HeadProblem(417, "expectation_failed", message, "the header expect is not 100-continue")
     return None
 
 

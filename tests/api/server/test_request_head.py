@@ -146,3 +146,18 @@ def test_http_1_0_gets_no_chunks(server: Served, stream: bool) -> None:
         assert got.endswith(b"data: [DONE]\n\n")
     else:
         assert json.loads(got)["choices"][0]["text"] == "ab"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET http://a:99999999/SECRET HTTP/1.1\r\n" + HOST,
+        b"GET http://localhost/health HTTP/1.1\r\nHost: SECRET\r\n",
+        POST + b"Expect: SECRET\r\n",
+    ],
+)
+def test_refused_heads_are_logged_without_their_text(
+    server: Served, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert b"SECRET" in b"".join(reply_to(server, raw + b"\r\n"))
+    assert "SECRET" not in caplog.text
