@@ -159,7 +159,8 @@ def rooms() -> str:
 def refusals() -> str:
     """Return a table of the fields that text routes refuse unless they honour them."""
     rows = (
-        f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)} | "
+        f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)}"
+        f"{'; any without ' * bool(each.tunes)}{', '.join(f'`{tuned}`' for tuned in each.tunes)} | "
         f"{', '.join(f'`{use}`' for use in each.use) or each.why} |"
         for name, each in sorted(REFUSALS.items())
     )

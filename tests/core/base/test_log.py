@@ -1,0 +1,44 @@
+"""Lines of the log: text of clients cannot forge one."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from llmfw.core.base.log import LineFormatter, LineHandler
+
+HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800"
+
+
+@pytest.fixture
+def written() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    stream, logger = io.StringIO(), logging.getLogger("test of lines")
+    handler = LineHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger.addHandler(handler)
+    yield logger, stream
+    logger.removeHandler(handler)
+
+
+def test_a_message_stays_on_its_line(written: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = written
+    logger.warning("%s said %s", "ä", HOSTILE)
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith(
+        r"ä said a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800" + "\n"
+    )
+
+
+def test_a_traceback_starts_no_line(written: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = written
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logger.exception("it failed")
+    lines = stream.getvalue().splitlines()
+    assert "it failed" in lines[0]
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert not {"\x1b", "\x9b", "\r", "\u202e"} & set(stream.getvalue())
