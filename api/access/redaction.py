@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 HIDDEN = "***"
-MAX_WORDS = 32
+MAX_WORDS = 20
 """Runs of letters and digits, and signs, of a text that are shown, and of a key that is found: each costs a digest."""
 MAX_TEXT = 2048  # characters
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,13 +13,13 @@ HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800"
 
 
 @pytest.fixture
-def written() -> Iterator[tuple[logging.Logger, io.StringIO]]:
-    stream, logger = io.StringIO(), logging.getLogger("test of lines")
+def written() -> tuple[logging.Logger, io.StringIO]:
+    # Without a parent: pytest's record of half a surrogate pair could not be sent between its processes.
+    stream, logger = io.StringIO(), logging.Logger("test of lines")
     handler = LineHandler(stream)
     handler.setFormatter(LineFormatter())
     logger.addHandler(handler)
-    yield logger, stream
-    logger.removeHandler(handler)
+    return logger, stream
 
 
 def test_a_message_stays_on_its_line(written: tuple[logging.Logger, io.StringIO]) -> None:
