@@ -15,7 +15,7 @@ HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800"
 @pytest.fixture
 def written() -> tuple[logging.Logger, io.StringIO]:
     # Without a parent: pytest's record of half a surrogate pair could not be sent between its processes.
-    stream, logger = io.StringIO(), logging.Logger("test of lines")
+    stream, logger = io.StringIO(), logging.Logger("test of lines")  # noqa: LOG001
     handler = LineHandler(stream)
     handler.setFormatter(LineFormatter())
     logger.addHandler(handler)
