@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 MAX_NAMES = 3
+_RARE_TEXTS = ("qzxjv", "Ωж漢한", "\U0001f9ff", "\ue000\U0010ffff", string.printable)
+"""Words and characters some of which hardly any vocabulary has."""
+
 _ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
 
 
@@ -40,6 +44,35 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
                 f"{folder / 'tokenizer.json'} gives the added token {content!r:.60} the id {number}, and the package "
                 f"tokenizers reads it as {found}, since ids of added tokens follow those of the others; correct the ids"
             )
+
+
+def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
+    """Make a tokenizer return the same tokens for a text each time.
+
+    Random merges and random segmentations (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization") are for training.
+    """
+    for name in ("dropout", "alpha", "nbest_size"):
+        if value := getattr(backend.model, name, None):
+            setattr(backend.model, name, None)
+            logger.warning(
+                "The tokenizer in %s has %s %s, which is for training: it is off", folder, name, value
+            )
+
+
+def check_unknown_text(folder: Path, backend: tokenizers.Tokenizer) -> None:
+    """Refuse a tokenizer that cannot encode characters or words that its vocabulary lacks.
+
+    Raises:
+        ModelError: with the library's reason.
+    """
+    for text in _RARE_TEXTS:
+        try:
+            backend.encode(text)
+        except Exception as error:  # tokenizers raises plain Exception
+            raise ModelError(
+                f"the tokenizer in {folder} cannot encode text that its vocabulary lacks ({error}); add its unk_token to the "
+                "vocabulary"
+            ) from error
 
 
 def check_special_tokens(

@@ -8,7 +8,6 @@ import string
 from collections.abc import Iterable
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 
@@ -16,7 +15,8 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .small_files import check_files, read_json, read_text
-from .tokenizer_check import check_special_tokens, check_vocabulary
+from .template_files import find_chat_template
+from .tokenizer_check import check_special_tokens, check_unknown_text, check_vocabulary, switch_dropout_off
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +53,14 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
         read_text(present[0])  # named with the system's reason, which the library leaves out
     backend = _backend(folder)
     check_vocabulary(folder, backend)
+    switch_dropout_off(folder, backend)
+    check_unknown_text(folder, backend)
     special_tokens = _special_tokens(folder, "tokenizer_config.json", "special_tokens_map.json")
     eos = backend.token_to_id(special_tokens.get("eos_token", ""))
     if eos is not None and eos not in eos_token_ids:
         eos_token_ids = (*eos_token_ids, eos)
     check_special_tokens(folder, backend, special_tokens, eos_token_ids)
-    template, file = _chat_template(folder, config)
+    template, file = find_chat_template(folder, config)
     return Tokenizer(
         backend,
         eos_token_ids=eos_token_ids,
@@ -127,30 +129,6 @@ def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
             elif name in SPECIAL_TOKENS and token is not None:
                 raise ModelError(f"{folder / file}: {name} is {token!r:.100}; it must be a token's text")
     return found
-
-
-def _chat_template(folder: Path, config: dict[str, Any]) -> tuple[str, Path]:
-    """Return the model's chat template, "" if there is none, and the file that it is in."""
-    path = folder / "chat_template.jinja"
-    if os.path.lexists(path):
-        return read_text(path), path
-    path = folder / "chat_template.json"
-    template = read_json(path).get("chat_template")
-    if not template:
-        path, template = folder / "tokenizer_config.json", config.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        try:
-            named = {str(item["name"]): item["template"] for item in template}
-        except (TypeError, KeyError, IndexError) as error:
-            raise ModelError(
-                f"{path}: chat_template is {template!r:.100}; each template of a list needs a name and a template"
-            ) from error
-        template = named.get("default") or next(iter(named.values()), "")
-    if not isinstance(template, str | None):
-        raise ModelError(
-            f"{path}: chat_template is {template!r:.100}; it must be a text, or a list of named ones"
-        )
-    return template or "", path
 
 
 def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:

@@ -142,3 +142,36 @@ def test_an_end_token_beyond_the_model_is_refused() -> None:
     check_fit(Tokenizer(backend, eos_token_ids=(3,)), "m", 4)
     with pytest.raises(ModelError, match="eos_token_id is 4, and its tokens go from 0 to 3"):
         check_fit(Tokenizer(backend, eos_token_ids=(4,)), "m", 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("WordLevel", {"unk_token": "zz"}),
+        ("WordPiece", {"unk_token": "zz"}),
+        ("BPE", {"unk_token": "zz"}),
+        ("Unigram", {"unk_id": None}),
+    ],
+)
+def test_unknown_text_that_cannot_be_encoded_is_refused(
+    folder: Path, kind: str, model: dict[str, Any]
+) -> None:
+    """Such a tokenizer answered each request with a 500."""
+    vocabulary: Any = [[word, -1.0] for word in WORDS] if kind == "Unigram" else WORDS
+    made = {"type": kind, "vocab": vocabulary, **model}
+    if kind == "BPE":
+        made["merges"] = []
+    if kind == "WordPiece":
+        made |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    text = refusal(edit(folder, lambda content: content.update(model=made)))
+    assert "cannot encode text that its vocabulary lacks" in text
+
+
+def test_dropout_is_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    letters = {letter: number for number, letter in enumerate(["a", "b", "ab", "abab"])}
+    merges = [("a", "b"), ("ab", "ab")]
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(letters, merges, dropout=0.5))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert {tuple(tokenizer.encode("abab" * 8)) for _ in range(20)} == {(3,) * 8}
+    assert "dropout 0.5, which is for training: it is off" in caplog.text
