@@ -152,8 +152,7 @@ class Admission:
         return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
     def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
-        """Give a sequence pages, retracting deferrable ones for a live one; return whether there were
-        enough."""
+        """Give a sequence pages, if necessary by retracting deferrable ones; return whether it has them."""
         while not self._pages.extend(seq, num_tokens):
             if not self._retraction.give_way(lane):
                 return False

@@ -1,5 +1,4 @@
-"""Records the scheduler's decisions about the most recent requests, for queries and for the log (level
-DEBUG).
+"""Records the scheduler's decisions about recent requests, for queries and for the log (level DEBUG).
 
 Consecutive equal decisions form one entry: a request that waits for a thousand steps because no row is free
 has one entry, and so has a prompt that is computed in a hundred pieces. Decoding steps are not recorded. Two

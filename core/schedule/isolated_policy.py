@@ -158,8 +158,7 @@ def _kind(found: object) -> str:
 
 
 def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return a copy whose columns are read-only views, so that a policy cannot change the scheduler's
-    arrays."""
+    """Return a copy with read-only views of the arrays, so that a policy cannot change them."""
     views: dict[str, Any] = {}
     for each in fields(columns):
         column = getattr(columns, each.name)

@@ -79,8 +79,7 @@ class PolicyAdapter:
         return self._tenants.num_open_keys > 1
 
     def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """Yield running sequences to retract for a waiting one by the keys' shares; see
-        `turns.above_share`."""
+        """Yield running sequences to retract for a waiting one by API keys' shares; see `above_share`."""
         return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
 
     def _figures(self, lane: Lane, budget: int = 0) -> Figures:

@@ -257,8 +257,7 @@ class Scheduler:
         return self.deferrable if seq.request.deferrable else self.live
 
     def _note_first(self, plan: BatchPlan) -> None:
-        """Record how many tokens were cached for each sequence in its first step, and charge tenants for
-        prompt tokens."""
+        """Record the cached tokens of sequences in their first step, and charge tenants for prompt tokens."""
         prefills = plan.prefills
         for p in prefills:
             if p.seq.num_cached_first is None:

@@ -99,8 +99,7 @@ class SequencePages:
             self.numbers.num_cached[[watch.index for watch in moved]] = [watch.num_tokens for watch in moved]
 
     def attach(self, seq: SequenceState) -> None:
-        """Give a sequence a row, and its cached pages except the one of the last token, which must be
-        computed."""
+        """Give a sequence a row and its cached pages, leaving at least one token to compute."""
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         self.cache.lock(node)
         seq.cache_node = node
@@ -145,8 +144,7 @@ class SequencePages:
         return changed * self.table.shape[1] + places, self.table[changed, places]
 
     def spoil(self, rows: Ints) -> None:
-        """Record that the executor's copy of these rows may be outdated, so that they are copied again in
-        full."""
+        """Record that the executor's copy of these rows may be outdated and must be copied again."""
         for row in rows.tolist():
             self._clean.spoil(row, 0)
 
@@ -192,8 +190,7 @@ class SequencePages:
         self._take(seq, pages)
 
     def num_freed_tokens(self, seq: SequenceState) -> int:
-        """Return the capacity in tokens of the pages that releasing a running sequence would make
-        available."""
+        """Return the capacity in tokens of the pages that releasing a running sequence would free."""
         count = seq.num_pages - seq.num_shared_pages
         node = seq.cache_node
         while node is not None and node.locks == 1:

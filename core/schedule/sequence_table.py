@@ -1,5 +1,4 @@
-"""Table of all sequences' numbers, one numpy column each, so that a step updates hundreds of sequences at
-once.
+"""Table of all sequences' numbers, one array per number, so that a step updates many sequences at once.
 
 index        0   1   2   3   4   5
 length     [ 9  31   .  12   .  87 ]    a sequence has the same index until it ends;

@@ -1,5 +1,4 @@
-"""Speculative decoding: chooses which sequences get drafts in a step and how long, and counts accepted
-tokens.
+"""Speculative decoding: chooses the sequences and lengths of drafts in a step, and counts accepted tokens.
 
     token_ids   [ prompt ......... | output ... t ]
     step                                      [ t  d1  d2  d3 ]     1 + 3 tokens are computed
@@ -188,8 +187,7 @@ def build_speculation(
 
 
 def is_independent(seq: SequenceState) -> bool:
-    """Return whether sampling a token of a sequence depends only on the logits, not on state that each token
-    updates.
+    """Return whether sampling depends only on the logits, not on state that each token of a sequence updates.
 
     Penalty counts, a grammar and a thinking budget are such state. Drafts would need it at each drafted
     token, and a way to undo it.
@@ -198,7 +196,6 @@ def is_independent(seq: SequenceState) -> bool:
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for a draft if pages for `spare` tokens remain afterwards; return whether it has
-    its pages."""
+    """Give a sequence pages for a draft if pages for `spare` tokens then remain; return whether they did."""
     needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
     return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

@@ -1,5 +1,4 @@
-"""Plans one step: running sequences first, after retracting some if they do not fit, then newly admitted
-ones.
+"""Plans one step: running sequences first, after retracting some if necessary, then newly admitted ones.
 
 The planner handles pages and lanes only. `Scheduler` adds and ends sequences, and commits the results of
 steps.
@@ -110,8 +109,7 @@ class StepPlanner:
         return replace(self._share, tokens=tokens)
 
     def _fill(self, lane: Lane, limits: Limits, piece: int | None, builder: PlanBuilder) -> int | None:
-        """Plan the next tokens of a lane's running sequences, and admit waiting ones; return what is left of
-        `piece`."""
+        """Plan a lane's running sequences, and admit waiting ones; return the unused rest of `piece`."""
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         room = StepRoom(
@@ -142,8 +140,7 @@ class StepPlanner:
         return bool((left <= self._whole.tokens).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
-        """Return the running sequences that decode next (as table indices), and those that compute prompt
-        tokens."""
+        """Return the sequences that decode next, as table indices, and those that compute prompt tokens."""
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
         if np.count_nonzero(in_flight):
@@ -157,8 +154,7 @@ class StepPlanner:
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 
     def _pieces(self, prefilling: list[SequenceState], room: StepRoom) -> dict[SequenceState, int]:
-        """Return the number of prompt tokens that each of these running sequences computes if its pages
-        suffice."""
+        """Return how many prompt tokens each of these sequences computes next, if it gets the pages."""
         pieces: dict[SequenceState, int] = {}
         for seq in prefilling:
             if room.tokens <= 0:
@@ -173,8 +169,7 @@ class StepPlanner:
         return pieces
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
-        """Make one sequence compute if all follow others, which happens if their leader is paused or has
-        ended."""
+        """Make one sequence compute if all follow others, as when their leader is paused or has ended."""
         for seq in [*self._live.running, *self._deferrable.running]:
             if seq.num_remaining and not seq.awaits_end:
                 count = min(seq.num_remaining, limits.tokens) if self._chunked else seq.num_remaining

@@ -38,16 +38,14 @@ class StepRoom:
             self.piece -= count
 
     def next_piece(self, seq: SequenceState) -> int:
-        """Return how many tokens a running sequence may compute; 0 or less if it must wait for another
-        step."""
+        """Return how many tokens a running sequence may compute; 0 or less if it must wait."""
         count = self._room_for(seq)
         if self.chunked or count <= 0 or count == seq.num_remaining:
             return count
         return seq.num_remaining if self.may_exceed else 0
 
     def first_piece(self, seq: SequenceState) -> int | None:
-        """Return how many tokens a newly admitted sequence computes; None if it must wait for a step of its
-        own."""
+        """Return how many tokens a newly admitted sequence computes; None if it needs a step of its own."""
         count = self._room_for(seq)
         if self.chunked or count == seq.num_remaining:
             return max(count, 0)

@@ -1,5 +1,4 @@
-"""Counters for fair scheduling: the amount of work that the engine has done for each tenant (an API key or a
-user).
+"""Counters for fair scheduling: the engine's work for each tenant (an API key or a user).
 
 A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens,
 which cost more (Sheng et al., 2024, "Fairness in Serving Large Language Models"). When an idle tenant sends a

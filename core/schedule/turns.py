@@ -43,8 +43,7 @@ def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
 def above_share(
     first: SequenceState, running: Sequence[SequenceState], places: int, tenants: Tenants
 ) -> Iterator[SequenceState]:
-    """Yield the running sequences that may be retracted for the first waiting one, by the shares of their
-    tenants.
+    """Yield the running sequences that may be retracted for the first waiting one, by their tenants' shares.
 
     A tenant's share is the maximum number of running sequences divided by the number of API keys with
     requests. If the waiting sequence's tenant runs less than its share, sequences of tenants above their

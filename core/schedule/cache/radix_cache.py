@@ -357,8 +357,7 @@ class RadixCache(PrefixCache):
         return lost
 
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
-        """Evict the leaf at the top of the heap, then its ancestors as they become leaves with no larger
-        number.
+        """Evict the leaf at the top of the heap, then ancestors that become leaves with no larger number.
 
         Appends the evicted pages to `freed` and stops after `missing` pages. Returns the number of pages
         still missing.
