@@ -1,11 +1,11 @@
-"""Attention by FlashInfer's kernels for paged keys and values, on NVIDIA GPUs."""
+"""The attention backend `flashinfer`: FlashInfer's kernels for paged KV caches, on NVIDIA GPUs."""
 
 from llmfw.core import Register, hookimpl
 
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `flashinfer`."""
+    """Register the backend `flashinfer`."""
     register(
         "flashinfer",
         "llmfw.plugins.attention_flashinfer.backend:FlashInferAttention",

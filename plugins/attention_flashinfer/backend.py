@@ -1,12 +1,12 @@
-"""Attention by FlashInfer: kernels for paged keys and values.
+"""Attention by FlashInfer's kernels for paged KV caches.
 
-One wrapper attends to all sequences of a step that have one new token; another attends to all its prompts. The host
-plans a step once for each kind of layer (`Kind`), while the device still computes the previous step. The plan waits
-only for the copies of the previous plan, which ended long before (`_copied`). A layer first writes the new keys and
-values. Then the wrappers read all keys and values of a sequence from their pages, so a prefix that prompts share is
-read in place.
+One FlashInfer wrapper computes all decoding sequences of a step; another computes all its prompts (prefill). The host
+plans each step once per kind of layer (`Kind`), while the device still computes the previous step. Planning waits
+only until the previous plan has been copied to the device (`_copied`), which usually was long before. Each layer first
+writes the new keys and values. Then the wrappers read all keys and values of a sequence from its pages, so a prefix
+that several prompts share is read in place.
 
-`planner` calls FlashInfer; `scratch` computes how much memory it needs.
+`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 HEAD_DIMS = (64, 128, 256)
 DTYPES = (torch.float16, torch.bfloat16)
 CORES_GROUPS = (1, 2, 3, 4, 8)
-"""How many query heads may share a key head in the kernel without tensor cores."""
+"""Numbers of query heads per KV head that the kernel without tensor cores supports."""
 TENSOR_CORES_FROM = 4
-"""If fewer query heads share a key head, the tile of a tensor core would be mostly empty."""
+"""Least number of query heads per KV head for tensor cores; with fewer, their tiles would be mostly empty."""
 
 
 class FlashInferAttention(AttentionBackend):
@@ -48,10 +48,10 @@ class FlashInferAttention(AttentionBackend):
         """Options, `-o attention.key=value`.
 
         Attributes:
-            workspace_mb: least MiB of scratch memory on the device; the backend takes more if the model needs more.
-            decode_tensor_cores: whether single tokens are computed on tensor cores; "auto": if at least four query
-                heads share a key head.
-            prefill_backend: kernels for prompts: "fa2", or "fa3" (compute capability 9.0 alone).
+            workspace_mb: minimum scratch memory on the device, in MiB; more is allocated if the model needs it.
+            decode_tensor_cores: whether to decode on tensor cores; "auto": if at least four query heads share a KV
+                head.
+            prefill_backend: kernels for prefill: "fa2", or "fa3" (compute capability 9.0 only).
         """
 
         workspace_mb: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -71,13 +71,13 @@ class FlashInferAttention(AttentionBackend):
         self._graph_buffers: dict[int, GraphBuffers] = {}
         self._decode: dict[Kind, Any] = {}
         self._prefill: dict[Kind, Any] = {}
-        # FlashInfer writes each plan into pinned memory, always the same, and starts to copy it from there.
+        # FlashInfer writes every plan into the same pinned memory and starts an asynchronous copy from there.
         self._copied = torch.cuda.Event()
         self._load_kernels()
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why not, as a sentence, or None. The quick checks come first, the search for kernels last."""
+        """Return why these layers cannot be served, as a sentence, or None if they can. Cheap checks run first."""
         return (
             _unsupported_device(torch.device(device))
             or _unsupported_dtype(dtype)
@@ -87,7 +87,7 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return why not, for all dtypes but fp8, which the kernels convert as they read it."""
+        """Return why `stored_as` cannot be stored, or None. Only fp8 can: the kernels convert it as they read."""
         if is_fp8(stored_as):
             return None
         return (
@@ -96,11 +96,11 @@ class FlashInferAttention(AttentionBackend):
         )
 
     def graph_unsupported(self) -> str | None:
-        """Return None: each number of sequences has a wrapper for its graph, whose buffers never move."""
+        """Return None: graphs are supported. Each batch size has a wrapper of its own, whose buffers never move."""
         return None
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Plan the step on the host, for each kind of layer, and start the copies of the plans."""
+        """Plan the step on the host for each kind of layer, and start to copy the plans to the device."""
         self._copied.synchronize()
         self._decode, self._prefill = {}, {}
         if batch.is_static:
@@ -118,7 +118,7 @@ class FlashInferAttention(AttentionBackend):
         batch: ForwardBatch,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values, then let the planned wrappers read them."""
+        """Write the new keys and values, then attend with the planned wrappers."""
         stored = self.storage.keys[layer.index], self.storage.values[layer.index]
         self.storage.write(layer.index, batch.slots, key, value)
         kind, scales = self._kinds[layer.index], self._scales[layer.index]
@@ -131,7 +131,7 @@ class FlashInferAttention(AttentionBackend):
         return output
 
     def _load_kernels(self) -> None:
-        """Plan once, so that missing kernels are compiled now, and not while the first request waits."""
+        """Plan once, so that missing kernels are compiled now rather than during the first request."""
         logger.info(
             "Loading FlashInfer's kernels. Kernels that are not compiled yet are compiled now, which takes minutes."
         )
@@ -140,7 +140,7 @@ class FlashInferAttention(AttentionBackend):
             for planner in self._planners.values():
                 planner.plan_decode(pages)
                 planner.plan_prefill(pages)
-        except Exception as error:  # of its package, the compiler, the loader
+        except Exception as error:  # from FlashInfer's package, the compiler or the loader
             raise ComponentError(f"FlashInfer's kernels cannot be loaded: {_in_one_line(error)}") from error
         self._copied.record()
 
@@ -168,8 +168,9 @@ class FlashInferAttention(AttentionBackend):
     def _make_graph_buffers(self, size: int, most_pages: int) -> GraphBuffers:
         """Return buffers for graphs of `size` sequences.
 
-        Page ids need much room if contexts may be long. Graphs never run at the same time, so they share this room.
-        It grows to twice the sequences each time, so sizes may be captured in any order.
+        With long contexts, page ids take much memory. Graphs never run at the same time, so they share one buffer of
+        page ids. A new one has room for `size` sequences, rounded up to a power of two, so that capturing sizes in any
+        order allocates few buffers.
         """
 
         def zeros(count: int) -> torch.Tensor:
@@ -187,7 +188,7 @@ class FlashInferAttention(AttentionBackend):
         scratch = Scratch(self._device, max(most, self.options.workspace_mb << 20))
         try:
             flashinfer = importlib.import_module("flashinfer")
-        except Exception as error:  # a version of its kernels that does not fit is a RuntimeError, for one
+        except Exception as error:  # e.g. RuntimeError: its kernels' version differs
             raise ComponentError(f"FlashInfer cannot be imported: {_in_one_line(error)}") from error
         return {
             kind: Planner(
@@ -230,7 +231,7 @@ class FlashInferAttention(AttentionBackend):
 
 
 def _scales(storage: KVStorage, index: int) -> dict[str, float]:
-    """Return the scales of stored keys and values for a layer's `run`; nothing if they are stored unscaled."""
+    """Return a layer's key and value scales as arguments of a wrapper's `run`; {} if they are stored unscaled."""
     key_scale, value_scale = storage.scales(index)
     return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
 
@@ -265,7 +266,10 @@ def _unsupported_dtype(dtype: torch.dtype) -> str | None:
 
 
 def _missing_kernels() -> str | None:
-    """Return what FlashInfer lacks to load ready kernels or to compile them, or None. Looks in FlashInfer's places."""
+    """Return why FlashInfer can neither load precompiled kernels nor compile them, or None.
+
+    Looks for them in the same places as FlashInfer.
+    """
     if importlib.util.find_spec("flashinfer_jit_cache"):
         return None
     if os.environ.get("FLASHINFER_DISABLE_JIT"):

@@ -1,8 +1,8 @@
-"""Which pages the sequences of a step have, in the form that FlashInfer reads: compressed rows.
+"""The pages of a step's sequences, in the compressed row format (CSR) that FlashInfer reads.
 
-Lengths are known on the host, and FlashInfer plans there, so they stay there: given tensors of the device, its `plan`
-would wait for the device in every step. Page ids are known on the device alone, and are gathered there. Nothing here
-waits for the device, and nothing here knows FlashInfer.
+Lengths are known on the host and stay there, because FlashInfer plans on the host: given device tensors, its `plan`
+would wait for the device in every step. Page ids are known only on the device, and are gathered there. Nothing in this
+module waits for the device or depends on FlashInfer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """B sequences, int32.
+    """Row pointers and lengths of B sequences, all int32.
 
     Attributes:
-        indptr: pages of sequence s are those from `indptr[s]` to `indptr[s + 1]`: [B + 1].
-        last_page_len: tokens in each sequence's last page, from 1 to the page size: [B].
-        kv_lens: tokens of each sequence: [B].
-        query_indptr: the new tokens of sequence s are those from `query_indptr[s]` to `query_indptr[s + 1]`: [B + 1].
+        indptr: sequence s has the pages `indptr[s]` to `indptr[s + 1] - 1`: [B + 1].
+        last_page_len: number of tokens in each sequence's last page, from 1 to the page size: [B].
+        kv_lens: number of tokens of each sequence, cached and new: [B].
+        query_indptr: sequence s has the new tokens `query_indptr[s]` to `query_indptr[s + 1] - 1`: [B + 1].
     """
 
     indptr: torch.Tensor
@@ -40,10 +40,10 @@ class Pages:
     """B sequences and their P pages.
 
     Attributes:
-        host: the sequences, in pinned memory.
-        device: the same, on the device.
-        indices: page ids of all sequences, one after the other, on the device, int32: [P].
-        most_queries: new tokens of the sequence that has the most.
+        host: rows of the sequences, in pinned host memory.
+        device: the same rows, on the device.
+        indices: concatenated page ids of all sequences, on the device, int32: [P].
+        most_queries: largest number of new tokens of any sequence.
     """
 
     host: Rows
@@ -56,8 +56,8 @@ def find_pages(batch: ForwardBatch, chosen: slice) -> Pages:
     """Return the pages of some sequences of a step.
 
     Args:
-        batch: the step.
-        chosen: which of its sequences, at least one.
+        batch: forward batch of the step.
+        chosen: sequences to take, at least one.
     """
     kv_lens, query_lens = batch.kv_lens[chosen], batch.query_lens[chosen]
     counts = -(-kv_lens // batch.page_size)
@@ -69,7 +69,7 @@ def find_pages(batch: ForwardBatch, chosen: slice) -> Pages:
 
 
 def one_page(device: torch.device) -> Pages:
-    """Return a sequence of one token, in the first page."""
+    """Return the pages of a dummy batch: one sequence with one token, in page 0."""
     ends, one = np.array([0, 1]), np.array([1])
     return Pages(*_bring(device, ends, one, one, ends), torch.zeros(1, dtype=torch.int32, device=device), 1)
 
@@ -80,9 +80,9 @@ def gather_pages(
     indptr: torch.Tensor,  # [B + 1], on the device
     total: int,
 ) -> torch.Tensor:
-    """Return the first pages of each row, one row after the other, on the device: [total].
+    """Return the page ids of each row, concatenated, on the device: [total].
 
-    `total` is what `indptr` ends with: known on the host, so that the size of the result need not be asked for.
+    `total` equals `indptr[-1]`. The caller passes it because the host knows it; reading it from the device would wait.
     """
     places = torch.arange(total, dtype=torch.int32, device=page_table.device)
     owners = torch.searchsorted(indptr[1:], places, right=True)
@@ -90,14 +90,14 @@ def gather_pages(
 
 
 def _ends(counts: Ints) -> Ints:
-    """Return where each part ends, after a zero: [len(counts) + 1]."""
+    """Return the cumulative sums of `counts` with a leading zero (indptr): [len(counts) + 1]."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 
 def _bring(device: torch.device, *columns: Ints) -> tuple[Rows, Rows]:
-    """Return columns of `Rows` as tensors on the host and on the device, brought there by one copy.
+    """Return the columns as `Rows` on the host and on the device, copied to the device at once.
 
-    Only from pinned memory a copy never waits for the device. torch gives that memory out again once it is done.
+    A copy is asynchronous only from pinned memory. torch reuses that memory once the copy is done.
     """
     packed = torch.from_numpy(np.concatenate(columns).astype(np.int32)).pin_memory()
     sizes = [len(column) for column in columns]

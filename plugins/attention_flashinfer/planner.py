@@ -1,12 +1,12 @@
-"""FlashInfer's wrappers for the layers of one kind, the memory that they share, and their plans.
+"""FlashInfer's wrappers for the layers of one kind, their plans, and the memory that they share.
 
-    decode      single tokens, steps of any size
-    graphs[B]   single tokens, CUDA graphs of B sequences; reads fixed buffers
-    prefill     prompts, whole or in pieces, over what is stored of them
+    decode      decoding sequences, steps of any size
+    graphs[B]   decoding sequences, CUDA graphs of B sequences; reads fixed buffers
+    prefill     prompts, whole or chunked, that also attend to cached tokens
 
-A wrapper keeps its plan as integers on the device. A step plans its single tokens once, for a graph or without one, so
-`decode` and `graphs` share these integers. Prompts may be in the same step, so `prefill` has its own. All wrappers
-share the scratch memory.
+A wrapper keeps its plan as integers on the device. A step plans its decoding sequences once, either for a graph or
+without one, so `decode` and `graphs` share these integers. The same step may have prompts, too, so `prefill` has
+integers of its own. All wrappers share the scratch memory.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .pages import Pages, Rows
 from .scratch import Scratch, bytes_for_graph
 
 DECODE_INTEGERS_BYTES = 1 << 20
-"""A plan for single tokens takes at most a dozen bytes per sequence and per block that runs at the same time."""
+"""Size of a decode plan; it needs at most a dozen bytes per sequence and per concurrent thread block."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBuffers:
-    """Buffers that a CUDA graph of B sequences reads instead of a step's `Pages`: int32, on the device, never moved.
+    """Buffers that a CUDA graph of B sequences reads instead of a step's `Pages`: int32, at fixed device addresses.
 
     Attributes:
         indptr: [B + 1].
-        indices: room for the most pages that B sequences can have.
+        indices: page ids, with room for the most pages that B sequences can have.
         last_page_len: [B].
     """
 
@@ -48,16 +48,16 @@ class GraphBuffers:
 
 
 class Planner:
-    """Plans for the layers of one kind.
+    """Plans FlashInfer's wrappers for the layers of one kind.
 
     Args:
-        flashinfer: the package.
-        kind: of the layers.
-        dtype: of queries.
+        flashinfer: the module `flashinfer`.
+        kind: kind of the layers.
+        dtype: dtype of queries.
         stored_as: dtype of stored keys and values.
         page_size: tokens in a page.
-        scratch: shared with the other kinds.
-        tensor_cores: whether single tokens are computed by the kernel for prompts, which uses tensor cores.
+        scratch: scratch memory, shared with the planners of other kinds.
+        tensor_cores: whether to decode with the prefill kernel, which uses tensor cores.
         prefill_backend: "fa2" or "fa3".
     """
 
@@ -93,7 +93,7 @@ class Planner:
         }
 
     def plan_decode(self, pages: Pages) -> Any:
-        """Return a wrapper that is planned for sequences with one new token each."""
+        """Plan a step's decoding sequences and return their wrapper."""
         if self._has_decoded and self._page_size == 1:
             self._plan_again(self._decode, pages, pages.device)
         else:
@@ -102,7 +102,7 @@ class Planner:
         return self._decode
 
     def plan_prefill(self, pages: Pages) -> Any:
-        """Return a wrapper that is planned for sequences with any number of new tokens, which end them."""
+        """Plan sequences with any number of new tokens, each sequence's last ones, and return their wrapper."""
         self._prefill.plan(
             qo_indptr=pages.host.query_indptr,
             paged_kv_indptr=pages.host.indptr,
@@ -117,12 +117,12 @@ class Planner:
         return self._prefill
 
     def plan_graph(self, pages: Pages, buffers: GraphBuffers, num_processors: int) -> Any:
-        """Return the wrapper for CUDA graphs of this number of sequences, planned for these pages.
+        """Plan a step that a CUDA graph computes and return the wrapper for graphs of its number of sequences.
 
         Args:
-            pages: the pages of the step.
-            buffers: filled with `pages`; must be the same object for the same number of sequences.
-            num_processors: multiprocessors of the device.
+            pages: pages of the step.
+            buffers: buffers that hold `pages`; must be the same object for the same number of sequences.
+            num_processors: number of multiprocessors of the device.
         """
         size = len(buffers.last_page_len)
         if size in self._graphs:
@@ -150,11 +150,11 @@ class Planner:
         )
 
     def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
-        """Plan a wrapper that has a whole plan, without the extra work of a whole plan.
+        """Plan a wrapper again, with less work than its first, whole plan.
 
         A whole plan copies tensors to the device once more and finds the longest sequence with Python's `max`, which
-        takes a microsecond or more per sequence. A wrapper of a graph does not read `rows`; a wrapper of steps keeps
-        them. It also needs the last pages' lengths on the host, unless a page holds one token.
+        takes a microsecond or more per sequence. A graph's wrapper does not read `rows`. The wrapper `decode` keeps
+        them; unless a page holds one token, it would also need the last pages' lengths on the host.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,
@@ -184,6 +184,6 @@ class Planner:
         wrapper = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             scratch, kv_layout="NHD", use_tensor_cores=self._tensor_cores, backend="fa2", **graph
         )
-        # Its own integers would be 8 MiB for each size of graph, on the device and, pinned, on the host.
+        # By default, each wrapper, that is, each graph size, would allocate 8 MiB on the device and 8 MiB pinned.
         wrapper.reset_workspace_buffer(scratch, self._integers)
         return wrapper

@@ -1,9 +1,9 @@
 """The scratch memory of FlashInfer's fa2 kernels, and its size.
 
-If a step has few sequences, a kernel cuts their keys into chunks. It keeps the result of each chunk, in float32, until
-it merges them. FlashInfer recommends 128 MiB for these results. That is not enough for 64 query heads, nor for a CUDA
-graph of 512 sequences with 32, so this module computes the size by the rule of FlashInfer's planner (scheduler.cuh,
-0.6.12).
+If a step has few sequences, a kernel splits their keys into chunks (split-KV). It stores the result of each chunk, in
+float32, until it merges them. FlashInfer recommends 128 MiB for these results. That is too little for 64 query heads,
+and for a CUDA graph of 512 sequences with 32 query heads. So this module computes the size by the rule of FlashInfer's
+planner (scheduler.cuh, 0.6.12).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from .kind import Kind
 
 RECOMMENDED_BYTES = 128 << 20
-MARGIN_BYTES = 1 << 20  # rounding of each part's start
+MARGIN_BYTES = 1 << 20  # for aligning the start of each buffer
 LARGEST_TILE = 128
 
 
 class Scratch:
-    """Memory that all kernels of one backend share, because they run one after the other.
+    """Scratch memory that all kernels of one backend share, because they run one after the other.
 
     Args:
-        device: the device of the kernels.
-        num_bytes: the first size.
+        device: device of the kernels.
+        num_bytes: initial size.
     """
 
     def __init__(self, device: torch.device, num_bytes: int) -> None:
@@ -30,10 +30,10 @@ class Scratch:
         self._buffer = self._allocate(num_bytes)
 
     def at_least(self, num_bytes: int) -> torch.Tensor:
-        """Return the memory as uint8, at least `num_bytes` of it. New memory is all zeros.
+        """Return the memory, a uint8 tensor of at least `num_bytes`. Newly allocated memory is zeroed.
 
-        Memory that is too small is replaced by at least twice the size. Captured graphs hold the address of the smaller
-        memory and keep it alive. All kept buffers together are not larger than the last one.
+        If the memory is too small, allocates a buffer at least twice as large. Captured graphs refer to the old buffers
+        and keep them alive; together, the old buffers are not larger than the new one.
         """
         if num_bytes > self._buffer.nbytes:
             self._buffer = self._allocate(max(num_bytes, 2 * self._buffer.nbytes))
@@ -44,34 +44,34 @@ class Scratch:
 
 
 def bytes_for_steps(kind: Kind, num_processors: int) -> int:
-    """Return the bytes that a step outside of CUDA graphs needs at most.
+    """Return the most scratch bytes that a step outside CUDA graphs needs.
 
     Args:
-        kind: the kind of the layers.
-        num_processors: multiprocessors of the device.
+        kind: kind of the layers.
+        num_processors: number of multiprocessors of the device.
     """
     return max(RECOMMENDED_BYTES, _bytes(kind, _most_chunks(kind, num_processors), LARGEST_TILE))
 
 
 def bytes_for_graph(kind: Kind, num_processors: int, num_sequences: int) -> int:
-    """Return the bytes that a CUDA graph of single tokens needs: room for each tile of each sequence, cut or not."""
+    """Return the scratch bytes that a CUDA graph of decode steps needs: room for every tile, split or not."""
     tile = _tile_of_single_tokens(kind)
     tiles = -(-num_sequences * kind.num_shared // tile) + num_sequences - 1
     return _bytes(kind, max(tiles, _most_chunks(kind, num_processors)), tile)
 
 
 def _bytes(kind: Kind, chunks: int, tile: int) -> int:
-    """Return the bytes of a row of float32 values, and a sum, for each head and each row of each tile."""
+    """Return the bytes of the chunks' results: for each head and tile row, `head_dim` values and a sum, in float32."""
     return kind.num_heads * chunks * tile * (kind.head_dim + 1) * 4 + MARGIN_BYTES
 
 
 def _most_chunks(kind: Kind, num_processors: int) -> int:
-    """Return the largest number of chunks that keys are cut into: two blocks for each processor."""
+    """Return the largest number of chunks that keys are split into: two thread blocks per multiprocessor."""
     return 2 * num_processors // kind.num_kv_heads
 
 
 def _tile_of_single_tokens(kind: Kind) -> int:
-    """Return the rows that a block computes at once. A token has one row per query head that shares a key head."""
+    """Return how many rows a thread block decodes at once; a token has one row per query head of a KV head."""
     if kind.num_shared <= 16:
         return 16
     return 64 if kind.num_shared <= 64 or kind.head_dim >= 256 else LARGEST_TILE

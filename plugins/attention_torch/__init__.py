@@ -1,11 +1,11 @@
-"""Attention by torch's own operators: any device, and the reference for every other backend."""
+"""The attention backend `torch`: torch's own operators, on any device; the reference for all other backends."""
 
 from llmfw.core import Register, hookimpl
 
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `torch`."""
+    """Register the backend `torch`."""
     register(
         "torch",
         "llmfw.plugins.attention_torch.backend:TorchAttention",

@@ -1,13 +1,13 @@
 """The reference attention backend: gathers pages, then attends with torch's own operators.
 
 The backend gathers sequences with one new token (decode) in groups of similar length, padded to the longest. It
-computes prompts one by one, in blocks of queries, so that a mask stays small. Query heads that share a key head are
-folded into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is supported.
+computes prompts one by one, in blocks of queries, to keep masks small. Query heads that share a KV head are folded
+into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is supported.
 
-A token's result does not depend on the rest of the batch. torch's kernels choose the order of their sums by the shapes
-of their inputs, so the backend rounds all shapes up, queries to 8 rows and keys to 64, and masks the padding. With
-torch 2.13 on x86 the result is equal to the last bit alone, in a batch, and in a prompt cut anywhere; a test checks
-this. Other devices may differ in the last bits.
+A token's result does not depend on the rest of the batch (batch invariance). torch's kernels choose the order of their
+sums by the shapes of their inputs, so the backend rounds all shapes up, queries to 8 rows and keys to 64, and masks the
+padding. With torch 2.13 on x86, a token's result is bitwise equal whether its sequence is computed alone, in a batch,
+or chunked anywhere; a test checks this. On other devices, the last bits may differ.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ SMALL_GATHER = 4096
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences with one new token, of similar length: attended to together.
+    """Decoding sequences of similar length, which are computed together.
 
     Attributes:
-        members: which tokens of the batch these are, [G]; None: the first G.
-        slots: where the keys are, each row padded to L, the rounded length of the longest: [G * L].
-        distance: how far back each slot is from the newest token, 0 for itself, negative beyond the end: [G, L].
+        members: indices of their tokens in the batch: [G]; None: the first G.
+        slots: slots of the keys, each sequence padded to L, the rounded length of the longest: [G * L].
+        distance: distance in tokens from each slot back to the newest token; 0: the newest token; negative: padding:
+            [G, L].
     """
 
     members: torch.Tensor | None
@@ -49,9 +50,10 @@ class Span:
     """A block of one sequence's new tokens.
 
     Attributes:
-        tokens: which tokens of the batch.
-        slots: where the keys are, up to the block's last token and padded to L, a rounded length: [L].
-        distance: how far back each slot is from each token, padded to t tokens, a rounded number: [t, L].
+        tokens: their slice of the batch's tokens.
+        slots: slots of the keys up to the block's last token, padded to L, a rounded length: [L].
+        distance: distance in tokens from each slot back to each new token; padded to t, a rounded number of tokens:
+            [t, L].
     """
 
     tokens: slice
@@ -60,7 +62,7 @@ class Span:
 
 
 class TorchAttention(AttentionBackend):
-    """Attention over gathered pages."""
+    """Attention by torch's operators over gathered pages."""
 
     _groups: list[Group]
     _spans: list[Span]
@@ -117,7 +119,7 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return [G, H, Dv]. H/Hkv query heads share a key head; they stand in the dimension of its queries."""
+        """Return a group's output: [G, H, Dv]. The query heads of a KV head are folded into the query dimension."""
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = _pad_rows(
             query.view(size, layer.num_kv_heads, num_shared, layer.head_dim)
@@ -141,7 +143,7 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return [t, H, Dv]. Key heads are the batch dimension; the query heads that share one are the dimension after."""
+        """Return a span's output: [t, H, Dv]. KV heads are dimension 0; the query heads of each are dimension 1."""
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
         k, v = (
@@ -158,7 +160,7 @@ class TorchAttention(AttentionBackend):
         return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
-        """Return which keys are attended to, in the shape of the part's distances. All layers share one mask."""
+        """Return which keys are visible, shaped as `part.distance`. Layers with the same window share a mask."""
         name = (id(part), window)
         if name not in self._masks:
             seen = part.distance >= 0
@@ -167,7 +169,7 @@ class TorchAttention(AttentionBackend):
 
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the stored rows at slots, converted but not scaled: [slots, Hkv, …]."""
+    """Return the stored keys or values at these slots, converted to `dtype` but not scaled: [slots, Hkv, …]."""
     return decode(as_bytes(pages).index_select(0, slots).view(pages.dtype), dtype)
 
 
@@ -179,7 +181,7 @@ def _attend(
     layer: LayerSpec,
     sinks: torch.Tensor | None,  # broadcast to [b, h, q, 1]
 ) -> torch.Tensor:
-    """Return softmax(query·key) value, [b, h, q, Dv]."""
+    """Return softmax(query·key)·value, with scale, soft cap, mask and sinks applied: [b, h, q, Dv]."""
     if layer.softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
     scores = (query @ key.transpose(-1, -2)).float() * layer.scale
@@ -195,7 +197,7 @@ def _attend(
 
 
 def _similar_lengths(lengths: np.ndarray) -> list[np.ndarray | None]:
-    """Split sequences into groups in which padding costs little. None stands for all sequences, in order."""
+    """Split sequences by length into groups with little padding. A None stands for all sequences, in order."""
     total, count = int(lengths.sum()), len(lengths)
     if count == 0:
         return []
@@ -242,7 +244,7 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
 
 
 def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the slots of the first `length` tokens of each row, then zeros: [rows, length rounded up]."""
+    """Return the slots of the first `length` tokens of each row, padded with zeros: [rows, length rounded up]."""
     page_size = batch.page_size
     slots = batch.page_table[:, : -(-length // page_size)].index_select(0, rows).long()
     if page_size > 1:
@@ -252,7 +254,7 @@ def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor
 
 
 def _pad_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Return [..., q, D] with q rounded up; the new rows are zeros."""
+    """Pad [..., q, D] with rows of zeros to a multiple of `QUERY_BLOCK` rows."""
     missing = -rows.shape[-2] % QUERY_BLOCK
     return functional.pad(rows, (0, 0, 0, missing)) if missing else rows
 

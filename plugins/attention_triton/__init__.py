@@ -1,11 +1,11 @@
-"""Attention by our own Triton kernels, for CUDA devices from Ampere on."""
+"""The attention backend `triton`: our own Triton kernels, for CUDA devices from Ampere on."""
 
 from llmfw.core import Register, hookimpl
 
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `triton`."""
+    """Register the backend `triton`."""
     register(
         "triton",
         "llmfw.plugins.attention_triton.backend:TritonAttention",

@@ -1,7 +1,7 @@
-"""The backend `triton`: plans a step for the kernels of this package, and launches them layer by layer.
+"""The backend `triton`: plans each step for the kernels of this package, and launches them layer by layer.
 
-Sequences with one new token go to the decoding kernels, the others to the prefill kernel. One copy takes the inputs of
-both to the device; nothing is copied back.
+The decode kernels compute sequences with one new token; the prefill kernel computes the others. The inputs of both
+are copied to the device at once; nothing is copied back.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CONVERTS_E4M3 = (8, 9)
 """The first compute capability that converts fp8_e4m3 in hardware."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED_SMS = 8
-"""The number of multiprocessors that the interpreter assumes: enough to split keys as on a device."""
+"""Assumed number of multiprocessors under Triton's interpreter: enough that keys are split, as on a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """Inputs of the decoding kernels in a step of B sequences.
+    """Inputs of the decode kernels in a step of B sequences.
 
     Attributes:
-        kv_lens: [B], int32.
-        schedules: one schedule for each window among the layers.
-        partials: room for the pieces of any schedule; other `Decodes` may share it.
+        kv_lens: number of tokens of each sequence: [B], int32.
+        schedules: schedule for each sliding window that some layer has; None: no window.
+        partials: buffers for the partial results of any schedule; may be shared with other `Decodes`.
     """
 
     kv_lens: torch.Tensor
@@ -55,7 +55,7 @@ class Prefills:
 
     Attributes:
         spans: the tokens of each sequence.
-        blocks: blocks of queries, by how they were cut.
+        blocks: blocks of queries, by `_cut_of`.
     """
 
     spans: Spans
@@ -63,13 +63,13 @@ class Prefills:
 
 
 class TritonAttention(AttentionBackend):
-    """Attention over pages in place, by Triton kernels."""
+    """Attention by Triton kernels that read the pages in place."""
 
     class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
-        """Options of the backend.
+        """Options, `-o attention.key=value`.
 
         Attributes:
-            programs_per_sm: number of pieces per multiprocessor that the keys of all decoding sequences are cut into.
+            programs_per_sm: number of programs per multiprocessor over which all decoding sequences' keys are split.
         """
 
         programs_per_sm: Annotated[int, msgspec.Meta(ge=1)] = 4
@@ -98,7 +98,7 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return the first reason why the kernels cannot serve these layers there, or None."""
+        """Return the first reason why the kernels cannot serve these layers on this device, or None."""
         if dtype not in DTYPES:
             return f"it computes in bfloat16, float16 and float32, not in {str(dtype).removeprefix('torch.')}"
         largest = max((max(layer.head_dim, layer.v_head_dim) for layer in layers), default=0)
@@ -119,14 +119,14 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return None: the kernels convert what they read."""
+        """Return None: the kernels convert the keys and values that they read."""
         return None
 
     def graph_unsupported(self) -> None:
-        """Return None: the launches depend on the number of sequences only."""
+        """Return None: graphs are supported, because launches depend only on the number of sequences."""
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Copy lengths to the device, which cuts the keys into pieces."""
+        """Copy the step's lengths to the device and schedule the decode kernels there."""
         if batch.is_static:
             self._prefills = None
             self._decodes = self._plan_static(batch.kv_lens)
@@ -159,7 +159,7 @@ class TritonAttention(AttentionBackend):
         batch: ForwardBatch,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values, then attend: first to sequences with one new token, then to the others."""
+        """Write the new keys and values, then attend: decoding sequences first, then the others."""
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         keys, values = self.storage.keys[layer.index], self.storage.values[layer.index]
         write(key, value, keys, values, batch.slots, self.storage.scales(layer.index))
@@ -200,7 +200,7 @@ class TritonAttention(AttentionBackend):
         return output
 
     def _plan_static(self, kv_lens: npt.NDArray[np.int64]) -> Decodes:
-        """Return the inputs for these lengths. Static steps of the same size get the same addresses."""
+        """Return the inputs of a static step. Steps of the same size get the same buffers, as CUDA graphs require."""
         [there] = _to_device([kv_lens], self._device)
         decodes = self._static.get(len(kv_lens))
         if decodes is None:
@@ -218,7 +218,7 @@ class TritonAttention(AttentionBackend):
         }
         num_pieces = num_sequences + max(self._num_spare.values())
         if num_pieces > self._num_pieces:
-            # Earlier steps keep the smaller partials: a captured graph holds their addresses.
+            # Earlier `Decodes` keep the smaller partials, because a captured graph refers to their addresses.
             self._num_pieces, self._partials = num_pieces, self._make_partials(num_pieces)
         return Decodes(kv_lens, schedules, self._partials)
 
@@ -232,32 +232,32 @@ class TritonAttention(AttentionBackend):
             schedule(decodes.kv_lens, window, made)
 
     def _scales_of(self, index: int) -> tuple[float, float]:
-        """Return the factors for a layer's keys and values, as the kernels read them."""
+        """Return the factors that turn a layer's keys and values, as the kernels read them, into the true ones."""
         by_kernel = BYTES_MEAN if self._reads_bytes else 1.0
         key_scale, value_scale = self.storage.scales(index)
         return key_scale * by_kernel, value_scale * by_kernel
 
     def _cut_of(self, layer: LayerSpec) -> tuple[int, int]:
-        """Return how a layer's queries are cut into blocks: heads that share a key head, and rows of a block."""
+        """Return how a layer's queries are split into blocks: (query heads per KV head, rows per block)."""
         return layer.num_heads // layer.num_kv_heads, self._tiles[layer.index].queries
 
 
 def reads_bytes(stored_as: torch.dtype, capability: tuple[int, int]) -> bool:
-    """Whether kernels read the dtype as bytes, because the device cannot convert it."""
+    """Return whether kernels read `stored_as` as bytes, because the device cannot convert it."""
     return stored_as == torch.float8_e4m3fn and capability < CONVERTS_E4M3
 
 
 def _num_sms(device: torch.device) -> int:
-    """Return how many multiprocessors a device has."""
+    """Return the number of multiprocessors of a device."""
     if device.type != "cuda":
         return INTERPRETED_SMS
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _to_device(arrays: Sequence[npt.NDArray[np.integer]], device: torch.device) -> list[torch.Tensor]:
-    """Return arrays as int32 tensors, flat, on the device, by one copy.
+    """Copy arrays to the device at once; return them as flat int32 tensors.
 
-    Each tensor starts at a multiple of 16 bytes, because Triton compiles another kernel for unaligned pointers.
+    Each tensor is 16-byte aligned, because Triton would compile another kernel for unaligned pointers.
     """
     sizes = [array.size for array in arrays]
     rooms = [-(-size // 4) * 4 for size in sizes]

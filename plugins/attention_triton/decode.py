@@ -1,8 +1,8 @@
-"""The kernels for sequences with one new token: many keys, one query, so the keys are split over programs.
+"""The kernels for decode: one query against many keys, so the keys are split over programs.
 
-Stage 1 attends to one piece of one sequence's keys, with up to 16 query heads of one key head as the rows of a tile.
-This completes a sequence of one piece. For other sequences, each piece stores its output and the logarithm of its sum of
-weights, and stage 2 joins the pieces.
+In stage 1, each program attends to one piece of one sequence's keys; the rows of its tile are up to 16 query heads of
+one KV head. A sequence of one piece is then complete. Otherwise each piece stores its output and the logarithm of its
+sum of weights, and stage 2 joins the pieces.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SINK_SCALE = tl.constexpr(LOG2_E)
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Results of stage 1 that stage 2 reads, for P pieces of any layer.
+    """Partial results of P pieces, which stage 1 writes and stage 2 reads. All layers use the same buffers.
 
     Attributes:
-        outputs: room for [P, H, Dv], float32.
-        log_sums: room for [P, H], float32, in units of log2.
+        outputs: flat buffer for [P, H, Dv], float32.
+        log_sums: flat buffer for [P, H], float32: log2 of each sum of weights.
     """
 
     outputs: torch.Tensor
@@ -37,7 +37,7 @@ class Partials:
 
     @classmethod
     def empty(cls, num_pieces: int, num_heads: int, v_dims: int, device: torch.device) -> Partials:
-        """Return room for layers of up to `num_heads` heads, with `v_dims` numbers in all values of a token."""
+        """Return buffers for layers with at most `num_heads` query heads and `v_dims` (H * Dv) outputs per token."""
         return cls(
             torch.empty(num_pieces * v_dims, dtype=torch.float32, device=device),
             torch.empty(num_pieces * num_heads, dtype=torch.float32, device=device),
@@ -76,7 +76,7 @@ def attend_kernel(
     block_dim: tl.constexpr,
     block_v_dim: tl.constexpr,
 ) -> None:
-    """Attend to one piece with a tile of heads: program (piece, tile)."""
+    """Attend to one piece with one tile of query heads (stage 1). Grid: (piece, tile)."""
     piece = tl.program_id(0)
     if piece >= tl.load(firsts + num_sequences):
         return
@@ -142,7 +142,7 @@ def join_kernel(
     block_pieces: tl.constexpr,
     block_v_dim: tl.constexpr,
 ) -> None:
-    """Join the pieces of one sequence, if it has more than one: program (sequence, head)."""
+    """Join the pieces of one sequence, if there are several (stage 2). Grid: (sequence, query head)."""
     sequence = tl.program_id(0)
     head = tl.program_id(1)
     first = tl.load(firsts + sequence)
@@ -173,17 +173,17 @@ def join_kernel(
 
 
 def num_tiles(layer: LayerSpec) -> int:
-    """Return how many programs attend to one piece: the tiles of query heads, over all key heads."""
+    """Return how many programs attend to one piece: the number of tiles of query heads, over all KV heads."""
     return layer.num_kv_heads * -(-(layer.num_heads // layer.num_kv_heads) // BLOCK_HEADS)
 
 
 def keys_in_tile(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return how many keys a tile has: two of keys and two of values are in flight, in 64 KiB or less."""
+    """Return the number of keys in a tile, such that two key tiles and two value tiles fit in 64 KiB."""
     return max(16, min(PIECE_STEP, 8192 // row_bytes(layer, dtype)))
 
 
 def num_warps(dtype: torch.dtype, stored_as: torch.dtype) -> int:
-    """Return the number of warps per piece: more if numbers are converted to float32, which needs registers."""
+    """Return the number of warps per program: more if keys are converted to float32, which takes registers."""
     return 8 if dtype.itemsize > 2 and stored_as != dtype else 4
 
 
@@ -200,18 +200,18 @@ def decode(
     output: torch.Tensor,
     scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
-    """Attend with one token of each of B sequences to all stored tokens of the sequence.
+    """Compute attention of B decoding sequences: each sequence's one query attends to all its stored tokens.
 
     Args:
         query: [B, H, D], the last dimension contiguous.
         keys, values: the layer's storage: [pages, page_size, Hkv, D] and [pages, page_size, Hkv, Dv], contiguous.
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
-        schedule: made for B sequences of these lengths, and for the layer's window.
-        partials: for as many pieces as the schedule has room for.
-        layer: its geometry.
-        sinks: [H], or None.
-        output: [B, H, Dv], contiguous.
+        schedule: schedule for these B sequences, with their current lengths and the layer's window.
+        partials: buffers for as many pieces as the schedule has room for.
+        layer: geometry of the layer.
+        sinks: attention sinks: [H], or None.
+        output: written: [B, H, Dv], contiguous.
         scales: factors of the stored keys and values.
     """
     num_sequences = len(query)

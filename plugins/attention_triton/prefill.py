@@ -1,7 +1,7 @@
-"""The kernel for sequences with several new tokens, some of whose keys may be stored from before.
+"""The kernel for prefill: several new tokens per sequence, possibly after cached ones.
 
-The queries of a sequence that share a key head are one list: token 0's heads, token 1's heads, and so on. A program
-takes a block of that list, so a block is full whatever the number of heads that share.
+The query heads of a KV head (GQA) are flattened token by token: token 0's heads, token 1's heads, and so on. A program
+takes a block of that list, so blocks are full for any number of query heads per KV head.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Spans:
     """The tokens of each of B sequences, on the device, all int32.
 
     Attributes:
-        starts: the place of each sequence's first new token among the tokens of the step: [B].
-        counts: new tokens of each: [B].
-        kv_lens: tokens of each, stored and new: [B].
+        starts: index of each sequence's first new token among the tokens of the step: [B].
+        counts: number of new tokens of each sequence: [B].
+        kv_lens: number of tokens of each sequence, cached and new: [B].
     """
 
     starts: torch.Tensor
@@ -63,7 +63,7 @@ def visit_block(
     block_dim: tl.constexpr,
     block_v_dim: tl.constexpr,
 ) -> tl.tensor:
-    """Return `accumulated`, `top` and `total` with the block of keys from `start` attended to."""
+    """Attend to the block of keys from `start` on; return the updated `accumulated`, `top` and `total`."""
     dims = tl.arange(0, block_dim)
     v_dims = tl.arange(0, block_v_dim)
     places = start + tl.arange(0, block_keys)
@@ -113,7 +113,7 @@ def prefill_kernel(
     block_dim: tl.constexpr,
     block_v_dim: tl.constexpr,
 ) -> None:
-    """Attend with one block of queries that share a key head: program (block, key head)."""
+    """Attend with one block of queries of one KV head. Grid: (block, KV head)."""
     shared: tl.constexpr = num_heads // num_kv_heads
     sequence = tl.load(blocks + tl.program_id(0) * 2)
     offset = tl.load(blocks + tl.program_id(0) * 2 + 1)
@@ -124,7 +124,7 @@ def prefill_kernel(
 
     listed = offset + tl.arange(0, block_queries)
     held = listed < count * shared
-    # Rows beyond the end act like the last token, so that they see some key, too. They are not stored.
+    # Rows beyond the end repeat the last token, so that they see at least one key. They are not stored.
     token = tl.minimum(listed // shared, count - 1)
     positions = stored + token
     heads = kv_head * shared + listed % shared
@@ -143,7 +143,7 @@ def prefill_kernel(
         middle = tl.maximum(earliest - window + 1, 0) // block_keys * block_keys
     else:
         middle = (earliest + 1) // block_keys * block_keys
-        for start in range(0, middle, block_keys):  # all rows see all keys
+        for start in range(0, middle, block_keys):  # every row sees every key, so no mask is needed
             accumulated, top, total = visit_block(
                 tile,
                 keys,
@@ -208,12 +208,12 @@ def prefill_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How a layer's queries and keys are cut.
+    """Tile sizes and launch parameters of the prefill kernel for one layer.
 
     Attributes:
-        queries: rows of a block of queries, a token's heads that share a key head one after another.
-        keys: keys of a block.
-        num_warps, num_stages: of a program.
+        queries: rows in a block of queries; a token has one row per query head of the KV head.
+        keys: keys in a block.
+        num_warps, num_stages: Triton's launch parameters.
     """
 
     queries: int
@@ -223,16 +223,16 @@ class Tiles:
 
     @classmethod
     def of(cls, layer: LayerSpec, dtype: torch.dtype, capability: int) -> Tiles:
-        """Return what fits into the registers of a device, without spilling (tests compile it), and its shared memory.
+        """Return tiles that fit into a device's shared memory, and its registers without spilling (tests check this).
 
         Args:
-            layer: its geometry.
-            dtype: of queries, to which keys and values are converted.
-            capability: the device's major compute capability.
+            layer: geometry of the layer.
+            dtype: dtype of queries, to which keys and values are converted.
+            capability: major compute capability of the device.
         """
         size = row_bytes(layer, dtype)
         if dtype.itemsize > 2 and size > 64:
-            # Products of float32 are not for tensor cores, and take many registers.
+            # Products in float32 do not run on tensor cores, and take many registers.
             return cls(32, 32, 4, 2) if size == 256 else cls(16, 16, 4, 1)
         if size <= 128:
             return cls(128, 64, 8, 3)
@@ -248,13 +248,13 @@ def cut_queries(
     shared: int,
     size: int,
 ) -> npt.NDArray[np.int32]:
-    """Return the blocks of queries of B sequences, those with most keys first: [blocks, (sequence, first row)].
+    """Split the queries of B sequences into blocks, those with most keys first: [blocks, (sequence, first row)].
 
     Args:
-        query_lens: new tokens of each: [B].
-        kv_lens: tokens of each, stored and new: [B].
-        num_single: how many sequences, from the first on, are left out.
-        shared: query heads for each key head.
+        query_lens: number of new tokens of each sequence: [B].
+        kv_lens: number of tokens of each sequence, cached and new: [B].
+        num_single: number of sequences to skip at the start: those that decode.
+        shared: number of query heads per KV head.
         size: rows in a block.
     """
     num_blocks = -(-query_lens * shared // size)
@@ -281,19 +281,19 @@ def prefill(
     output: torch.Tensor,
     scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
-    """Attend with the new tokens of some of B sequences, each token to all of its sequence up to itself.
+    """Compute causal attention of the new tokens of some of B sequences.
 
     Args:
-        query: of the step: [T, H, D], the last dimension contiguous.
+        query: queries of the whole step: [T, H, D], the last dimension contiguous.
         keys, values: the layer's storage: [pages, page_size, Hkv, D] and [pages, page_size, Hkv, Dv], contiguous.
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
-        spans: the tokens of each sequence.
-        blocks: from `cut_queries`, of `tiles.queries` rows: [blocks, 2]. They select the sequences.
-        layer: its geometry.
-        tiles: how to cut its keys.
-        sinks: [H], or None.
-        output: [T, H, Dv], contiguous; the rows of other sequences are left alone.
+        spans: tokens of each sequence.
+        blocks: blocks of `tiles.queries` rows, from `cut_queries`: [blocks, 2]. They select the sequences to compute.
+        layer: geometry of the layer.
+        tiles: tile sizes for the layer.
+        sinks: attention sinks: [H], or None.
+        output: written, except the rows of other sequences: [T, H, Dv], contiguous.
         scales: factors of the stored keys and values.
     """
     scale, cap = score_factors(layer, scales[0])

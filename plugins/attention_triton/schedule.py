@@ -1,8 +1,8 @@
-"""The kernel that cuts the keys of decoding sequences into pieces of about one size, one piece per program.
+"""The kernel that splits the keys of decoding sequences into pieces of about equal size, one piece per program.
 
-The kernel runs on the device and reads the lengths there. The number of programs depends on the number of sequences,
-never on their lengths, so one CUDA graph serves every length. B sequences have at most B + S pieces: the length of a
-piece is such that all keys make S pieces, and each sequence's last piece may be shorter.
+The kernel runs on the device and reads the sequences' lengths there. The number of programs depends on the number of
+sequences, never on their lengths, so one CUDA graph serves every length. The piece length is the number of all keys
+divided by S, rounded up. Each sequence's last piece may be shorter, so B sequences have at most B + S pieces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 PIECE_STEP = 64
-"""Tokens that the length of a piece is a multiple of: a multiple of each tile of keys in the decoding kernel."""
+"""The length of a piece is a multiple of this many tokens, itself a multiple of the decode kernel's key tiles."""
 
 NO_WINDOW = 2**31 - 1
 
@@ -24,9 +24,9 @@ class Schedule:
     """Assignment of keys to programs.
 
     Attributes:
-        pieces: of each piece its sequence, first token, token after the last, and how many pieces the sequence has:
-            [B + S, 4], int32. Those beyond the last piece hold anything.
-        firsts: each sequence's first piece, then the number of all: [B + 1], int32.
+        pieces: for each piece: its sequence, first token, token after the last, and the sequence's number of pieces:
+            [B + S, 4], int32. Rows beyond the last piece are undefined.
+        firsts: index of each sequence's first piece, then the total number of pieces: [B + 1], int32.
     """
 
     pieces: torch.Tensor
@@ -34,7 +34,7 @@ class Schedule:
 
     @classmethod
     def empty(cls, num_sequences: int, num_spare: int, device: torch.device) -> Schedule:
-        """Return a schedule whose content `schedule` writes."""
+        """Return an uninitialized schedule, for `schedule` to fill. `num_spare` is S."""
         return cls(
             torch.empty((num_sequences + num_spare, 4), dtype=torch.int32, device=device),
             torch.empty(num_sequences + 1, dtype=torch.int32, device=device),
@@ -53,7 +53,7 @@ def schedule_kernel(
     block_sequences: tl.constexpr,
     block_pieces: tl.constexpr,
 ) -> None:
-    """Write the pieces of one sequence: program (sequence,). Each program adds up the lengths of all sequences."""
+    """Write the pieces of one sequence. Grid: (sequence,). Each program adds up the lengths of all sequences."""
     sequence = tl.program_id(0)
     others = tl.arange(0, block_sequences)
     visible = tl.load(kv_lens + others, mask=others < num_sequences, other=0)
@@ -81,9 +81,9 @@ def schedule(kv_lens: torch.Tensor, window: int | None, made: Schedule) -> None:
     """Write a schedule for B sequences.
 
     Args:
-        kv_lens: their lengths: [B], int32.
+        kv_lens: number of tokens of each sequence: [B], int32.
         window: number of last tokens that a sequence attends to; None: all.
-        made: the schedule to write.
+        made: schedule to write.
     """
     num_sequences = len(kv_lens)
     num_spare = len(made.pieces) - num_sequences

@@ -1,6 +1,6 @@
-"""Common code of the attention kernels: addresses of keys, and one step of a softmax that is computed in pieces.
+"""Common code of the attention kernels: addresses of keys, and one step of an online softmax.
 
-Scores are in units of log2, so that a kernel uses powers of 2, which the hardware computes, instead of powers of e.
+Scores are multiplied by log2(e), so that kernels can use powers of 2, which the hardware computes, instead of e.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from llmfw.core import LayerSpec
 LOG2_E = math.log2(math.e)
 
 BYTES_MEAN = 256.0
-"""Factor of the numbers that `as_numbers` returns for bytes."""
+"""Factor by which the numbers that `as_numbers` returns for bytes are too small."""
 
 
 def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
-    """Return the kernels' `scale` and `cap`: factors of query·key, and of a soft cap's tanh (0.0: no cap).
+    """Return the kernels' `scale` and `cap`: the factor of query·key, and the soft cap (0.0: none), for powers of 2.
 
-    With a cap c, c·tanh(s/c) = c - 2c / (1 + e^(2s/c)), in units of log2. `key_scale` is the factor of stored keys.
+    With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). `key_scale` is the factor of the
+    stored keys.
     """
     scale = layer.scale * key_scale
     if layer.softcap is None:
@@ -31,24 +32,24 @@ def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, floa
 
 
 def padded(size: int) -> int:
-    """Return the size of a tile's side that holds `size`: a power of two that a matrix product takes."""
+    """Return `size` rounded up to a tile size that `tl.dot` accepts: a power of two, at least 16."""
     return max(16, triton.next_power_of_2(size))
 
 
 def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return the size of a row of a tile: a key or a value, whichever is larger.
+    """Return the bytes of a tile row, a padded key or value, whichever is larger.
 
-    Stored numbers are converted to the dtype of the queries.
+    `dtype` is that of the queries, to which stored numbers are converted.
     """
     return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, dtype.itemsize)
 
 
 @triton.jit
 def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
-    """Return stored numbers in the dtype of `like`. Bytes are codes of fp8_e4m3; the result is 2**-8 of their value.
+    """Convert stored numbers to the dtype of `like`. Bytes are read as fp8_e4m3; the result is 2**-8 of their value.
 
-    Except for the place of its sign, such a code has the bits of a float16 number: 4 exponent and 3 mantissa bits, with a
-    bias that is smaller by 8. Devices before compute capability 8.9 have no other conversion.
+    With its sign moved, an fp8_e4m3 code has the layout of a float16 number: 4 exponent and 3 mantissa bits, with a
+    bias that is smaller by 8. Devices before compute capability 8.9 cannot convert fp8_e4m3 in hardware.
     """
     if stored.dtype == tl.uint8:
         wide = stored.to(tl.uint16)
@@ -58,7 +59,10 @@ def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def find_slots(pages: tl.tensor, places: tl.tensor, valid: tl.tensor, page_size: tl.constexpr) -> tl.tensor:
-    """Return the slots (int64) of a sequence's tokens at `places`; `pages` points to its row of the page table."""
+    """Return the slots (int64) of a sequence's tokens at positions `places`.
+
+    `pages` points to the sequence's row of the page table.
+    """
     page = tl.load(pages + places // page_size, mask=valid, other=0)
     return page.to(tl.int64) * page_size + places % page_size
 
@@ -77,7 +81,7 @@ def add_keys(
     has_cap: tl.constexpr,
     masked: tl.constexpr,
 ) -> tl.tensor:
-    """Return `accumulated`, `top` and `total` with N more keys attended to."""
+    """Attend to N more keys (one step of online softmax); return the updated `accumulated`, `top` and `total`."""
     scores = tl.dot(query, keys, input_precision="ieee") * scale
     if has_cap:
         scores = cap - 2 * cap / (1 + tl.exp2(scores))

@@ -1,7 +1,7 @@
 """The kernel that writes a step's keys and values to their slots, in the dtype of the storage.
 
-The kernel encodes fp8 with integer operations, so that a code has the same bits on every device, in the interpreter
-and in torch. Only hardware with compute capability 8.9 or later encodes fp8 itself.
+The kernel encodes fp8 with integer operations, because only devices from compute capability 8.9 on can encode fp8 in
+hardware. So the codes are bitwise the same on every device, in Triton's interpreter and in torch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import triton.language as tl
 from llmfw.core.interfaces.kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
-"""Mantissa bits of a code; 0: a dtype that Triton converts to itself."""
+"""Mantissa bits of the fp8 dtypes, which `encode` writes. Triton converts to all other dtypes itself."""
 
 TILE = 4096
-"""Elements of keys that one program writes, with about the same number of elements of values."""
+"""Number of key elements that one program writes; it writes about as many value elements."""
 
 
 @triton.jit
 def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
-    """Return numbers, which are float32 and no larger than the largest code, as codes of 8 bits, rounded to even.
+    """Encode float32 numbers as fp8 codes, rounded to nearest even. They must be within the range of fp8.
 
     The input has 8 exponent and 23 mantissa bits; the code has `7 - mantissa` exponent and `mantissa` mantissa bits.
-    Encoding rounds the mantissa and changes the bias of the exponent. If the code's exponent would be below its range
-    (a subnormal), the number is added to a power of 2; the lowest bits of the sum are the code.
+    Encoding rounds the mantissa and changes the bias of the exponent. If the result is subnormal in fp8, the number is
+    instead added to a power of 2, and the lowest bits of the sum are the code.
     """
     bias: tl.constexpr = (1 << (6 - mantissa)) - 1
     gone: tl.constexpr = 23 - mantissa
@@ -56,7 +56,13 @@ def copy_rows(
     largest: tl.constexpr,
     mantissa: tl.constexpr,
 ) -> None:
-    """Copy a tile of tokens, all heads; see `write` for the last three."""
+    """Copy all heads of a tile of tokens to their slots.
+
+    Args:
+        inverse: factor applied before storing, the inverse of the stored numbers' scale.
+        largest: largest number that the storage can hold, to which numbers are clamped; 0: no clamping.
+        mantissa: mantissa bits of the storage's fp8 dtype; 0: not fp8.
+    """
     places = tl.arange(0, block_width)
     held = valid[:, None] & (places < num_heads * head_dim)[None, :]
     inside = places // head_dim * head_stride + places % head_dim
@@ -92,7 +98,7 @@ def write_kernel(
     largest: tl.constexpr,
     mantissa: tl.constexpr,
 ) -> None:
-    """Write a few tokens: program (tile of tokens,)."""
+    """Write the keys and values of one tile of tokens. Grid: (tile,)."""
     tokens = tl.program_id(0).to(tl.int64) * block_tokens + tl.arange(0, block_tokens)
     valid = tokens < num_tokens
     to = tl.load(slots + tokens, mask=valid, other=0).to(tl.int64)
@@ -139,15 +145,15 @@ def write(
     """Write keys and values of T tokens to their slots.
 
     Args:
-        key: [T, Hkv, D], the last dimension contiguous, as in `value`.
-        value: [T, Hkv, Dv].
-        keys: [pages, page_size, Hkv, D], contiguous; of the dtype of `key`, or fp8, float16 or wider.
-        values: [pages, page_size, Hkv, Dv].
-        slots: [T], integers.
-        scales: factors that readers multiply the stored keys and values by.
+        key: [T, Hkv, D], the last dimension contiguous.
+        value: [T, Hkv, Dv], the last dimension contiguous.
+        keys: storage of keys: [pages, page_size, Hkv, D], contiguous; dtype of `key`, or fp8, float16 or wider.
+        values: storage of values: [pages, page_size, Hkv, Dv], contiguous; dtype of `keys`.
+        slots: slot of each token: [T], integers.
+        scales: factors by which readers multiply the stored keys and values.
     """
     stored_as = keys.dtype
-    # Numbers out of the storage's range become its largest number; 0: all numbers are in range.
+    # Numbers beyond the storage's range are clamped to `largest`; 0: all numbers are in range.
     largest = 0.0 if key.dtype == stored_as else torch.finfo(stored_as).max
     mantissa = MANTISSAS.get(stored_as, 0)
     keys, values = as_bytes(keys), as_bytes(values)

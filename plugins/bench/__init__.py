@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llmfw bench`, which is imported when it is asked for."""
+    """Add the command `llmfw bench`, whose module is imported only when the command is used."""
     cli.add_command(
         LazyCommand(
             "bench",

@@ -1,7 +1,7 @@
-"""A streaming client of OpenAI-compatible servers.
+"""A streaming client for OpenAI-compatible servers.
 
-While a reply streams, only its parts and their times are kept; they are taken apart when it has ended. This module
-knows neither workloads nor prompts.
+While a reply streams, the client only records the received bytes and their times; it parses them once the reply has
+ended. Does not depend on workloads or prompts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class CompletionClient:
     """Sends streaming requests to one server.
 
     Args:
-        base_url: of the server, with or without `/v1`.
+        base_url: URL of the server, with or without `/v1`.
         api: "completions" or "chat".
-        model: name to send; empty until `find_model` where the server is to be asked for it.
-        api_key: sent as a bearer token.
-        extra: fields merged into each request's body.
-        timeout: seconds without any byte after which a request has failed.
+        model: name of the model to request; "": call `find_model` before any request.
+        api_key: API key, sent as a bearer token.
+        extra: fields to merge into each request's body.
+        timeout: seconds without any byte after which a request fails.
 
     Attributes:
-        exact_length: whether requests carry `ignore_eos` and `min_tokens`; see `probe`.
+        exact_length: whether requests contain `ignore_eos` and `min_tokens`; see `probe`.
 
     Raises:
         BenchError: `base_url` is not a URL.
@@ -56,10 +56,10 @@ class CompletionClient:
         self._transport = Transport(self.base_url, headers, timeout)
 
     async def find_model(self) -> None:
-        """Take the first model that the server lists.
+        """Set `model` to the first model that the server lists.
 
         Raises:
-            BenchError: the server cannot be reached, fails, or lists none.
+            BenchError: the server cannot be reached, returns an error, or lists no model.
         """
         url = f"{self.base_url}/v1/models"
         try:
@@ -75,15 +75,15 @@ class CompletionClient:
             raise BenchError(f"{url} lists no model; name it with --model") from error
 
     async def probe(self, content: dict[str, Any]) -> Reply:
-        """Send one request for one token, and find out whether the server takes the fields for an exact length.
+        """Send a request for one token, to find out whether the server accepts `ignore_eos` and `min_tokens`.
 
-        A server that refuses them is asked without them from then on (`exact_length` is False then).
+        If the server rejects these fields, sets `exact_length` to False, so that later requests omit them.
 
         Args:
             content: as for `complete`.
 
         Raises:
-            BenchError: the server cannot be reached, or does not answer this request.
+            BenchError: the server cannot be reached, or the request fails.
         """
         reply = await self.complete(content, wanted=1)
         if reply.status in (400, 422) and self.exact_length:
@@ -96,12 +96,12 @@ class CompletionClient:
         return reply
 
     async def complete(self, content: dict[str, Any], wanted: int, turn: int = 0) -> Reply:
-        """Send one request and read its stream to the end; what goes wrong is in the reply's `error`.
+        """Send one request and read its stream to the end. Errors do not raise; they are in the reply's `error`.
 
         Args:
             content: `{"prompt": …}` or `{"messages": …}`.
-            wanted: output tokens to ask for.
-            turn: noted in the reply.
+            wanted: number of output tokens to ask for.
+            turn: index of the turn in its conversation, for the reply.
         """
         reply = Reply(wanted, turn)
         body = msgspec.json.encode(self._body(content, wanted))

@@ -1,4 +1,4 @@
-"""Why a benchmark cannot run."""
+"""The error of a benchmark that cannot run."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from llmfw.core import LLMFWError
 
 
 class BenchError(LLMFWError):
-    """The server cannot be reached, refuses requests, or does not say what is needed to count tokens."""
+    """The server cannot be reached, rejects requests, or does not report token counts; or an option is wrong."""

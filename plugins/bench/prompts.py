@@ -1,8 +1,8 @@
-"""Prompts of a wanted number of tokens.
+"""Random prompts with a given number of tokens, from three sources.
 
-Three sources. `WordText` needs nothing but the server: common English words, whose number of tokens per word was
-measured on the server itself (probe.py), so that lengths are right on average. `TokenizerText` has the model's
-tokenizer and is exact. `TokenIds` sends ids. None of them knows HTTP.
+`WordText` needs only the server: it uses common English words, and the number of tokens per word as measured on the
+server (`runner.calibrate`), so lengths are right on average. `TokenizerText` uses the model's tokenizer, so lengths are
+exact. `TokenIds` sends token ids.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from .errors import BenchError
 
 Piece = str | list[int]
-"""A part of a prompt. Parts of one source are joined with `+`."""
+"""A piece of a prompt: text or token ids. Pieces of one source can be joined with `+`."""
 
 _COMMON = """
 able about above across after again against almost alone along already also always among another answer
@@ -41,24 +41,24 @@ what wheel where which while white whole wind winter with without wonder wood wo
 year young
 """
 WORDS = tuple(_COMMON.split())
-"""Words that most tokenizers take as one token."""
+"""Common words, most of which are one token each in most tokenizers."""
 
 
 class PromptSource(Protocol):
-    """Draws parts of prompts."""
+    """A source of random pieces of prompts."""
 
     mode: str
-    """"text" or "ids": what a part is."""
+    """Type of the pieces: "text" or "ids"."""
 
     def draw(self, rng: random.Random, tokens: int) -> Piece:
-        """Return a part of `tokens` tokens, drawn by `rng`."""
+        """Return a random piece of `tokens` tokens."""
 
 
 class WordText:
     """Text of random common words.
 
     Args:
-        tokens_per_word: mean number of tokens of a word of `WORDS` with a space before it, for the server's model.
+        tokens_per_word: mean number of tokens per word of `WORDS`, with a space before it, in the server's tokenizer.
     """
 
     mode = "text"
@@ -67,15 +67,15 @@ class WordText:
         self.tokens_per_word = tokens_per_word
 
     def draw(self, rng: random.Random, tokens: int) -> str:
-        """Return words that come to about `tokens` tokens."""
+        """Return random words of about `tokens` tokens in total."""
         return join_words(rng.choices(WORDS, k=max(1, round(tokens / self.tokens_per_word))))
 
 
 class TokenizerText:
-    """Text of whole words that are one token each.
+    """Text of random words that are exactly one token each.
 
     Args:
-        folder: a model folder; its `tokenizer.json` is read.
+        folder: model folder with a `tokenizer.json`.
     """
 
     mode = "text"
@@ -85,15 +85,15 @@ class TokenizerText:
         self._texts = sorted(self.words)
 
     def draw(self, rng: random.Random, tokens: int) -> str:
-        """Return exactly `tokens` words."""
+        """Return exactly `tokens` random words."""
         return join_words(rng.choices(self._texts, k=tokens))
 
 
 class TokenIds:
-    """Token ids.
+    """Random token ids.
 
     Args:
-        ids: to draw from.
+        ids: ids to choose from.
     """
 
     mode = "ids"
@@ -102,24 +102,24 @@ class TokenIds:
         self.ids = ids
 
     def draw(self, rng: random.Random, tokens: int) -> list[int]:
-        """Return exactly `tokens` ids."""
+        """Return exactly `tokens` random ids."""
         return rng.choices(self.ids, k=tokens)
 
 
 COMMON_IDS = range(300, 3000)
-"""Ids that are ordinary tokens for nearly every tokenizer: past bytes and special tokens, within a small vocabulary."""
+"""Ids of ordinary tokens in nearly every tokenizer: after the bytes and special tokens, within small vocabularies."""
 
 
 def join_words(words: list[str]) -> str:
-    """Return the words with a space before each, so that such texts can be joined as they are."""
+    """Return the words with a space before each, so that such texts can be concatenated."""
     return "".join(f" {word}" for word in words)
 
 
 def whole_words(folder: Path) -> dict[str, int]:
-    """Return the lower-case words that the tokenizer of a model folder takes as one token → the token's id.
+    """Return the lower-case words that are one token in a model's tokenizer, and their ids: {word: id}.
 
     Raises:
-        BenchError: there is no `tokenizer.json`, it cannot be read, or it has hardly any such words.
+        BenchError: `tokenizer.json` is missing, cannot be read, or has fewer than 50 such words.
     """
     from tokenizers import Tokenizer
 
@@ -132,7 +132,7 @@ def whole_words(folder: Path) -> dict[str, int]:
         raise BenchError(f"--tokenizer {folder}: tokenizer.json cannot be read: {error}") from error
     pieces = {piece.lstrip("Ġ▁") for piece in tokenizer.get_vocab()}
     words = sorted(p for p in pieces if len(p) > 2 and p.isascii() and p.isalpha() and p.islower())
-    # A word is looked at between two others, because the first of a text may be cut in another way.
+    # Each word is encoded between two others, because tokenizers may split the first word of a text differently.
     before = len(tokenizer.encode(" a", add_special_tokens=False).ids)
     after = len(tokenizer.encode(" a a", add_special_tokens=False).ids) - before
     encodings = tokenizer.encode_batch([f" a {word} a" for word in words], add_special_tokens=False)

@@ -1,4 +1,4 @@
-"""One request's outcome, and how it is read from a stream of server-sent events. Knows nothing of HTTP."""
+"""The outcome of one request, and the parser of its stream of server-sent events. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 
 @dataclass
 class Reply:
-    """One request and what came back. Times are seconds of one monotonic clock.
+    """One request and its reply. Times are seconds of one monotonic clock.
 
     Attributes:
-        wanted: output tokens that were asked for.
-        turn: place in its conversation, from 0.
-        started, ended: when the request was sent and when its last byte came.
-        times: arrivals of the events that carried text.
-        text: the whole reply.
-        prompt_tokens, output_tokens, cached_tokens: the server's own count, None where it gave none.
-        status: HTTP status, None if no answer came.
-        error: why the request failed, None if it did not.
+        wanted: number of output tokens asked for.
+        turn: index of the request in its conversation, from 0.
+        started, ended: times at which the request was sent and its last byte arrived.
+        times: arrival times of the events that contain text.
+        text: text of the whole reply.
+        prompt_tokens, output_tokens, cached_tokens: the server's own counts; None if it reported none.
+        status: HTTP status; None if there was no response.
+        error: why the request failed; None if it succeeded.
     """
 
     wanted: int
@@ -37,10 +37,10 @@ class Reply:
 
 
 def parse_stream(reads: list[tuple[float, bytes]], reply: Reply) -> None:
-    """Take a stream of server-sent events apart: text, times, usage and errors go into `reply`.
+    """Parse a stream of server-sent events; store its text, times, usage and errors in `reply`.
 
-    An event's time is that of the network read that completed its line. A stream whose events carry no text at all
-    (a model may write parts of characters only) is timed by its events with a choice.
+    The time of an event is that of the network read that completed its line. If no event contains text (a model may
+    write only parts of characters), the times are those of the events with a choice.
     """
     texts: list[str] = []
     silent: list[float] = []
@@ -102,7 +102,7 @@ def _count_usage(usage: dict[str, Any] | None, reply: Reply) -> None:
 
 
 def error_message(body: bytes) -> str:
-    """Return what an error body says, in the forms that servers use, in one line."""
+    """Return the message in an error response's body as one line. Understands the formats that servers use."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Figures of a workload's runs, as a dictionary for JSON and as rows of a table. Knows nothing of how replies came about."""
+"""Metrics of a workload's runs, as a dictionary for JSON and as rows of a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figures = dict[str, Any]
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the percentile, interpolated linearly between neighbours as numpy does; None of no values."""
+    """Return a percentile, interpolated linearly as numpy does; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -27,10 +27,11 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def figures_of(run: Run) -> Figures:
-    """Return one run's figures. Tokens and latencies are those of requests that did not fail.
+    """Return the metrics of one run. Token counts and latencies exclude failed requests.
 
-    `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` is the time from sending a
-    request to its first event with text, `itl` the time between one event with text and the next of a request.
+    `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first token) is the
+    time from sending a request to its first event with text. `itl` (inter-token latency) is the time between two
+    consecutive events with text of a request.
     """
     good = [reply for reply in run.replies if reply.error is None]
     output = sum(reply.output_tokens or 0 for reply in good)
@@ -74,7 +75,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def summarise(runs: list[Figures]) -> Figures:
-    """Return the median of each figure over the runs; counts of failed and short requests are sums."""
+    """Return the median of each metric over the runs, and the sums of failed and short requests."""
     summary: Figures = {}
     for key in runs[0]:
         values = [run[key] for run in runs if run[key] is not None]
@@ -110,7 +111,7 @@ COLUMNS = (
     Column("cached tok", drop=6, right=True),
     Column("wall s", drop=1, right=True),
 )
-"""Of the table; "lowest" and "highest" are output tokens/s of single runs."""
+"""Columns of the table; "lowest" and "highest" are output tokens/s of single runs."""
 
 
 def rows(results: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:

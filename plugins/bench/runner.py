@@ -1,4 +1,4 @@
-"""Runs a workload once: draws its prompts, keeps `concurrency` requests running, collects the replies."""
+"""Runs a workload once: makes random prompts, keeps `concurrency` requests running, collects the replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .workloads import Workload
 
 @dataclass
 class Run:
-    """One run of a workload: its replies, and the seconds from the first request to the end of the last."""
+    """One run of a workload: its replies, and its wall time in seconds, from the first request to the last byte."""
 
     seed: str
     replies: list[Reply]
@@ -25,10 +25,10 @@ class Run:
 
 
 async def calibrate(client: CompletionClient) -> WordText:
-    """Measure how many tokens this server counts per word, with two requests: one word and all words.
+    """Measure the server's tokens per word with two requests, one of a single word and one of all words.
 
     Raises:
-        BenchError: as `CompletionClient.probe`; or the server's count does not grow with the prompt.
+        BenchError: as in `CompletionClient.probe`; or the server's prompt token counts make no sense.
     """
     shuffled = random.Random(0).sample(WORDS, len(WORDS))
     one = await client.probe(Dialogue(client.api).ask(join_words(shuffled[:1])))
@@ -44,7 +44,7 @@ async def calibrate(client: CompletionClient) -> WordText:
 
 
 async def run_workload(client: CompletionClient, workload: Workload, prompts: PromptSource, seed: str) -> Run:
-    """Run the workload once, with prompts drawn from `seed`. The replies include failed requests."""
+    """Run the workload once, with random prompts from `seed`. The replies include those of failed requests."""
     rng = random.Random(seed)
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [
@@ -64,7 +64,7 @@ async def _converse(
     pieces: list[Piece],
     gate: asyncio.Semaphore,
 ) -> list[Reply]:
-    """Send one request, or the turns of one conversation. A failed turn ends the conversation."""
+    """Run one conversation, which may be a single request; return its replies. A failed turn ends it."""
     dialogue = Dialogue(client.api)
     replies: list[Reply] = []
     async with gate:

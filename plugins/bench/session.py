@@ -1,4 +1,4 @@
-"""One call of `llmfw bench`: probe the server, run the workloads, print what was found."""
+"""One call of `llmfw bench`: probes the server, runs the workloads and prints the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose; see the options' help in command.py."""
+    """The command's options; see their help texts in command.py."""
 
     workloads: list[Workload]
     base_url: str
@@ -45,10 +45,10 @@ class Settings:
 
 
 def measure(settings: Settings) -> None:
-    """Run the workloads and print figures: JSON or a table on stdout, progress on stderr.
+    """Run the workloads and print their metrics: JSON or a table to stdout, progress to stderr.
 
     Raises:
-        BenchError: nothing can be measured; or, after the figures are printed, some requests failed.
+        BenchError: nothing could be measured; or, raised after printing, some requests failed.
     """
     if settings.prompt_mode == "ids" and settings.api == "chat":
         raise BenchError("--prompt-mode ids: the chat API takes no token ids; use --api completions")
@@ -73,7 +73,7 @@ async def _measure(settings: Settings) -> list[Figures]:
     )
     if not client.model:
         await client.find_model()
-    # A conversation holds the model's replies, which come back as text.
+    # A conversation includes the model's replies, which the server returns as text.
     modes = ["text" if workload.turns > 1 else settings.prompt_mode for workload in settings.workloads]
     sources = {mode: await _prompt_source(settings, client, mode) for mode in dict.fromkeys(modes)}
     results = []
@@ -86,7 +86,7 @@ async def _measure(settings: Settings) -> list[Figures]:
 
 
 async def _prompt_source(settings: Settings, client: CompletionClient, mode: str) -> PromptSource:
-    """Return the source of prompts for a mode, tried on the server."""
+    """Return the source of prompts for a mode, after trying it on the server."""
     folder = settings.tokenizer
     source: PromptSource
     if mode == "ids":
@@ -102,7 +102,7 @@ async def _prompt_source(settings: Settings, client: CompletionClient, mode: str
 async def _measure_workload(
     settings: Settings, client: CompletionClient, workload: Workload, prompts: PromptSource, seed: int
 ) -> Figures:
-    """Run the workload once to warm up, then as often as asked, and return the medians."""
+    """Run the workload once to warm up and then `settings.runs` times; return the medians and each run's metrics."""
     workload = workload.scaled(settings.scale)
     _progress(f"{workload.name}: warm-up")
     await run_workload(client, workload.warmup(), prompts, f"{seed}/{workload.name}/warm-up")
@@ -129,7 +129,7 @@ def _progress(line: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, on uvloop where there is one: it reads a stream at half the cost."""
+    """Run a coroutine to its end, on uvloop if installed, which reads streams at half the CPU cost."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 exchange on a connection of its own, at little CPU cost.
+"""A minimal HTTP/1.1 client with one connection per request, at little CPU cost.
 
-An ordinary client library spends 30 to 60 µs of CPU on each event of a stream, which it takes from a server on the same
-machine. Here an event costs one callback of httptools. Redirects, proxies and compression are not supported.
+An ordinary client library spends 30 to 60 µs of CPU time on each event of a stream, at the expense of a server on the
+same machine. Here, an event costs one httptools callback. Redirects, proxies and compression are not supported.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .errors import BenchError
 
 
 class TransportError(Exception):
-    """The server cannot be reached, or the connection ended before the answer did."""
+    """The server cannot be reached, or the connection ended before the response was complete."""
 
 
 @dataclass
 class Answer:
-    """An answer: HTTP status, 0 before it is known, and the parts of the body with the time of each read."""
+    """An HTTP response: its status (0: not known yet), and the chunks of its body with the time of each read."""
 
     status: int = 0
     reads: list[tuple[float, bytes]] = field(default_factory=list)
 
     @property
     def body(self) -> bytes:
-        """The whole body."""
+        """The whole body of the response."""
         return b"".join(data for _, data in self.reads)
 
 
@@ -41,12 +41,12 @@ class Transport:
     """Sends requests to one server.
 
     Args:
-        base_url: `http://` or `https://`, host, and the prefix of every path.
-        headers: sent with every request.
-        timeout: seconds without a byte after which a request has failed.
+        base_url: URL with scheme, host, and optionally a prefix of all paths.
+        headers: headers of every request.
+        timeout: seconds without a byte after which a request fails.
 
     Raises:
-        BenchError: the URL is not one.
+        BenchError: `base_url` is not an HTTP or HTTPS URL.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str], timeout: float) -> None:
@@ -66,10 +66,10 @@ class Transport:
         self._timeout = timeout
 
     async def exchange(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """Send one request and return its complete answer.
+        """Send one request and return its complete response.
 
         Raises:
-            TransportError: no answer came, or only a part of one.
+            TransportError: there was no response, or it is incomplete.
         """
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n"
         loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class Transport:
 
 
 class _Reader(asyncio.Protocol):
-    """Writes a request and collects its answer into `done`. Its `on_` methods are httptools' callbacks."""
+    """Sends a request and sets the future `done` to its response. The `on_` methods are httptools' callbacks."""
 
     def __init__(self, request: bytes, timeout: float, loop: asyncio.AbstractEventLoop) -> None:
         self.done: asyncio.Future[Answer] = loop.create_future()
@@ -101,7 +101,7 @@ class _Reader(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
         self._transport.write(self._request)
         self._timer = self._loop.call_later(self._timeout, self._check_timeout)
 
@@ -119,7 +119,7 @@ class _Reader(asyncio.Protocol):
         if self._error is None and not whole:
             self._error = f"the connection was closed before the answer ended{f': {exc}' if exc else ''}"
         if self.done.done():
-            return  # the caller that waited was cancelled
+            return  # the waiting caller was cancelled
         if self._error is None:
             self.done.set_result(self._answer)
         else:
@@ -136,7 +136,7 @@ class _Reader(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._ended = True
-        self._transport.abort()  # nothing is left to be sent; `done` is set when the connection is gone
+        self._transport.abort()  # nothing is left to send; `connection_lost` sets `done`
 
     def _fail(self, why: str) -> None:
         self._error = why

@@ -1,4 +1,4 @@
-"""The workloads: number, concurrency and lengths of requests. They know nothing of text or of HTTP."""
+"""The workloads: number, concurrency and lengths of requests. Does not depend on text or HTTP."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Workload:
-    """A load of one shape. Lengths are in tokens.
+    """A fixed set of requests to send. Lengths are in tokens.
 
     Attributes:
-        name: the name that users type.
+        name: name in the option `--workload`.
         requests: number of requests, or of conversations if `turns` is above 1.
         concurrency: number of requests or conversations that run at the same time.
-        prompt: new prompt tokens of each request (of each turn).
-        output: tokens that each request asks for.
-        shared: number of leading prompt tokens that all requests share, before their own.
-        turns: requests of one conversation, one after the other; each prompt holds all earlier turns.
+        prompt: number of new prompt tokens per request or turn.
+        output: number of output tokens that each request asks for.
+        shared: number of leading prompt tokens that all requests share.
+        turns: number of consecutive requests in a conversation; each prompt includes all earlier turns.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Workload:
         return replace(self, requests=max(1, round(self.requests * factor)))
 
     def warmup(self) -> Workload:
-        """Return one wave of the workload: `concurrency` requests, at least two if the workload has two."""
+        """Return a short version for warm-up: `concurrency` requests, but at least two, and no more than `requests`."""
         return replace(self, requests=min(self.requests, max(2, self.concurrency)))
 
     def describe(self) -> str:

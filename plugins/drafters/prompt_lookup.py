@@ -1,12 +1,12 @@
-"""Prompt lookup: where the last tokens have been in the sequence before, what came after them then comes again.
+"""Prompt lookup: if the last tokens occur earlier in the sequence, drafts the tokens that followed them there.
 
-(Saxena, 2023, "Prompt Lookup Decoding".) Places are found as in LZ77's compressors, by chains:
+(Saxena, 2023, "Prompt Lookup Decoding".) Earlier occurrences are found with hash chains, as in LZ77 compressors:
 
     tokens   … a b c d … a b x … a b c      the last `min_ngram` tokens are a key;
-                 └────────┴──────── ┘       each place at which a key ends knows the place before it
+                 └────────┴──────── ┘       each occurrence of a key links to the previous one
 
-Of the last places of the key, the one with the longest match before it is taken. So a step costs the same however long
-the text is. This module knows token ids only.
+The drafter compares only the latest occurrences of the key and takes the one with the longest match. So a step costs
+the same however long the text is.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import msgspec
 from llmfw.core import ConfigError, Drafter, SequenceDrafter
 
 MOST_PLACES = 16
-"""Number of places of a key that `draft` compares, the latest first."""
+"""Number of occurrences of a key that `draft` compares at most, the latest first."""
 
 NOWHERE = -1
 
 
 class PromptLookup(Drafter):
-    """Drafts what followed the longest match of the last tokens."""
+    """Drafts the tokens that followed the longest earlier match of the last tokens."""
 
     class Options(Drafter.Options, frozen=True):
         """Options of the drafter.
 
         Attributes:
-            min_ngram: least number of last tokens that must occur earlier, in this order, to draft anything.
-            max_ngram: length from which on matches count as equally good; the latest of them is taken.
+            min_ngram: shortest match for which tokens are drafted.
+            max_ngram: length from which on matches count as equally good; the latest of them is used.
         """
 
         min_ngram: Annotated[int, msgspec.Meta(ge=1)] = 3
@@ -54,7 +54,7 @@ class PromptLookup(Drafter):
 
 
 class Lookup(SequenceDrafter):
-    """The tokens of one sequence, and where each key ended.
+    """The tokens of one sequence, and the indices at which each key ends.
 
     Args:
         min_ngram, max_ngram: as in `PromptLookup.Options`.
@@ -64,8 +64,8 @@ class Lookup(SequenceDrafter):
         self._min = min_ngram
         self._max = max_ngram
         self._tokens = array("q")
-        self._last: dict[tuple[int, ...], int] = {}  # key → the last place where it ends
-        self._before = array("q")  # for each place, the last one before it where the same key ends
+        self._last: dict[tuple[int, ...], int] = {}  # key → the last index at which it ends
+        self._before = array("q")  # for each index, the previous one at which the same key ends
 
     def extend(self, token_ids: Sequence[int]) -> None:
         tokens, last, size = self._tokens, self._last, self._min
@@ -85,12 +85,12 @@ class Lookup(SequenceDrafter):
         if place == NOWHERE:
             return ()
         found = tokens[place + 1 : place + 1 + limit].tolist()
-        while len(found) < limit:  # the match reaches the end: what was found repeats itself
+        while len(found) < limit:  # the text ends here; continue as if it repeated itself
             found.append(found[len(found) - (len(tokens) - 1 - place)])
         return found
 
     def _best_place(self) -> int:
-        """Return the end of the longest match of the last tokens, the latest among equals; NOWHERE if none matches."""
+        """Return the index at which the longest match ends, the latest of equally long ones; NOWHERE if none."""
         tokens = self._tokens
         if not tokens:
             return NOWHERE
@@ -106,7 +106,7 @@ class Lookup(SequenceDrafter):
         return best
 
     def _match_length(self, place: int) -> int:
-        """Return how many tokens up to a place equal the last ones, up to `max_ngram`."""
+        """Return how many tokens that end at index `place` equal the last tokens, at most `max_ngram`."""
         tokens, length = self._tokens, self._min
         while length < self._max and length <= place and tokens[place - length] == tokens[-1 - length]:
             length += 1

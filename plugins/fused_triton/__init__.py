@@ -1,4 +1,4 @@
-"""Triton kernels for the operations between a model's matrix products: norms, activations, rotary embeddings."""
+"""Fused Triton kernels for the operations between matrix products: norms, activations, rotary embeddings."""
 
 from llmfw.core import Register, hookimpl
 
@@ -7,7 +7,7 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Bring three passes, each of which does without the others. The norms come first, as attention may have some."""
+    """Register three independent module passes. The norms' pass runs first: attention modules may have norms."""
     register(
         "triton-norm",
         f"{_PACKAGE}.norms:NormPass",

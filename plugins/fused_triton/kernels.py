@@ -1,8 +1,8 @@
-"""The kernels. Each reads a row once and writes it once; sums and products are in float32.
+"""The Triton kernels: RMS norm, SwiGLU and rotary embedding. Each reads and writes a row once and computes in float32.
 
-The kernels round at the same points as transformers' modules: to the tensors' dtype after each operation that makes a
-tensor there. The results equal those of transformers' modules, except for the order in which squares are added and for
-the last bit of exp and rsqrt. Strides are in elements. `ops` launches the kernels.
+The kernels round at the same points as transformers' modules: to the tensors' dtype after each operation that creates a
+tensor there. So results differ from those of transformers only by the order in which squares are added, and by the last
+bit of exp and rsqrt. Strides are in elements. `ops` launches the kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 
-# The number of rows changes from step to step. Compiling again for one row, or for a multiple of 16, would delay a step.
+# The number of rows changes from step to step. Specializing for 1 or multiples of 16 would recompile during a step.
 @triton.jit(do_not_specialize=["num_rows"])
 def rms_norm_kernel(
     hidden,  # [rows, width], rows hidden_stride apart
@@ -28,7 +28,7 @@ def rms_norm_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Norm of each row, times the weight, or (FROM_ONE) times the weight plus one, as in Gemma."""
+    """Compute the RMS norm of each row, times the weight; if FROM_ONE, times the weight plus one, as in Gemma."""
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < num_rows) & (column < width)
@@ -59,7 +59,7 @@ def silu_mul_kernel(
     up_stride,
     BLOCK: tl.constexpr,
 ):
-    """silu(gate) · up. A program does BLOCK columns of one row."""
+    """Compute silu(gate) · up. A program computes BLOCK columns of one row."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
@@ -87,7 +87,7 @@ def rotate_heads(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):
-    """Rotate BLOCK_HEADS heads of one token, after a norm of each head if NORMS."""
+    """Apply the rotary embedding to BLOCK_HEADS heads of one token; if NORMS, normalize each head before."""
     head = (first_head + tl.arange(0, BLOCK_HEADS))[:, None]
     low_column = tl.arange(0, BLOCK_HALF)[None, :]
     exists = low_column < HALF
@@ -127,7 +127,7 @@ def rotate_heads(
 @triton.jit
 def rope_kernel(
     query,  # [rows, query heads, 2 * HALF]
-    key,  # [rows, key heads, 2 * HALF]
+    key,  # [rows, KV heads, 2 * HALF]
     query_weight,  # [2 * HALF]; read if NORMS
     key_weight,
     query_output,  # as query, dense
@@ -150,7 +150,10 @@ def rope_kernel(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):
-    """Rotate the queries and keys of a token, BLOCK_HEADS heads in a program: first the queries', then the keys'."""
+    """Apply the rotary embedding to a token's queries and keys. Grid: (token, group of BLOCK_HEADS heads).
+
+    The groups of query heads come first, then those of key heads.
+    """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     num_query_groups = tl.cdiv(num_query_heads, BLOCK_HEADS)

@@ -1,9 +1,8 @@
-"""RMS norms, each together with the addition of the residual before it.
+"""RMS norms fused with the residual additions before them.
 
-A decoder layer of a known class is replaced by one that has the same parts. If a layer adds and a norm of the sum
-follows, the new layer lets this norm do both: the norm keeps the normed sum until it is called with the same tensor.
-The model's own code stays as transformers wrote it and stays correct: a norm that is called with another tensor computes
-that tensor's norm.
+A decoder layer of a known class is replaced by one with the same submodules. If a norm follows a residual addition, the
+new layer lets that norm compute both: the norm keeps the normed sum until it is called with the sum. The model's own
+code remains as transformers wrote it and remains correct: called with any other tensor, a norm computes its norm.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from .ops import MAX_WIDTH, HeadNorm, add_rms_norm, rms_norm
 from .recognition import adopt, is_ordinary, no_kernels, replace
 
 FAMILIES = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
-"""Model families whose decoder layers add, norm and add."""
+"""Model families whose decoder layers have the form that `FusedLayer` computes."""
 
 PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
 
 class NormPass(ModulePass):
-    """Puts `FusedNorm`s and `FusedLayer`s in place."""
+    """Replaces RMS norms by `FusedNorm`s, and decoder layers by `FusedLayer`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -39,7 +38,7 @@ class NormPass(ModulePass):
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the norms, then the layers that have such norms."""
+        """Replace the norms, then the layers that have such norms; return the number of modules replaced."""
         others = {name: module for name, module in model.named_modules() if not isinstance(module, FusedNorm)}
         found = {name: read_norm(module) for name, module in others.items() if name}
         count = replace(model, {name: FusedNorm(norm) for name, norm in found.items() if norm})
@@ -49,10 +48,10 @@ class NormPass(ModulePass):
 
 
 class FusedNorm(nn.Module):
-    """The norm of a row, and of a sum.
+    """An RMS norm that can also add the residual.
 
     Args:
-        norm: weight and eps. The weight is kept, not copied.
+        norm: weight and eps. The weight is shared, not copied.
     """
 
     def __init__(self, norm: HeadNorm) -> None:
@@ -64,13 +63,13 @@ class FusedNorm(nn.Module):
         self._normed: torch.Tensor | None = None
 
     def add(self, residual: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Return residual + hidden, [..., width], and keep the norm of that tensor for `forward`."""
+        """Return residual + hidden, [..., width], and keep the norm of this sum for the next `forward`."""
         total, self._normed = add_rms_norm(hidden, residual, self.weight, self.eps, self.from_one)
         self._total = total
         return total
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the norm of [..., width]."""
+        """Return the norm of `hidden`, [..., width]; the kept one if `hidden` is the tensor that `add` returned."""
         ready, is_ready = self._normed, hidden is self._total
         self._total = self._normed = None
         if is_ready and ready is not None:
@@ -83,10 +82,10 @@ class FusedNorm(nn.Module):
 
 
 class FusedLayer(nn.Module):
-    """A decoder layer: residual + attention, then residual + feed-forward, with norms before each.
+    """A pre-norm decoder layer: residual + attention, then residual + feed-forward.
 
     Args:
-        layer: the layer whose parts it takes; both norms are `FusedNorm`s.
+        layer: layer whose submodules are used; both of its norms must be `FusedNorm`s.
     """
 
     self_attn: nn.Module
@@ -97,7 +96,7 @@ class FusedLayer(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         adopt(self, layer)
-        # Not a child: the norm belongs to the next layer, or to the model, and has its weight's name there.
+        # In a tuple, so that it is not a submodule: the norm belongs to the next layer, or to the model.
         self._following: tuple[FusedNorm, ...] = ()
 
     def set_following(self, norm: FusedNorm) -> None:
@@ -114,7 +113,7 @@ class FusedLayer(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
-        """Return the next layer's input, [..., width]. Takes the arguments of transformers' layers."""
+        """Return the next layer's input, [..., width]. Takes the same arguments as transformers' layers."""
         attended, _ = self.self_attn(
             hidden_states=self.input_layernorm(hidden_states),
             attention_mask=attention_mask,
@@ -134,8 +133,8 @@ class FusedLayer(nn.Module):
 def read_norm(module: nn.Module) -> HeadNorm | None:
     """Return the weight and eps of an RMS norm, or None for any other module.
 
-    Selects modules by the name of their class, then compares their results with the kernel's on ordinary rows, large
-    rows, and rows that are small enough for eps to matter.
+    Selects modules by class name, then compares their results with the kernel's on ordinary rows, large rows, and rows
+    so small that eps matters.
     """
     if isinstance(module, FusedNorm):
         return HeadNorm(module.weight, module.eps, module.from_one)
@@ -156,7 +155,7 @@ def read_norm(module: nn.Module) -> HeadNorm | None:
 
 
 def _replace_layers(decoder: nn.Module) -> int:
-    """Replace the layers of a model that can be replaced; return their number."""
+    """Replace those layers of a model that can be replaced; return their number."""
     wanted = {f"{family}Model": f"{family}DecoderLayer" for family in FAMILIES}.get(type(decoder).__name__)
     if wanted is None or not is_ordinary(decoder, "Model"):
         return 0

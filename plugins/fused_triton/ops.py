@@ -1,7 +1,7 @@
 """The kernels as functions of tensors.
 
-Results are new, dense tensors. Inputs are never overwritten, because other code may read parts of merged products and
-residuals, too. This costs no memory traffic: a kernel reads and writes each number once in both cases.
+Results are new, dense tensors. Inputs are never overwritten, because other code may read the residuals, or other
+columns of merged projections. This costs no memory traffic: a kernel reads and writes each number once in either case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 from .kernels import rms_norm_kernel, rope_kernel, silu_mul_kernel
 
 MAX_WIDTH = 16384
-"""Largest width of a row whose norm fits in one program's registers."""
+"""Widest row whose norm fits into one program's registers."""
 
 SILU_BLOCK = 1024
 SILU_WARPS = 4
@@ -23,7 +23,7 @@ ROPE_WARPS = 4
 
 
 class NormShape(NamedTuple):
-    """How rows are laid on programs: about 16 numbers for each thread."""
+    """How rows are distributed over programs: about 16 numbers per thread."""
 
     block_rows: int
     block: int
@@ -31,7 +31,7 @@ class NormShape(NamedTuple):
 
 
 class HeadNorm(NamedTuple):
-    """A norm of each head: its weight [head_dim], or one less than it (from_one), and eps."""
+    """An RMS norm: weight [width], to which 1 is added if `from_one`, and eps."""
 
     weight: torch.Tensor
     eps: float
@@ -39,21 +39,21 @@ class HeadNorm(NamedTuple):
 
 
 def norm_shape(width: int) -> NormShape:
-    """Return how rows of this width are laid on programs: several on one where they are short."""
+    """Return how rows of this width are distributed over programs: several short rows per program."""
     block = triton.next_power_of_2(width)
     block_rows = max(1, 1024 // block)
     return NormShape(block_rows, block, min(16, max(1, block_rows * block // 512)))
 
 
 def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float, from_one: bool) -> torch.Tensor:
-    """Return the norm of the last dimension of `hidden` [..., width], times the weight [width] (plus 1 if from_one)."""
+    """Return the RMS norm of `hidden` [..., width], times the weight [width] (plus 1 if `from_one`)."""
     return _rms_norm(hidden, None, weight, eps, from_one)[1]
 
 
 def add_rms_norm(
     hidden: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, from_one: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return hidden + residual, both [..., width], and the norm of that."""
+    """Return hidden + residual, [..., width], and the RMS norm of this sum."""
     return _rms_norm(hidden, residual, weight, eps, from_one)
 
 
@@ -90,7 +90,7 @@ def _rms_norm(
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Return silu(gate) · up, both [..., width]; their rows may be parts of longer ones."""
+    """Return silu(gate) · up, both [..., width]; their rows may be slices of longer rows."""
     width = gate.shape[-1]
     gates, ups = _rows(gate), _rows(up)
     output = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
@@ -116,12 +116,12 @@ def rotate(
     sin: torch.Tensor,
     norms: tuple[HeadNorm, HeadNorm] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return queries [..., heads, head_dim] and keys [..., kv heads, head_dim] with the rotary embedding.
+    """Apply the rotary embedding to queries [..., heads, head_dim] and keys [..., KV heads, head_dim]; return both.
 
     Args:
-        query, key: heads may be parts of longer rows.
-        cos, sin: of the tokens' positions, [..., head_dim].
-        norms: of the queries' and the keys' heads, before the rotation; of one form.
+        query, key: may be slices of longer rows.
+        cos, sin: cosines and sines for the tokens' positions: [..., head_dim].
+        norms: norms to apply before to each query head and to each key head; both with the same `from_one`.
     """
     *lead, num_heads, head_dim = query.shape
     num_kv_heads = key.shape[-2]
@@ -159,6 +159,6 @@ def rotate(
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Return [..., width] as [rows, width] with dense columns. A copy only where rows are not equally far apart."""
+    """Return [..., width] as [rows, width] with dense columns. Copies only if there is no single row stride."""
     rows = tensor.reshape(-1, tensor.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()

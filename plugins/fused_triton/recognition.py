@@ -1,4 +1,4 @@
-"""Checks where the kernels run and which modules are ordinary, and replaces modules."""
+"""Checks whether the kernels can run, recognizes unmodified modules of transformers, and replaces modules."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def no_kernels(device: str, dtype: torch.dtype) -> str | None:
 
 
 def is_ordinary(module: nn.Module, suffix: str) -> bool:
-    """Return whether a module is one of transformers' own, of a class with this ending, and without hooks."""
+    """Return whether a module is transformers' own, without hooks, and its class name ends in `suffix`."""
     return type(module).__name__.endswith(suffix) and is_of_transformers(module)
 
 
 def adopt(new: nn.Module, old: nn.Module) -> None:
-    """Give a module the children and the plain attributes of the module that it replaces."""
+    """Give a new module the submodules and public attributes of the module that it replaces."""
     for name, child in old._modules.items():
         new.add_module(name, child)
     for name, value in vars(old).items():
@@ -39,7 +39,7 @@ def adopt(new: nn.Module, old: nn.Module) -> None:
 
 
 def replace(model: nn.Module, names: dict[str, nn.Module]) -> int:
-    """Replace the named modules of a model; return their number."""
+    """Replace modules of a model, given as name → new module; return their number."""
     for name, new in names.items():
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, new)

@@ -1,8 +1,8 @@
-"""Attention modules: the rotary embedding of queries and keys in one kernel, with the norms that Qwen3 has before it.
+"""Attention modules that apply the rotary embedding in one kernel, with the norms before it that Qwen3 has.
 
 The projections before, and the attention interface and output projection after, are called as transformers calls them.
-A module of transformers may pass other arguments than tensors to attention, such as a window. The pass records these
-arguments when it inspects the module, and `FusedAttention` passes them on unchanged.
+A module of transformers may pass arguments other than tensors to attention, such as a window. The pass records these
+arguments when it tries the module, and `FusedAttention` passes them on unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NORMS = {"q_norm", "k_norm"}
 
 
 class RotaryPass(ModulePass):
-    """Puts `FusedAttention`s in place of the attention modules of known models."""
+    """Replaces the attention modules of known models by `FusedAttention`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -35,17 +35,17 @@ class RotaryPass(ModulePass):
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the attention modules that can be replaced; return their number."""
+        """Replace those attention modules that can be replaced; return their number."""
         found = {name: _replacement(module) for name, module in model.named_modules() if name}
         return replace(model, {name: new for name, new in found.items() if new is not None})
 
 
 class FusedAttention(nn.Module):
-    """Projections, rotary embedding, attention, output projection.
+    """An attention block: projections, fused rotary embedding, attention, output projection.
 
     Args:
-        attention: the module whose parts it takes.
-        keywords: arguments that `attention` passes on, other than tensors and the arguments of its own call.
+        attention: module whose submodules are used.
+        keywords: arguments that `attention` adds when it calls the attention interface, except tensors.
     """
 
     q_proj: nn.Module
@@ -69,7 +69,7 @@ class FusedAttention(nn.Module):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Return [..., width] for [..., width], and no attention weights. Takes the arguments of transformers."""
+        """Return the output, [..., width], and None for the attention weights. Takes transformers' arguments."""
         shape = hidden_states.shape[:-1]
         projections = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (
@@ -84,7 +84,7 @@ class FusedAttention(nn.Module):
 
 
 def _replacement(attention: nn.Module) -> FusedAttention | None:
-    """Return the replacement of a module, or None to keep the module."""
+    """Return the replacement for a module, or None to keep the module."""
     known = {f"{family}Attention" for family in FAMILIES}
     if type(attention).__name__ not in known or not is_ordinary(attention, "Attention"):
         return None

@@ -1,4 +1,4 @@
-"""Feed-forward blocks: silu(gate) times up in one kernel, which reads both in place from a merged product."""
+"""SwiGLU feed-forward blocks: computes silu(gate) · up in one kernel, in place from a merged projection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
 class SwigluPass(ModulePass):
-    """Puts `FusedSwiglu`s in place of blocks with the projections gate, up and down, and SiLU between them."""
+    """Replaces feed-forward blocks with gate, up and down projections and SiLU by `FusedSwiglu`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -25,16 +25,16 @@ class SwigluPass(ModulePass):
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the blocks that can be replaced; return their number."""
+        """Replace those blocks that can be replaced; return their number."""
         blocks = {name: module for name, module in model.named_modules() if name and _can_replace(module)}
         return replace(model, {name: FusedSwiglu(block) for name, block in blocks.items()})
 
 
 class FusedSwiglu(nn.Module):
-    """down(silu(gate(x)) · up(x)).
+    """A SwiGLU block: down(silu(gate(x)) · up(x)).
 
     Args:
-        block: the block whose projections it takes.
+        block: block whose projections are used.
     """
 
     gate_proj: nn.Module
@@ -46,7 +46,7 @@ class FusedSwiglu(nn.Module):
         adopt(self, block)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return [..., width] for [..., width]."""
+        """Return the block's output for `x`, both [..., width]."""
         output: torch.Tensor = self.down_proj(silu_mul(self.gate_proj(x), self.up_proj(x)))
         return output
 

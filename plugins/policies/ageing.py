@@ -1,13 +1,13 @@
-"""A bound on how often later requests overtake a waiting request, for any order that a policy wants.
+"""A bound on how often later requests overtake a waiting request (ageing), for the ordering of any policy.
 
 A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the request goes
-before all later ones. The bound also holds within one order, of which many requests may be admitted.
+before all later ones. The bound also holds within one ordering, from which many requests may be admitted at once.
 
-The rule checks only the oldest remaining request, so that it costs nothing if it does not apply. Later requests have not
-been overtaken more often, unless the oldest was retracted. Then the oldest counts as overtaken as often as they are, so it
-may go earlier than the bound requires. It is older than all of them, so it overtakes none.
+To be cheap, the rule checks only the oldest remaining request. Usually, later requests have not been overtaken more
+often. They may have if the oldest request was retracted; then it counts as overtaken as often as they are, and may go
+earlier than the bound requires. That overtakes no request, because it is older than all of them.
 
-Requests behind the first `num_places` of the order are not admitted in this step, and keep their order.
+Requests after the first `num_places` of the ordering cannot be admitted in this step, and keep their order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from llmfw.core import Figures, Ordering, Waiting
 
 
 def aged(wanted: Ordering, waiting: Waiting, figures: Figures, bound: int) -> Ordering:
-    """Return the order that is nearest to the wanted one within the bound.
+    """Return the ordering closest to `wanted` that respects the bound.
 
     Args:
-        wanted: all places, in the order that the policy wants.
-        waiting: the requests.
-        figures: figures of the queue and the pool; `num_places` is the number of requests that may be admitted.
-        bound: most times that a request is overtaken; 0: no bound.
+        wanted: ordering of all waiting requests that the policy wants.
+        waiting: the waiting requests.
+        figures: state of the queue and the pool; `num_places` is the number of requests that may be admitted.
+        bound: how often a request may be overtaken at most; 0: no bound.
     """
     num_first = min(len(waiting), max(1, figures.num_places))
     if bound == 0 or len(waiting) == 0 or waiting.overtaken.max() + num_first <= bound:
@@ -44,12 +44,12 @@ def aged(wanted: Ordering, waiting: Waiting, figures: Figures, bound: int) -> Or
 
 
 def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bound: int) -> list[int]:
-    """Return the first places of an order, as many as `wanted` has.
+    """Return the indices of the requests that come first, as many as `wanted` has.
 
     Args:
-        wanted: the first places in the policy's order.
-        by_age: the same number of oldest requests, oldest first.
-        overtaken: how often each of these, or a later one, was overtaken before.
+        wanted: indices of the first requests in the policy's ordering.
+        by_age: indices of the oldest requests, oldest first; as many as `wanted`.
+        overtaken: for each of the oldest requests, how often it or any later one has been overtaken.
         bound: as in `aged`.
     """
     first: list[int] = []
@@ -58,7 +58,7 @@ def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bo
     for num_placed in range(len(wanted)):
         while by_age[age] in placed:
             age += 1
-        # All older requests are placed, so all other placed requests have overtaken this one.
+        # All older requests are placed already, so all other placed requests overtake this one.
         if overtaken[age] + num_placed - age >= bound:
             place = by_age[age]
         else:

@@ -1,4 +1,4 @@
-"""First come, first served."""
+"""The policy `fcfs`: first come, first served."""
 
 from __future__ import annotations
 

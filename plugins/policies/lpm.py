@@ -1,4 +1,4 @@
-"""Longest prefix match first."""
+"""The policy `lpm`: longest prefix match first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .ageing import aged
 
 
 class LPM(SchedulePolicy):
-    """Orders by the number of cached leading tokens, most first; equals by arrival.
+    """Orders by the number of cached leading tokens, most first; breaks ties by arrival.
 
-    Cached prefixes are used before they are evicted, so fewer tokens are computed in total. The price: later requests
-    with a cached prefix overtake a request without one, up to `max_overtaken` times.
+    Cached prefixes are used before they are evicted, so fewer tokens are computed in total. The drawback: later
+    requests with a cached prefix overtake a request without one, up to `max_overtaken` times.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
         """Options of the policy.
 
         Attributes:
-            max_overtaken: most later requests that may overtake a request; 0: no bound.
+            max_overtaken: how many later requests may overtake a request at most; 0: no bound.
         """
 
         max_overtaken: Annotated[int, msgspec.Meta(ge=0)] = 256

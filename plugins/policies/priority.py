@@ -1,4 +1,4 @@
-"""Largest priority first."""
+"""The policy `priority`: largest priority first."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from llmfw.core import Figures, Ordering, Places, Running, SchedulePolicy, Waiti
 
 
 class Priority(SchedulePolicy):
-    """Orders by the priority that the client gave, largest first; equals by arrival.
+    """Orders by the client's priority, largest first; breaks ties by arrival.
 
-    Running requests of lower priority give way to waiting ones of higher priority, and are retracted first if the pool
-    is full. They run again later and compute only the tokens that are no longer cached. The price: requests of low
-    priority wait as long as requests of higher priority arrive.
+    Running requests of lower priority give way to waiting ones of higher priority (preemption), and are retracted first
+    if the pool is full. They run again later and recompute only the tokens that are no longer cached. The drawback:
+    requests of low priority wait for as long as requests of higher priority keep arriving.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
         """Options of the policy.
 
         Attributes:
-            preemption_gap: least difference in priority for which a running request gives way; 0: it never does.
+            preemption_gap: least difference in priority at which a running request gives way; 0: never.
         """
 
         preemption_gap: Annotated[int, msgspec.Meta(ge=0)] = 1

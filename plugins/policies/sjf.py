@@ -1,4 +1,4 @@
-"""Shortest job first."""
+"""The policy `sjf`: shortest job first."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 from .ageing import aged
 
 MAX_OUTPUT_COUNTED = 4096
-"""Most output tokens that count for a request: many requests set no limit and may generate up to the whole context."""
+"""Cap on a request's output tokens that count; without a `max_tokens`, they would be the rest of the context."""
 
 
 class SJF(SchedulePolicy):
-    """Orders by the tokens that a request still needs, fewest first; equals by arrival.
+    """Orders by the number of tokens that a request still needs, fewest first; breaks ties by arrival.
 
-    These are the uncached tokens of its prompt, and the tokens that it may generate. The policy does not know how many
-    it will generate: it may end long before its `max_tokens`, and requests without `max_tokens` all count as equally
-    long.
+    Counts the uncached tokens of the prompt and the tokens that the request may generate. The policy cannot predict how
+    many will be generated: a request may end long before its `max_tokens`, and all requests without `max_tokens` count
+    as equally long.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):
         """Options of the policy.
 
         Attributes:
-            output_weight: cost of a token that may be generated, in prompt tokens.
-            max_overtaken: most later requests that may overtake a request; 0: no bound.
+            output_weight: cost of one possible output token, in prompt tokens.
+            max_overtaken: how many later requests may overtake a request at most; 0: no bound.
         """
 
         output_weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0

@@ -1,4 +1,4 @@
-"""Stores in the server's memory: fast, and empty after a restart."""
+"""In-memory stores of files, batch jobs and responses: fast, and empty after a restart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One unnamed temporary file for the bytes of many objects.
+"""One unnamed temporary file that holds the bytes of many objects.
 
-It costs one descriptor, and the system removes it however the process ends. Knows nothing of the content of the bytes.
+The file takes one descriptor, and the operating system removes it however the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Arena:
-    """A file of blocks. Freed blocks are used again; the file never becomes smaller."""
+    """A temporary file divided into blocks. Freed blocks are reused; the file never shrinks."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -26,18 +26,18 @@ class Arena:
         weakref.finalize(self, self._file.close)
 
     def content(self) -> Content:
-        """Return new, empty content."""
+        """Return a new, empty `Content` in this arena."""
         return Content(self, self._free)
 
     def take(self) -> int:
-        """Return an unused block. Any thread may call it, one at a time."""
+        """Allocate a block; return its number. May be called from any thread, but not concurrently."""
         if self._free:
             return self._free.pop()
         self._size += 1
         return self._size - 1
 
     def write(self, data: memoryview, at: int) -> None:
-        """Write all of these bytes."""
+        """Write all of `data` at byte offset `at`."""
         try:
             while data:
                 written = os.pwrite(self._file.fileno(), data, at)
@@ -46,7 +46,7 @@ class Arena:
             raise _explained(error) from error
 
     def read(self, size: int, at: int) -> bytes:
-        """Return up to `size` bytes."""
+        """Return up to `size` bytes from byte offset `at`."""
         try:
             return os.pread(self._file.fileno(), size, at)
         except OSError as error:
@@ -54,14 +54,16 @@ class Arena:
 
 
 class Content:
-    """Bytes in an arena. Their blocks are freed with the last reference to the object, so a reader can always finish.
+    """The bytes of one object in an arena.
+
+    The blocks are freed once the last reference to the `Content` is gone, so a reader can always finish.
 
     Args:
-        arena: the arena of the blocks.
-        free: the list that receives the freed blocks.
+        arena: arena of the blocks.
+        free: list that the blocks are added to when freed.
 
     Attributes:
-        size: in bytes.
+        size: size in bytes.
     """
 
     def __init__(self, arena: Arena, free: list[int]) -> None:
@@ -71,12 +73,12 @@ class Content:
         weakref.finalize(self, _free_all, free, self._blocks)
 
     def room(self, size: int) -> None:
-        """Take the blocks for `size` more bytes."""
+        """Allocate the blocks for `size` more bytes."""
         while self.size + size > len(self._blocks) * BLOCK:
             self._blocks.append(self._arena.take())
 
     def append(self, data: bytes) -> None:
-        """Append bytes, for which `room` was called. Any thread may call it, one at a time."""
+        """Append bytes; call `room` first. May be called from any thread, but not concurrently."""
         rest = memoryview(data)
         while rest:
             part = rest[: BLOCK - self.size % BLOCK]
@@ -85,7 +87,10 @@ class Content:
             rest = rest[len(part) :]
 
     def piece(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end` or the end of the block, at least one. Any thread may call it."""
+        """Return the bytes from `start` up to `end` or the end of the block, whichever comes first: at least one.
+
+        May be called from any thread.
+        """
         end = min(end, start - start % BLOCK + BLOCK)
         return self._arena.read(end - start, self._place(start))
 

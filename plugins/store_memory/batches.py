@@ -1,4 +1,4 @@
-"""Batch jobs in memory."""
+"""The batch store `memory`: batch jobs and their results in dictionaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from llmfw.core import ENDED, BatchRecord, BatchResults, BatchStore, LineResult
 
-PIECE = 100  # lines that are given at once
+PIECE = 100  # lines per yield
 
 
 class MemoryBatches(BatchStore):
@@ -84,13 +84,13 @@ class MemoryResults(BatchResults):
         self._num_failed = 0
 
     def counted(self, record: BatchRecord) -> BatchRecord:
-        """Return a job with the counts of its results."""
+        """Return the job's record with the current counts of its results."""
         return msgspec.structs.replace(
             record, num_completed=len(self._kept()) - self._num_failed, num_failed=self._num_failed
         )
 
     def drop(self) -> None:
-        """Forget all: the job has ended."""
+        """Discard all results, once the job has ended."""
         self._lines = None
 
     async def add(self, results: Sequence[LineResult]) -> None:

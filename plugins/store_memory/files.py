@@ -1,4 +1,4 @@
-"""Files whose bytes are in an unnamed temporary file: they take no memory, and are removed with the process."""
+"""The file store `memory`: bytes are in an unnamed temporary file, which takes no memory and ends with the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .arena import BLOCK, Arena, Content
 
 
 class MemoryFiles(FileStore):
-    """Keeps the records of files in memory, and their bytes in the system's folder of temporary files.
+    """Keeps the records of files in memory, and their bytes in the system's temporary folder.
 
     Raises:
         ConfigError: from the constructor: no folder for temporary files exists.
@@ -32,7 +32,7 @@ class MemoryFiles(FileStore):
         async for chunk in chunks:
             waiting.append(chunk)
             size += len(chunk)
-            if size - written >= BLOCK:  # small ones go together: each write is a turn of a thread
+            if size - written >= BLOCK:  # write small chunks together: each write is a round trip to a thread
                 await _append(content, b"".join(waiting))
                 waiting.clear()
                 written = size
@@ -85,5 +85,5 @@ class MemoryFiles(FileStore):
 
 async def _append(content: Content, data: bytes) -> None:
     content.room(len(data))
-    # If the task is cancelled, the thread keeps the content, and with it its blocks, until it has written.
+    # If the task is cancelled, the thread still refers to the content, so its blocks are not freed during the write.
     await asyncio.to_thread(content.append, data)

@@ -1,4 +1,4 @@
-"""Responses in dictionaries. Knows nothing of their content."""
+"""The response store `memory`: responses in dictionaries. Does not depend on their content."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):
-    """Keeps responses until the process ends. Needs no folder, and ignores a given one."""
+    """Keeps responses until the process ends. Ignores `folder`."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._records: dict[str, ResponseRecord] = {}
-        self._roots: dict[str, str] = {}  # response → the conversation's name: its first response
+        self._roots: dict[str, str] = {}  # response → its conversation, named by the id of its first response
         self._conversations: dict[str, set[str]] = {}
-        self._last: dict[str, float] = {}  # conversation → when it was last continued
-        self._by_last: list[tuple[float, str]] = []  # a heap of (last, conversation), some of them outdated
+        self._last: dict[str, float] = {}  # conversation → creation time of its newest response
+        self._by_last: list[tuple[float, str]] = []  # heap of (last, conversation); some entries are outdated
         self._bytes = 0
 
     async def put(self, record: ResponseRecord) -> None:
@@ -63,7 +63,7 @@ class MemoryResponses(ResponseStore):
         self._records.clear()
 
     def _forget_oldest(self) -> int:
-        """Remove the conversation on top of the heap, unless the entry is outdated; return how many responses went."""
+        """Pop the heap; remove that conversation unless the entry is outdated. Return how many responses it had."""
         last, root = heapq.heappop(self._by_last)
         return self._forget(root) if self._last.get(root) == last else 0
 

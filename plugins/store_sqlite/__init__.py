@@ -1,4 +1,4 @@
-"""Stores in SQLite files: what they hold survives a restart and a crash."""
+"""SQLite stores of files, batch jobs and responses, whose contents survive restarts and crashes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Batch jobs and the results of their lines in a SQLite file.
+"""The batch store `sqlite`: batch jobs, and the results of their lines, in a SQLite file.
 
-Results are removed after their job has ended, by a `Sweeper`. Leases are in memory: this process alone has the file,
-so that whoever had a lease when it was opened is gone.
+A `Sweeper` removes a job's results after the job has ended. Leases are kept in memory only: no other process can have
+the file open, so a lease that an earlier process gave is no longer in use.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .statements import StatementThread
 from .sweeper import Sweeper
 
 APPLICATION_ID = 0x6C6C6D62  # "llmb"
-PIECE_LINES, PIECE_BYTES = 500, 2**20  # of lines that are read at once, whichever is reached first
+PIECE_LINES, PIECE_BYTES = 500, 2**20  # how much is read at once, whichever limit is reached first
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Jobs, and results of those that run. `record` is the job as JSON, but for the two counts."""
+    """Create the tables of jobs and of running jobs' results. `record` is the job as JSON, without the two counts."""
     db.table("batches").create(
         {
             "number": int,
             "id": str,
             "status": str,
             "ended": int,
-            "swept": int,  # it has ended, and none of its results are left
+            "swept": int,  # whether its results have been removed, after it ended
             "num_completed": int,
             "num_failed": int,
             "record": bytes,
@@ -49,7 +49,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """The tenant that a job belongs to, which its record has named all along."""
+    """Add the column `tenant`, and fill it from the records, which have always contained the tenant."""
     db.execute("alter table batches add column tenant text not null default ''")
     db.execute("update batches set tenant = coalesce(json_extract(cast(record as text), '$.tenant'), '')")
     db.table("batches").create_index(["tenant", "id"])
@@ -62,10 +62,10 @@ _COUNT = "update batches set num_completed = num_completed + ?, num_failed = num
 
 
 class SqliteBatches(BatchStore):
-    """Keeps jobs in `batches.db`.
+    """Keeps batch jobs in `batches.db`.
 
     Raises:
-        ConfigError: from the constructor, as `Database`, or no folder was named.
+        ConfigError: from the constructor: no folder was given, or a reason of `Database`.
     """
 
     conformance: ClassVar = {"survives_reopening": True}
@@ -149,7 +149,7 @@ class SqliteBatches(BatchStore):
 
 
 class SqliteResults(BatchResults):
-    """The results of one job. Knows it by its number, which it asks for each time: the job may have ended."""
+    """The results of one job. Every call looks the job up again, because it may have ended."""
 
     def __init__(self, batch_id: str, file: Database, statements: StatementThread) -> None:
         self._id = batch_id
@@ -187,7 +187,7 @@ class SqliteResults(BatchResults):
         return {row[0] for row in rows}
 
     def _piece(self, failed: bool, after: int) -> tuple[list[bytes], int | None]:
-        """Return some of the lines after this one, and the last one's number; None: there are no more."""
+        """Return some results after line `after`, and the number of the last line read; None if no more follow."""
         rows = self._connection.execute(
             f"select line, data from results where batch = ? and line > ? and failed = {int(failed)} order by line",
             [self._number(), after],
@@ -197,7 +197,7 @@ class SqliteResults(BatchResults):
             piece.append(data)
             size += len(data)
             if len(piece) >= PIECE_LINES or size >= PIECE_BYTES:
-                rows.close()  # else the file would be read, and grow, until the cursor is collected
+                rows.close()  # an open cursor would hold a read lock, and the WAL would grow
                 return piece, line
         return piece, None
 
@@ -210,7 +210,7 @@ class SqliteResults(BatchResults):
 
 
 def _state(record: BatchRecord) -> dict[str, Any]:
-    """Return the columns that follow from a job's state."""
+    """Return the columns that are derived from a job's record."""
     return {
         "status": record.status,
         "ended": record.status in ENDED,

@@ -1,7 +1,7 @@
-"""A folder of files' bytes, each written under a passing name before it gets its own.
+"""A folder with the bytes of uploaded files. Each file is written under a temporary name before it gets its final one.
 
-A passing name holds the token of the name that follows, so that either leads to the bytes. A name is never used twice.
-Knows nothing of records.
+A temporary name contains the random token of the final name, so the bytes can be found by either. No name is ever
+reused. Does not depend on the records of files.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import msgspec
 
 logger = logging.getLogger(__name__)
 
-RESERVE = 2**18  # bytes: more than it takes to commit that a file is gone
+RESERVE = 2**18  # bytes; more than committing the deletion of a file takes
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 INCOMING = ".incoming-"
 
 
 def has_entries(folder: Path) -> bool:
-    """Return whether there is a folder, and something in it."""
+    """Return whether the folder exists and is not empty."""
     return folder.is_dir() and bool(os.listdir(folder))
 
 
 class Stock(msgspec.Struct, frozen=True):
-    """What a folder holds, compared with the names that its records have.
+    """The differences between a folder's files and the names in the database's records.
 
     Attributes:
-        unknown: names of files that no record has and that were not to be removed.
-        missing: names that a record has and the folder lacks.
+        unknown: files in the folder that no record names and that are not due for removal.
+        missing: names in records for which the folder has no file.
     """
 
     unknown: Collection[str]
@@ -42,10 +42,10 @@ class Stock(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """The folder.
+    """The folder that holds the bytes of files.
 
     Args:
-        folder: is made, for this user alone.
+        folder: its path; created if missing, accessible only to this user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,11 +56,11 @@ class Contents:
         _sync(folder.parent)
 
     def settle(self, known: Collection[str], removed: Collection[str]) -> Stock:
-        """Finish what a killed process has left: give names that were committed, remove unfinished uploads.
+        """Finish the work of a killed process: give committed files their final names, remove unfinished uploads.
 
         Args:
-            known: names that records have.
-            removed: names whose records were removed. Nothing but these and unfinished uploads is removed.
+            known: names in the records.
+            removed: names whose records were removed. Only these and unfinished uploads are removed.
         """
         there = {entry.name for entry in os.scandir(self._folder) if entry.is_file()}
         passing = {_passing(name): name for name in known if name not in there}
@@ -77,14 +77,14 @@ class Contents:
         return Stock(there - gone - set(known) - passing.keys(), missing)
 
     def reserve_room(self) -> None:
-        """Keep room that `spend_reserve` gives back, that on a full disk files can still be deleted."""
+        """Reserve disk space that `spend_reserve` can free, so that files can still be deleted if the disk is full."""
         with contextlib.suppress(OSError):
             self._reserve.touch(0o600)
             if self._reserve.stat().st_size < RESERVE:
                 self._reserve.write_bytes(bytes(RESERVE))
 
     def spend_reserve(self) -> bool:
-        """Return whether there is room now that was reserved."""
+        """Free the reserved disk space; return whether any was freed."""
         try:
             size = self._reserve.stat().st_size
             self._reserve.unlink()
@@ -93,11 +93,11 @@ class Contents:
         return size > 0
 
     def incoming(self) -> Incoming:
-        """Return a file to write."""
+        """Return a new file to write an upload to."""
         return Incoming(self._folder)
 
     def open(self, name: str) -> BinaryIO:
-        """Return a file's bytes; they stay as they are for who has them, also when the name is gone."""
+        """Open a file for reading. The open file stays readable even if its name is removed."""
         try:
             return open(self._folder / name, "rb", buffering=0)
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class Contents:
             raise
 
     def remove(self, name: str) -> bool:
-        """Remove a file; return whether it is gone."""
+        """Remove a file; return whether that succeeded."""
         try:
             for each in (name, _passing(name)):
                 (self._folder / each).unlink(missing_ok=True)
@@ -118,12 +118,12 @@ class Contents:
         return True
 
     def sync(self) -> None:
-        """Have the folder's names on the disk."""
+        """Sync the folder's entries to disk."""
         _sync(self._folder)
 
 
 class Incoming:
-    """A file while it comes in. Any one thread at a time may use it."""
+    """A file that is being uploaded. May be used from any thread, but not concurrently."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -142,14 +142,14 @@ class Incoming:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def finish(self) -> None:
-        """Have all bytes, and the passing name, on the disk."""
+        """Sync all bytes, and the temporary name, to disk."""
         self.write(b"")
         os.fsync(self._descriptor)
         self._close()
         _sync(self._folder)
 
     def name(self, file_id: str) -> str:
-        """Return the name that the file will have.
+        """Return the file's final name.
 
         Raises:
             ValueError: the id cannot be in the name of a file.
@@ -159,7 +159,7 @@ class Incoming:
         return f"{file_id}.{self._token}"
 
     def publish(self, name: str) -> None:
-        """Give the file its name, which a record has by now. If that fails, the next start does it."""
+        """Rename the file to its final name, once the record is committed. If that fails, the next start does it."""
         self.release()
         try:
             os.rename(self._path, self._folder / name)
@@ -167,7 +167,7 @@ class Incoming:
             logger.warning("%s keeps its passing name until the next start: %s", self._path, error)
 
     def release(self) -> None:
-        """Leave the file where it is, whatever comes: a record has it now, or may have."""
+        """Keep the file from being discarded: from now on, a record names it or may name it."""
         self._released = True
 
     def discard(self) -> None:
@@ -183,12 +183,12 @@ class Incoming:
 
 
 def _passing(name: str) -> str:
-    """Return the passing name of the bytes that have a name, or will have it."""
+    """Return the temporary name that belongs to a final name."""
     return INCOMING + name.rpartition(".")[2]
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder's names on the disk."""
+    """Sync a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""A SQLite file of one schema, owned by one process: opened, brought up to date, locked, changed.
+"""A SQLite file that one process owns: opens, locks and migrates it, and runs transactions.
 
-Knows nothing of what is in the tables.
+Does not depend on the tables in it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .failures import refusal
 from .soundness import check_contents, check_presence
 
 Migration = Callable[[sqlite_utils.Database], None]
-"""Brings a file of one version to the next."""
+"""Migrates a file from one version to the next."""
 
 BUSY_MS = 250
-"""For how long one attempt waits for a lock that another process holds. `StatementThread` makes many."""
+"""How long one attempt waits for another process's lock, in milliseconds. `StatementThread` retries."""
 
 USED = b"used\n"
-"""In the lock file once there is a database, so that its loss is found."""
+"""Content of the lock file once the database exists, so that a later start notices if the database is lost."""
 
 
 def bindable(text: str) -> str | bytes:
-    """Return what stands for a text in a query: bytes, which equal no text, for one that SQLite cannot hold."""
+    """Return a text as a query argument; as bytes, which match no text, if SQLite cannot hold it (lone surrogates)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -41,31 +41,31 @@ def bindable(text: str) -> str | bytes:
 
 
 def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
-    """Return the condition that a column has one of some values, and add these to a query's arguments."""
+    """Return an SQL condition that a column has one of these values; add the values to the query's arguments."""
     names = [f"{column}{number}" for number in range(len(values))]
     args.update(zip(names, map(bindable, values), strict=True))
     return f"{column} in ({', '.join(f':{name}' for name in names)})"
 
 
 class Database:
-    """An open file.
+    """An open SQLite file.
 
-    Its version is in `PRAGMA user_version`: how many of the migrations it has had. The lock is on a file beside it
-    and ends with the process, however that ends; readers such as the sqlite3 tool are not kept out. What is made here
-    is for this user alone: the file has what people said.
+    The file's version, in `PRAGMA user_version`, is the number of migrations that it has had. The lock is on a separate
+    file and is released however the process ends; readers such as the sqlite3 tool are not locked out. All files are
+    created with permissions for this user only, because they contain users' conversations.
 
     Args:
-        path: of the file; its folder is made.
-        application_id: says in the file's head whose it is.
-        migrations: all that ever were, the oldest first.
+        path: path of the file; its folder is created.
+        application_id: number in the file's header that identifies the kind of database.
+        migrations: all migrations there have ever been, oldest first.
 
     Raises:
-        ConfigError: another server has it, it is damaged or missing, someone else's or of a newer version, or it cannot be
-            opened. Existing files are left unchanged.
+        ConfigError: the file is in use by another server, damaged, missing, of another application or of a newer
+            version, or cannot be opened. Existing files are left unchanged.
 
     Attributes:
-        path: of the file.
-        db: the tables. Any one thread at a time may use it.
+        path: path of the file.
+        db: the database. May be used from any thread, but not concurrently.
     """
 
     def __init__(self, path: Path, application_id: int, migrations: Sequence[Migration]) -> None:
@@ -76,7 +76,7 @@ class Database:
                 self._lock = _lock(path)
                 stack.callback(os.close, self._lock)
                 check_presence(path, was_used=os.fstat(self._lock).st_size > 0)
-                # SQLite gives its other files this mode too
+                # SQLite gives its other files (WAL, shm) the same mode.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                 check_contents(path, application_id, len(migrations))
                 connection = sqlite3.connect(path, check_same_thread=False)
@@ -91,22 +91,22 @@ class Database:
             stack.pop_all()
 
     def close(self) -> None:
-        """Close the file and let others have it."""
+        """Close the file and release the lock."""
         self.db.conn.close()
         os.close(self._lock)
 
     @contextlib.contextmanager
     def changes(self, *, synced: bool = False) -> Iterator[sqlite_utils.Database]:
-        """Make changes together: after the block all of them are there, or (with an exception) none.
+        """Run the block's statements as one transaction; if the block raises, roll it back.
 
-        They survive a crash of the process.
+        Committed changes survive a crash of the process.
 
         Args:
-            synced: they, and all before them, survive a loss of power, too; it waits for the disk.
+            synced: wait for the disk, so that this and all earlier transactions survive a power loss, too.
 
         Raises:
-            FileNotFoundError: the file is no longer there, so that what SQLite writes to the open one would be lost; or
-                the lock is not, so that another server may have the file.
+            FileNotFoundError: the file was removed or replaced, so writes to the open one would be lost; or the lock
+                file was, so another server may be using the database.
         """
         for path, identity in self._identities.items():
             if _identity(path) != identity:
@@ -116,26 +116,26 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         connection.execute(
             "BEGIN IMMEDIATE"
-        )  # a lock of another process is met here, before anything is done
+        )  # another process's lock raises here, before anything has been changed
         try:
             yield self.db
             connection.execute("COMMIT")
         except BaseException:
-            connection.rollback()  # nothing, where SQLite has done it already
+            connection.rollback()  # does nothing if SQLite has already rolled back
             raise
 
     def count(self, pragma: str) -> int:
-        """Return the number that a pragma tells."""
+        """Return the value of a pragma that is a number."""
         return int(self.db.conn.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def shrink(self, num_pages: int = 0) -> None:
-        """Give free pages back to the file system: so many, or all; not within changes."""
-        # execute() would stop after the first page
+        """Return `num_pages` free pages to the file system; 0: all. Must not be called inside a transaction."""
+        # `execute` would stop after the first page.
         self.db.conn.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 
     def _migrate(self, application_id: int, migrations: Sequence[Migration]) -> None:
-        """Set what is the file's for ever, and run the migrations that it lacks: all of them, or none."""
-        if not self.count("page_count"):  # later it would change nothing, and yet be written
+        """Set the file's permanent properties, and run the missing migrations in one transaction."""
+        if not self.count("page_count"):  # auto_vacuum has an effect only on an empty file
             self.db.conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self.db.enable_wal()
         done = self.count("user_version")
@@ -149,7 +149,7 @@ class Database:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from one that is made in its place; None if there is none."""
+    """Return a file's device and inode, which differ if the file is replaced; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -158,7 +158,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _lock(path: Path) -> int:
-    """Return the descriptor of the lock file, locked; whoever closes it gives the lock up."""
+    """Lock the lock file and return its descriptor. Closing the descriptor releases the lock.
+
+    Raises:
+        ConfigError: another process has the lock.
+    """
     lock = path.with_suffix(".lock")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,9 +1,10 @@
-"""Files in a folder, and what is known of them in a SQLite file.
+"""The file store `sqlite`: bytes in a folder, and their records in a SQLite file.
 
-A record is never without its bytes, because of the order of the steps. The bytes are on the disk, under a passing name,
-before the record is committed, and get their own name after it. They are removed after the record is, by a note that is
-committed with that. So each crash leaves either a passing name or a note, and the next start removes these alone. Bytes
-without either are not removed: an older copy of the database does not know the newer files.
+The order of the steps guarantees that every record has its bytes. The bytes are synced to disk under a temporary name
+before the record is committed, and get their final name afterwards. When a file is deleted, a note to remove its bytes
+is committed in the same transaction, and the bytes are removed afterwards. So a crash leaves either a temporary name or
+a note, and the next start removes only files with one of these. It keeps all other files that have no record: if an
+older copy of the database was restored, they are files that it does not know yet.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ logger = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 APPLICATION_ID = 0x6C6C6D66  # "llmf"
-PIECE = 2**18  # bytes that are written or read at once
+PIECE = 2**18  # bytes per read or write
 DISK_THREADS = 4
 RESTORE = "bring it back from a copy, or delete the file"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Files; `content` is the name of the bytes in the folder."""
+    """Create the table of files. `content` is the name of the file in the folder."""
     db.table("files").create(
         {
             "id": str,
             "space": str,
             "purpose": str,
-            "filename": bytes,  # UTF-8 and, where there are any, lone surrogates: SQLite's text cannot hold those
+            "filename": bytes,  # UTF-8, with lone surrogates passed through, which SQLite's text cannot hold
             "bytes": int,
             "created_at": int,
             "expires_at": int,
@@ -58,7 +59,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """The tenant that a file belongs to; those of older folders belong to none."""
+    """Add the column `tenant`. Existing files belong to no tenant."""
     db.execute("alter table files add column tenant text not null default ''")
     db.table("files").create_index(["space", "tenant", "id"])
 
@@ -67,10 +68,10 @@ MIGRATIONS = (_first_tables, _tenants, create_removals)
 
 
 class SqliteFiles(FileStore):
-    """Keeps files in the folder `files`, and what is known of them in `files.db`.
+    """Keeps files in the folder `files`, and their records in `files.db`.
 
     Raises:
-        ConfigError: from the constructor, as `Database`, or no folder was named, or its files are not known.
+        ConfigError: from the constructor: no folder was given, it has files but no records, or a reason of `Database`.
     """
 
     conformance: ClassVar = {"survives_reopening": True}
@@ -80,7 +81,7 @@ class SqliteFiles(FileStore):
             raise ConfigError("file store 'sqlite' needs a folder: give --storage DIR")
         self._folder = folder / "files"
         if _is_missing(folder / "files.db") and has_entries(self._folder):
-            # What nothing is known of would be removed: it is someone else's, or the records of it were lost.
+            # Refuse to start: these files are not ours, or their records were lost.
             raise ConfigError(
                 f"{str(self._folder)!r} holds files, and 'files.db' beside it, which knows of them, is missing or empty: "
                 "name another folder, bring files.db back, or move the files away"
@@ -96,7 +97,7 @@ class SqliteFiles(FileStore):
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
 
     def _settled(self) -> Contents:
-        """Return the folder, after what an earlier process left in it is finished or reported."""
+        """Open the folder, finish what an earlier process left undone, and log differences from the database."""
         try:
             known = {row[0] for row in self._db.execute("select content from files")}
             if known and not self._folder.is_dir():
@@ -115,7 +116,7 @@ class SqliteFiles(FileStore):
         return contents
 
     def _report(self, stock: Stock) -> None:
-        """Log what the folder has, or lacks, compared with the database."""
+        """Log which files the folder has, or lacks, compared with the database."""
         if stock.unknown:
             logger.warning(
                 "%s holds %d files that files.db does not know, such as %r; they are kept. If files.db is an older copy, "
@@ -199,7 +200,7 @@ class SqliteFiles(FileStore):
             raise explained(error, self._folder) from error
 
     async def _receive(self, incoming: Incoming, chunks: AsyncIterator[bytes]) -> int:
-        """Write chunks, small ones together; return how many bytes they have."""
+        """Write all chunks, joining small ones; return the number of bytes."""
         size, written = 0, 0
         waiting: list[bytes] = []
         async for chunk in chunks:
@@ -213,7 +214,7 @@ class SqliteFiles(FileStore):
         return size
 
     def _keep(self, record: FileRecord, incoming: Incoming) -> None:
-        """Commit a record whose bytes are written; remove those that it replaces."""
+        """Commit a record whose bytes are written; remove the bytes of the record that it replaces, if any."""
         content = incoming.name(record.id)
         row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
         row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
@@ -225,14 +226,14 @@ class SqliteFiles(FileStore):
                     self._removals.note(old["content"])
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_FSYNC:
-                incoming.release()  # after a crash the record may be there: who opens the folder then sees
+                incoming.release()  # the record may have been committed; the next start finds out
             raise
         incoming.publish(content)
         if old is not None:
             self._removals.carry_out(old["content"])
 
     def _sync_names(self) -> None:
-        """Have the name of a stored file on the disk. It is stored either way: the passing name leads to it as well."""
+        """Sync the folder to make a file's final name durable. On failure only warn: its temporary name suffices."""
         try:
             self._contents.sync()
         except OSError as error:
@@ -250,18 +251,18 @@ class SqliteFiles(FileStore):
         self._contents.reserve_room()
 
     def _forget(self, file_id: str, content: str) -> None:
-        """Commit that a file is gone, and that its bytes are to be removed."""
+        """Commit that a file's record is deleted, and a note to remove its bytes."""
         with self._file.changes(synced=True) as db:
             db.execute("delete from files where id = ?", [file_id])
             self._removals.note(content)
 
     def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-        """Open a file's bytes until the stack is left; return them and their number."""
+        """Open a file until the stack is closed; return the open file and its size."""
         row = self._row(file_id)
         try:
             return stack.enter_context(self._contents.open(row["content"])), row["bytes"]
         except FileNotFoundError as error:
-            if not self._folder.is_dir():  # a disk that is not mounted now, perhaps
+            if not self._folder.is_dir():  # perhaps its disk is not mounted
                 raise
             raise ContentLostError(f"{error.filename!r} is gone: {RESTORE}") from error
 
@@ -285,5 +286,5 @@ def _record(row: Mapping[str, Any]) -> FileRecord:
 
 
 def _is_missing(path: Path) -> bool:
-    """Return whether there is no file, or one without a byte, which SQLite takes for a new database."""
+    """Return whether the file does not exist or is empty; SQLite treats an empty file as a new database."""
     return not path.exists() or path.stat().st_size == 0

@@ -1,4 +1,4 @@
-"""Responses in a SQLite file. Knows nothing of what they hold."""
+"""The response store `sqlite`: responses in a SQLite file. Does not depend on their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPLICATION_ID = 0x6C6C6D72  # "llmr"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Responses, and the conversations that they are in: named by their first response's id."""
+    """Create the tables of responses and conversations. A conversation's key is the id of its first response."""
     db.table("responses").create(
         {
             "id": str,
@@ -40,7 +40,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """The tenant that a response belongs to; those of older folders belong to none."""
+    """Add the column `tenant`. Existing responses belong to no tenant."""
     db.execute("alter table responses add column tenant text not null default ''")
 
 
@@ -60,7 +60,7 @@ class SqliteResponses(ResponseStore):
     """Keeps responses in `responses.db`.
 
     Raises:
-        ConfigError: from the constructor, as `Database`, or no folder was named.
+        ConfigError: from the constructor: no folder was given, or a reason of `Database`.
     """
 
     conformance: ClassVar = {"survives_reopening": True}
@@ -128,7 +128,7 @@ class SqliteResponses(ResponseStore):
         self._bytes += grown - freed
 
     def _make_room(self, grown: int) -> int:
-        """Remove conversations until the rest fits; return their size."""
+        """Remove the oldest conversations until the rest fits; return the bytes freed."""
         freed = 0
         while self._bytes + grown - freed > self._max_bytes:
             oldest = next(self._db.query("select * from conversations order by last_at, root limit 1"))

@@ -1,7 +1,7 @@
-"""Whether a SQLite file is whole, and the one that was there before: found before anything is written to it.
+"""Checks, before anything is written, that a SQLite file is neither lost nor damaged.
 
-A closing connection that may write moves the changes of the `-wal` file into the database. A file that is refused must
-stay as it is, so this reads it by a connection that cannot write.
+If a connection can write, closing it moves the changes of the `-wal` file into the database (a checkpoint). A file that
+is refused must stay unchanged, so the checks use a read-only connection.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from llmfw.core import ConfigError
 
 SMALL = 64 * 2**20
-"""Bytes up to which all pages are checked: 64 MiB take 0.1 s, and a second if the disk has to be read."""
+"""Largest file, in bytes, whose pages are all checked. 64 MiB take 0.1 s, or a second if not in the page cache."""
 
 WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
 FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
 
 
 def beside(path: Path, end: str) -> Path:
-    """Return the path of a file that SQLite keeps beside a database: "wal" or "shm"."""
+    """Return the path of a file that SQLite keeps next to a database; `end` is "wal" or "shm"."""
     return path.with_name(f"{path.name}-{end}")
 
 
 def how_to_replace(path: Path) -> str:
-    """Return what to do about a database that cannot be used."""
+    """Return instructions for replacing a database that cannot be used, for error messages."""
     wal, shm = beside(path, "wal").name, beside(path, "shm").name
     return (
         f"stop any server, move {path.name!r}, {wal!r} and {shm!r} away, and restore a copy; or move "
@@ -37,18 +37,18 @@ def how_to_replace(path: Path) -> str:
 
 
 def size_of(path: Path) -> int | None:
-    """Return a file's size in bytes; None if there is none."""
+    """Return a file's size in bytes; None if it does not exist."""
     return path.stat().st_size if path.exists() else None
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that is missing or cut to nothing. SQLite would make a new one in its place.
+    """Refuse a database that is missing or truncated to nothing, in place of which SQLite would create a new one.
 
     Args:
-        was_used: a server has kept something in it.
+        was_used: whether a server has stored data in it.
 
     Raises:
-        ConfigError: it, or its `-wal` file, is not there any more, or a folder is there.
+        ConfigError: the database or its `-wal` file is lost, or the path is a folder.
     """
     if path.is_dir():
         raise ConfigError(
@@ -75,11 +75,15 @@ def check_presence(path: Path, *, was_used: bool) -> None:
 
 
 def check_contents(path: Path, application_id: int, version: int) -> None:
-    """Refuse a database that is damaged, or not what this version of llmfw can read.
+    """Refuse a database that is damaged, of another kind, or of a newer version.
+
+    Args:
+        application_id: expected id in the file's header.
+        version: newest version that can be read.
 
     Raises:
-        ConfigError: with the reason.
-        sqlite3.Error: it cannot be read.
+        ConfigError: the database is refused; the message says why.
+        sqlite3.Error: the database cannot be read.
     """
     if not size_of(path):
         return
@@ -101,7 +105,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, application_id: int,
 
 
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that lacks pages or, if it is small, one whose pages do not fit together."""
+    """Refuse a truncated file; if the file is small, also one that fails SQLite's integrity check."""
     size, page_size = path.stat().st_size, _number(connection, "page_size")
     num_pages = _number(connection, "page_count")
     missing = range(size // page_size + 1, num_pages + 1)
@@ -118,7 +122,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages that a `-wal` file has, but for those of an earlier use of it."""
+    """Yield the numbers of the pages in a `-wal` file, except stale frames from before the file was last restarted."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

@@ -1,4 +1,4 @@
-"""A thread of a store's own: its statements are in order there, and the event loop never waits for the disk."""
+"""A store's own thread: runs the store's statements in order, so that the event loop never waits for the disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .failures import code_of, explained
 ResultT = TypeVar("ResultT")
 
 LOCKED_SECONDS = 5.0
-"""For how long a call waits for a lock of another process."""
+"""How long a call waits for another process to release its lock, in seconds."""
 
 
 class StatementThread:
-    """Runs all work on a database, one piece after the other.
+    """Runs all work on a database in one thread, in order.
 
     Args:
-        file: is closed with the thread.
+        file: the database; `close` closes it.
     """
 
     def __init__(self, file: Database) -> None:
@@ -30,34 +30,34 @@ class StatementThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=file.path.name)
 
     async def run(self, work: Callable[..., ResultT], *args: Any) -> ResultT:
-        """Return what work returns. It is done again while another process holds the lock.
+        """Run `work` in the thread; return its result. Retry while another process holds the database's lock.
 
         Raises:
-            StorageError: SQLite or the system could not do it.
+            StorageError: SQLite or the operating system reported an error.
         """
         until = time.monotonic() + LOCKED_SECONDS
         while True:
             try:
                 return await to_the_end(self._thread, work, *args)
             except (sqlite3.Error, OSError) as error:
-                # Who waits does so at the end of the queue, that it holds up no one who only reads.
+                # Retry from the end of the queue, so that work that only reads is not held up.
                 if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise explained(error, self._file.path) from error
 
     def later(self, work: Callable[[], None]) -> None:
-        """Run work after all that waits now. May be called in any thread."""
+        """Run `work` after all work that is queued now. May be called from any thread."""
         self._thread.submit(work)
 
     async def close(self) -> None:
-        """Close the database after all that waits now."""
+        """Close the database and the thread after all work that is queued now."""
         await self.run(self._file.close)
         self._thread.shutdown()
 
 
 async def to_the_end(pool: ThreadPoolExecutor, work: Callable[..., ResultT], *args: Any) -> ResultT:
-    """Return what work returns in a pool. Whoever is cancelled meanwhile is so once the work has ended.
+    """Run `work` in a thread pool; return its result. If cancelled, wait until the work ends before raising.
 
-    Without that, who cleans up after a cancelled task would do so while the work still goes on.
+    Otherwise, cleanup after a cancelled task would run while the work is still running.
     """
     future = asyncio.get_running_loop().run_in_executor(pool, work, *args)
     cancelled: asyncio.CancelledError | None = None
@@ -67,6 +67,6 @@ async def to_the_end(pool: ThreadPoolExecutor, work: Callable[..., ResultT], *ar
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        future.exception()  # it has been seen
+        future.exception()  # mark it as retrieved, so that asyncio does not log it
         raise cancelled
     return future.result()

@@ -1,4 +1,4 @@
-"""Removes the results of ended jobs, in steps between which others have their turn."""
+"""Removes the results of ended batch jobs, in small steps, between which other statements can run."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ _DELETE = (
 
 
 class Sweeper:
-    """Works in the statements' thread. What it leaves, because the process ends or the disk is full, comes later.
+    """Removes results of ended jobs in the `StatementThread`.
+
+    If the process ends or the disk is full, the rest is removed after the next start or `start` call.
 
     Args:
-        file: with the tables `batches` and `results`.
+        file: database with the tables `batches` and `results`.
+        statements: thread to run in.
     """
 
     def __init__(self, file: Database, statements: StatementThread) -> None:
         self._file = file
         self._connection = file.db.conn
         self._statements = statements
-        self._running = False  # belongs to the statements' thread
+        self._running = False  # used only in the statements' thread
         self._stopped = False
 
     def start(self) -> None:
-        """Remove what is to be removed now. Returns at once."""
+        """Start to remove the results of ended jobs, in the background."""
         self._statements.later(self._begin)
 
     def stop(self) -> None:
-        """Take no further step."""
+        """Stop after the current step."""
         self._stopped = True
 
     def _begin(self) -> None:
@@ -54,7 +57,7 @@ class Sweeper:
             self._statements.later(self._go_on)
 
     def _delete_some(self) -> bool:
-        """Return whether there was something to delete."""
+        """Delete some results of the oldest ended job; return whether any job had results left."""
         query = "select number from batches where ended and not swept order by number limit 1"
         row = self._connection.execute(query).fetchone()
         if row is None:
@@ -65,7 +68,7 @@ class Sweeper:
         return True
 
     def _shrink(self) -> bool:
-        """Return whether there was room to give back."""
+        """Return some free pages to the file system; return whether the file shrank."""
         before = self._file.count("freelist_count")
         if before:
             self._file.shrink(STEP_PAGES)
