@@ -1,4 +1,4 @@
-"""The API keys in force at one moment: digest → tenant. Immutable, so that a change swaps all of it at once."""
+"""An immutable table of API keys, digest → tenant. A change replaces the whole table at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core.base.errors import ConfigError
 from .key_text import MAX_KEY
 
 ADMIN = "(admin)"
-"""The tenant of the admin key. No other key can have this name: it has parentheses."""
+"""Tenant of the admin key. The parentheses make sure that no other key has this name."""
 
 
 class Keys:
@@ -25,7 +25,7 @@ class Keys:
         admins: digests of the admin's keys.
 
     Attributes:
-        tenants: of all keys but the admin's.
+        tenants: tenants of all keys except the admin's.
 
     Raises:
         ConfigError: two tenants have the same key, or one has the admin's.

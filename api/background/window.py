@@ -19,10 +19,10 @@ class Window:
     """Lines in flight of all jobs.
 
     Args:
-        batch: most requests that the engine runs at once.
+        batch: maximum number of requests that the engine runs at once.
 
     Attributes:
-        limit: most lines that may be in flight now.
+        limit: maximum number of lines in flight now.
     """
 
     def __init__(self, batch: int) -> None:
@@ -76,7 +76,7 @@ class Window:
             self.leave(job)
 
     def leave(self, job: Hashable) -> None:
-        """Note that a line of a job is no longer in flight."""
+        """Record that a line of a job is no longer in flight."""
         self._total -= 1
         self._flying[job] -= 1
         if not self._flying[job]:

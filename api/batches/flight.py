@@ -1,4 +1,4 @@
-"""The lines of one job that are in flight: a task each."""
+"""The lines of one job that are in flight, each in its own task."""
 
 from __future__ import annotations
 

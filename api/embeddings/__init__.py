@@ -1,1 +1,1 @@
-"""Embeddings: a body becomes one engine request, its vectors a reply."""
+"""Embeddings: converts a body to one engine request, and its vectors to a reply."""

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 from llmfw.core.base.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
-"""Between two looks at the disk while a file arrives."""
+"""Bytes of an arriving file between two checks of the disk."""
 MAX_SHARE = 20
-"""The reserve is at most a twentieth of the disk."""
+"""Maximum share of the disk that is reserved."""
 
 
 class DiskRoom:
-    """The disk that uploaded files are written to.
+    """Free space of the disk that holds uploaded files.
 
     Args:
-        folder: on that disk; None: the folder for temporary files.
-        reserve_mb: MiB that stay free.
+        folder: folder on that disk; None: the folder for temporary files.
+        reserve_mb: MiB to keep free.
     """
 
     def __init__(self, folder: str | None, reserve_mb: int) -> None:
@@ -27,7 +27,7 @@ class DiskRoom:
         self._reserve = reserve_mb * 2**20
 
     def check(self) -> None:
-        """Raise StorageFullError if the reserve is all that is left, StorageError if the disk is gone."""
+        """Raise StorageFullError if only the reserve is left, StorageError if the disk cannot be read."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError as error:

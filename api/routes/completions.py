@@ -21,7 +21,7 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
     """Return the handlers.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to refuse fields that have no effect.
     """
 
     @post(

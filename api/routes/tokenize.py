@@ -26,7 +26,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     """Return the handlers.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to refuse fields that have no effect.
     """
 
     @post(

@@ -1,4 +1,4 @@
-"""The list of models, and one of its cards."""
+"""The list of models, and one model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
 
 
 class ModelList(msgspec.Struct, kw_only=True):
-    """All of them."""
+    """List of all served models."""
 
     object: str = "list"
     data: list[ModelCard]

@@ -45,7 +45,7 @@ class PlannedSequence:
 
     @property
     def end(self) -> int:
-        """The first token that is not computed."""
+        """Position after the last computed token."""
         return self.start + self.count
 
 
@@ -81,7 +81,7 @@ class BatchPlan:
 
     @property
     def rows(self) -> Ints:
-        """The row of each sequence: [B]."""
+        """Row of each sequence: [B]."""
         return self.step.rows
 
     @property
@@ -91,17 +91,17 @@ class BatchPlan:
 
     @property
     def counts(self) -> Ints:
-        """Tokens of each sequence: [B]."""
+        """Number of tokens of each sequence: [B]."""
         return self.step.counts
 
     @property
     def samples(self) -> Bools:
-        """Which sequences sample: [B]."""
+        """Whether each sequence samples: [B]."""
         return self.step.num_sampled > 0
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed in this step."""
+        """Number of tokens computed in this step."""
         return self.step.num_tokens
 
     @property
@@ -116,12 +116,12 @@ class BatchPlan:
 
     @property
     def parts(self) -> list[PlannedSequence]:
-        """The same, sequence by sequence."""
+        """The plan as one object per sequence."""
         return [self._part(place) for place in range(len(self.sequences))]
 
     @property
     def prefills(self) -> list[PlannedSequence]:
-        """The parts that compute prompt tokens, in order; usually few of the sequences."""
+        """The sequences that compute prompt tokens, in order; usually few."""
         if self._prefills is None:
             self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
         return self._prefills

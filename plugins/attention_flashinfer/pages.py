@@ -90,7 +90,7 @@ def gather_pages(
 
 
 def _ends(counts: Ints) -> Ints:
-    """Return where each part ends, after a zero: [len(counts) + 1]."""
+    """Return the cumulative sums of `counts` with a leading zero (indptr): [len(counts) + 1]."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 

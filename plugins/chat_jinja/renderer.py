@@ -140,7 +140,7 @@ def _characters(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy made of JSON's types; transformers' own does the same more slowly, and knows other types."""
+    """Return a copy made of JSON types. Faster than transformers' function, which also handles other types."""
     kind = value.__class__
     if kind is str or kind in _SCALARS:
         return value

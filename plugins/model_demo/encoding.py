@@ -108,7 +108,7 @@ def _groups(
 
 
 def _padded(rows: list[tuple[list[int], list[int]]]) -> Batch:
-    """Rows of one length, filled up at the end, where causal attention keeps the filling unseen."""
+    """Pad rows on the right to one length; with causal attention, tokens never see the padding."""
     length = len(rows[-1][0])
     tokens = torch.tensor([row + [0] * (length - len(row)) for row, _ in rows])
     labels = torch.tensor([row + [IGNORED] * (length - len(row)) for _, row in rows])

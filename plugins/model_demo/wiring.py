@@ -25,7 +25,7 @@ _SAY = 4.0
 
 @torch.no_grad()
 def wire_copying(model: LlamaForCausalLM) -> None:
-    """Write the two heads into layers 0 and 1, once for each KV head."""
+    """Write the two copying heads into layers 0 and 1, one pair per KV head."""
     config = model.config
     for layer in model.model.layers:  # what is not wired is silent at first
         layer.self_attn.o_proj.weight.zero_()

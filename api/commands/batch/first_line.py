@@ -1,4 +1,4 @@
-"""What the first line of a file of requests says of all of them."""
+"""Reads the endpoint of a file of requests from its first line."""
 
 from __future__ import annotations
 

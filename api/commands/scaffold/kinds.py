@@ -44,7 +44,7 @@ class Kind:
 
     @property
     def is_component(self) -> bool:
-        """Whether it is a component, with an interface of its own."""
+        """Whether this kind is a component, that is, has its own interface."""
         return self.name in HOOK_NAMES
 
 

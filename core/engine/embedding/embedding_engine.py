@@ -210,7 +210,7 @@ class EmbeddingEngine:
         )
 
     def control(self, command: Command) -> Answer:
-        """Say that prompts are taken as they come; raise RequestError for any other command."""
+        """Answer GetPolicy with first come, first served; raise RequestError for any other command."""
         if isinstance(command, GetPolicy):
             return PolicyInfo(self.info.policy)
         raise RequestError(

@@ -89,18 +89,18 @@ class Engine:
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether nearly all of a step is computed on threads that are not torch's."""
+        """Whether the model computes nearly all of a step on threads other than torch's."""
         return self._executor.has_own_threads
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
+        """Whether `step` has anything to do. A request whose grammar is being compiled does not count."""
         has_steps = self._scheduler.has_work or self._loop.has_launched or self._grammars.has_ready
         return has_steps or self._admission_control.sleep_s == 0
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+        """Seconds until `has_work` becomes true without any new message; None: it does not."""
         return self._admission_control.sleep_s
 
     @property

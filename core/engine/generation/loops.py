@@ -29,7 +29,7 @@ from .step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """Parts that both loops use.
+    """Objects that both loops use.
 
     Attributes:
         scheduler: plans the steps.
@@ -59,10 +59,10 @@ class _Launched:
 
 
 class Loop(ABC):
-    """Runs plans.
+    """Runs the scheduler's plans.
 
     Args:
-        parts: what it works with.
+        parts: objects to work with.
     """
 
     def __init__(self, parts: LoopContext) -> None:
@@ -71,25 +71,26 @@ class Loop(ABC):
     @property
     @abstractmethod
     def has_launched(self) -> bool:
-        """Whether a step was launched that is not committed."""
+        """Whether a launched step is not committed yet."""
 
     @abstractmethod
     def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
-        """Launch a plan, if it is not empty; return what became known meanwhile.
+        """Launch a plan, if it is not empty; return the events that became known meanwhile.
 
         Raises:
             Exception: what the step raised, if the engine cannot go on.
         """
 
     def _commit(self, launched: _Launched) -> list[TokenEvent]:
-        """Wait for a launched step; return what became known by it."""
+        """Wait for a launched step; return its events."""
         plan = launched.plan
         events = self._parts.scheduler.commit(plan, launched.output.result())
         self._parts.piece_budget.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
-        """End the requests of a plan whose forward pass raised; return what became known by the step before it, too.
+        """End the requests of a plan whose forward pass raised; return their final events, and those of the step
+        before.
 
         Raises:
             Exception: what was raised, if the engine cannot go on.
@@ -101,7 +102,7 @@ class Loop(ABC):
 
 
 class PlainLoop(Loop):
-    """Ends one step before the next. Masks are made while the model runs."""
+    """Finishes each step before the next one starts. Masks are computed during the forward pass."""
 
     @property
     def has_launched(self) -> bool:
@@ -122,10 +123,10 @@ class PlainLoop(Loop):
 
 
 class OverlappedLoop(Loop):
-    """Launches one step before the one before it is committed.
+    """Launches each step before the previous one is committed.
 
     Args:
-        parts: what it works with.
+        parts: objects to work with.
     """
 
     def __init__(self, parts: LoopContext) -> None:

@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 Eviction = Callable[["CacheNode"], float]
 
 TICKS = 2**48
-"""More than the cache's clock ever counts."""
+"""Upper bound of the cache's clock."""
 
 
 def lru(leaf: CacheNode) -> float:
-    """Keep what was used last. Right for conversations, whose next turn comes soon or never."""
+    """Evict the least recently used prefix first. Suits conversations, whose next turn comes soon or never."""
     return leaf.last_use
 
 
 def lfu(leaf: CacheNode) -> float:
-    """Keep what was found most often; of equals, what was used last.
+    """Evict the least often found prefix first; of equals, the least recently used.
 
-    Right for a fixed set of documents or few-shot prompts. What was popular once stays for ever, however long ago.
+    Suits a fixed set of documents or few-shot prompts. A prefix that was popular once stays forever.
     """
     return leaf.hits * TICKS + leaf.last_use
 
 
 def size(leaf: CacheNode) -> float:
-    """Keep what is small and found often: GreedyDual-Size-Frequency (Cherkasova, 1998), every miss costing the same.
+    """Evict large prefixes that are rarely found first: GreedyDual-Size-Frequency (Cherkasova, 1998), with equal cost
+    per miss.
 
-    A leaf is worth its uses for each page that it takes, so that as many requests as possible find something; of
-    tokens found there may be fewer. To this is added the worth of what was evicted last when the leaf was last used
-    (the floor): what was popular once sinks, relative to what is used now, and goes.
+    The value of a leaf is its number of uses per page, so that as many requests as possible find something, even if the
+    found tokens are fewer. The floor is added to this: the value of the last evicted leaf at the time of the leaf's
+    last use. So a prefix that was popular once loses value, relative to the ones in use now, and is evicted.
     """
     return leaf.floor + (1 + leaf.hits) / len(leaf.pages)
 
