@@ -30,7 +30,7 @@ from .sequence_table import Number, SequenceTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .cache.prefix_cache import CacheNode, Watch
+    from .cache.prefix_cache import CacheNode, Subscription
 
 
 class Status(enum.Enum):
@@ -55,7 +55,7 @@ class SequenceState:
         num_cached_first: number of prompt tokens found in the cache at first admission.
         is_long: whether its prompt does not fit into one step's budget.
         is_plain: whether its events hold nothing but tokens, and its tokens need no check by a constraint.
-        watch: the prefix cache's record of its cached length, while it waits or computes its prompt.
+        subscription: keeps its cached length up to date while it waits or computes its prompt; else None.
     """
 
     __slots__ = (
@@ -75,8 +75,8 @@ class SequenceState:
         "request",
         "status",
         "stop_token_ids",
+        "subscription",
         "table",
-        "watch",
     )
 
     arrival = Number()
@@ -111,7 +111,7 @@ class SequenceState:
         self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
         self.num_cached_first: int | None = None
         self.cache_node: CacheNode | None = None
-        self.watch: Watch | None = None
+        self.subscription: Subscription | None = None
         self.is_long = False
         self.is_plain = False
         self.status = Status.WAITING

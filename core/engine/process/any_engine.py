@@ -28,10 +28,10 @@ class AnyEngine(Protocol):
         """Seconds until `has_work` becomes true without any new message; None: it does not."""
 
     @property
-    def has_chores(self) -> bool:
-        """Whether `do_chore` has anything to do."""
+    def has_background_work(self) -> bool:
+        """Whether `do_background_work` has anything to do."""
 
-    def do_chore(self) -> None:
+    def do_background_work(self) -> None:
         """Do a few milliseconds of background work; called while no request waits."""
 
     def add(self, request: Any) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
-    from .watches import Group
+    from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]
 
@@ -33,7 +33,7 @@ class CacheNode:
         used_at: time of the last use, in seconds.
         floor: the cache's floor at the last use: the largest number with which a leaf was evicted.
         is_listed: whether the cache's eviction list has an entry for it.
-        groups: groups of watches whose match ends here, by their next page; None: there are none.
+        groups: groups of subscriptions whose match ends here, by their next page; None: there are none.
     """
 
     __slots__ = (
@@ -71,17 +71,17 @@ class Match(NamedTuple):
     pages: Pages
 
 
-class Watch:
-    """A prompt whose cached length the cache tracks.
+class Subscription:
+    """A prompt whose cached length the cache keeps up to date.
 
     Attributes:
         token_ids: the prompt's token ids that may come from the cache: [n].
         salt: salt of the prompt; it shares prefixes only with prompts of the same salt.
-        index: the watcher's own index of it.
+        index: the subscriber's own index of the prompt.
         num_tokens: number of leading tokens that are cached.
         leads: above 0 if its next tokens are being computed; larger if they are more certain to be computed soon.
         keeps: whether the cache locks its cached part.
-        group: the cache's group of it; None: the cache has no groups, or the watch was forgotten.
+        group: the cache's group of it; None: the cache has no groups, or the subscription has ended.
     """
 
     __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
@@ -101,63 +101,72 @@ class PrefixCache(ABC):
 
     Prefixes of different salts are different prefixes.
 
-    This class implements watches in the simplest way: it matches every watch again. A cache for thousands of watches
-    overrides this, and tracks which watches a change affects.
+    This class implements subscriptions in the simplest way: it matches every subscription again. A cache for thousands
+    of them overrides this, and tracks which subscriptions a change affects.
     """
 
     def __init__(self) -> None:
-        self._watches: dict[int, Watch] = {}
+        self._subscriptions: dict[int, Subscription] = {}
 
-    def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
-        """Start to track how much of a prompt is cached. `num_tokens` is correct at once.
+    def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
+        """Start to keep the cached length of a prompt up to date. `num_tokens` is correct at once.
 
         Args:
-            token_ids: the prompt's token ids; kept, not copied, so they must not change while they are watched.
+            token_ids: the prompt's token ids; kept, not copied, so they must not change during the subscription.
             salt: salt of the prompt.
-            index: index of the watch, unique among all watches.
+            index: index of the subscription, unique among all subscriptions.
         """
-        watch = self._watches[index] = Watch(token_ids, salt, index)
-        watch.num_tokens = self.match_length(token_ids, salt)
-        return watch
+        subscription = self._subscriptions[index] = Subscription(token_ids, salt, index)
+        subscription.num_tokens = self.match_length(token_ids, salt)
+        return subscription
 
-    def unwatch(self, watch: Watch) -> None:
-        """Forget a watch."""
-        del self._watches[watch.index]
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        del self._subscriptions[subscription.index]
 
-    def lead(self, watch: Watch, rank: int) -> None:
-        """Record that the tokens of a watched prompt are being computed, until it is forgotten.
+    def lead(self, subscription: Subscription, rank: int) -> None:
+        """Record that the tokens of a subscribed prompt are being computed, until the subscription ends.
 
         Args:
             rank: above 0; larger if the tokens are more certain to be computed soon.
         """
-        watch.leads = rank
+        subscription.leads = rank
 
-    def take_moved(self) -> list[Watch]:
-        """Update `num_tokens` of all watches; return the watches that changed since the last call."""
+    def take_moved(self) -> list[Subscription]:
+        """Update `num_tokens` of all subscriptions; return the subscriptions that changed since the last call."""
         moved = []
-        for watch in self._watches.values():
-            before, watch.num_tokens = watch.num_tokens, self.match_length(watch.token_ids, watch.salt)
-            if watch.num_tokens != before:
-                moved.append(watch)
+        for subscription in self._subscriptions.values():
+            before, subscription.num_tokens = (
+                subscription.num_tokens,
+                self.match_length(subscription.token_ids, subscription.salt),
+            )
+            if subscription.num_tokens != before:
+                moved.append(subscription)
         return moved
 
-    def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens beyond its cached ones a watch shares with a leader of at least this rank.
+    def num_awaited(self, subscription: Subscription, rank: int) -> int:
+        """Return how many tokens beyond its cached ones a subscription shares with a leader of at least this rank.
 
         These tokens are being computed and will be in the cache. Call `take_moved` first after any change.
         """
-        leaders = [each for each in self._watches.values() if each.leads >= rank and each.salt == watch.salt]
-        return max((self._num_shared(watch, each) for each in leaders if each is not watch), default=0)
+        leaders = [
+            each
+            for each in self._subscriptions.values()
+            if each.leads >= rank and each.salt == subscription.salt
+        ]
+        return max(
+            (self._num_shared(subscription, each) for each in leaders if each is not subscription), default=0
+        )
 
     @staticmethod
-    def _num_shared(watch: Watch, leader: Watch) -> int:
-        """Return how many tokens of a watch, beyond its cached ones, are those of a leader."""
-        if leader.num_tokens < watch.num_tokens:
+    def _num_shared(subscription: Subscription, leader: Subscription) -> int:
+        """Return how many tokens of a subscription, beyond its cached ones, are those of a leader."""
+        if leader.num_tokens < subscription.num_tokens:
             return 0
-        size = min(len(watch.token_ids), len(leader.token_ids))
-        differ = np.flatnonzero(watch.token_ids[:size] != leader.token_ids[:size])
+        size = min(len(subscription.token_ids), len(leader.token_ids))
+        differ = np.flatnonzero(subscription.token_ids[:size] != leader.token_ids[:size])
         common = int(differ[0]) if len(differ) else size
-        return max(0, common - watch.num_tokens)
+        return max(0, common - subscription.num_tokens)
 
     @abstractmethod
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
