@@ -245,7 +245,7 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
         own = {
             "max_queued_requests": 0,
             "max_queued_tokens": 0,
-        }  # the caller's prompts wait for no one else's
+        }  # only the caller's own prompts wait
         return msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"engine settings: {error}") from error

@@ -50,7 +50,7 @@ class ApiKey:
 class AdminOnly:
     """Refuses connections whose key is not an administrator's. Runs inside `ApiKey`.
 
-    Without an admin key, the only tenant is the administrator. With several tenants no one is, because the prefix cache
+    Without an admin key, the only tenant is the administrator. With several tenants there is no administrator, because the prefix cache
     and the traces show what each of them has sent.
     """
 

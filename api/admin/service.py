@@ -90,7 +90,7 @@ class AdminService:
             return pin
         try:
             await self._compute(tokens, salt)
-        except BaseException:  # nobody learns the pin's id
+        except BaseException:  # the client never learns the pin's id
             await self._client.control(UnpinPrefix(pin.id))
             raise
         found = await self._ask(ViewCache(0), CacheView)

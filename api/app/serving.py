@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
-GRACE_S = 3.0  # for streams that run when the server is told to stop
+GRACE_S = 3.0  # for streams that run when the server stops
 
 
 class Startable:

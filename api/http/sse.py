@@ -87,7 +87,7 @@ class EventStreamResponse:
                         continue
                     self._quiet = False
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error frame
                 log_unexpected(error, "a stream")
                 data = error_frame(error) + DONE
                 await send({"type": "http.response.body", "body": data, "more_body": True})

@@ -7,7 +7,7 @@ Two checks find them:
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
 - `check_isolation` runs the model on three sequences in one row and poisons the outer two: their embeddings become NaN.
   NaN survives every sum and product, however small the other factor, so a single NaN in the logits of the sequence in
-  the middle proves a leak, and their absence disproves one, in any dtype. Where poison cannot decide, the check changes the outer
+  the middle proves a leak, and their absence disproves one, in any dtype. If poison cannot decide, the check changes the outer
   sequences' tokens instead and compares.
 """
 

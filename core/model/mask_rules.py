@@ -91,7 +91,7 @@ def _of_text(rule: MaskFunction) -> MaskFunction:
     """Return a rule without its rules for images, if the checked row has no images.
 
     transformers adds a rule by which the tokens of an image see each other: it looks tokens up in a table of the row,
-    and so cannot be asked about tokens far away. Rules are told apart by the names of their functions; one that is
+    and so cannot be asked about tokens far away. Rules are recognised by the names of their functions; one that is
     not recognised stays as it is.
     """
     parts = _closed_over(rule, "mask_functions")

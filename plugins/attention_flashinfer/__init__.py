@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `flashinfer`."""
+    """Register the backend `flashinfer`."""
     register(
         "flashinfer",
         "llmfw.plugins.attention_flashinfer.backend:FlashInferAttention",

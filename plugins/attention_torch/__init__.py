@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `torch`."""
+    """Register the backend `torch`."""
     register(
         "torch",
         "llmfw.plugins.attention_torch.backend:TorchAttention",

@@ -1,4 +1,4 @@
-"""Why a benchmark cannot run."""
+"""The error of a benchmark that cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt lookup: where the last tokens have been in the sequence before, what came after them then comes again.
+"""Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
 
 (Saxena, 2023, "Prompt Lookup Decoding".) Places are found as in LZ77's compressors, by chains:
 

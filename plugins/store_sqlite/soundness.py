@@ -1,7 +1,7 @@
-"""Whether a SQLite file is whole, and the one that was there before: found before anything is written to it.
+"""Checks that a SQLite file is complete, and the same as before, without writing to it.
 
-A closing connection that may write moves the changes of the `-wal` file into the database. A file that is refused must
-stay as it is, so this reads it by a connection that cannot write.
+A writable connection moves the changes of the `-wal` file into the database when it closes. A refused file must stay
+unchanged, so this module uses a read-only connection.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from llmfw.core import ConfigError
 
 SMALL = 64 * 2**20
-"""Bytes up to which all pages are checked: 64 MiB take 0.1 s, and a second if the disk has to be read."""
+"""Maximum size of files whose pages are all checked: 64 MiB take 0.1 s, or a second if the disk has to be read."""
 
 WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
 FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
 
 
 def beside(path: Path, end: str) -> Path:
-    """Return the path of a file that SQLite keeps beside a database: "wal" or "shm"."""
+    """Return the path of a file that SQLite keeps next to a database: "wal" or "shm"."""
     return path.with_name(f"{path.name}-{end}")
 
 
@@ -37,15 +37,15 @@ def how_to_replace(path: Path) -> str:
 
 
 def size_of(path: Path) -> int | None:
-    """Return a file's size in bytes; None if there is none."""
+    """Return a file's size in bytes; None if it does not exist."""
     return path.stat().st_size if path.exists() else None
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that is missing or cut to nothing. SQLite would make a new one in its place.
+    """Refuse a database that is missing or empty. SQLite would create a new one in its place.
 
     Args:
-        was_used: a server has kept something in it.
+        was_used: whether a server has stored something in it.
 
     Raises:
         ConfigError: it, or its `-wal` file, is not there any more, or a folder is there.
@@ -59,12 +59,12 @@ def check_presence(path: Path, *, was_used: bool) -> None:
     state = "missing" if size is None else "empty"
     if not size and size_of(wal):
         raise ConfigError(
-            f"{str(path)!r} is {state}, and {wal.name!r} beside it has changes that belong to it: bring the database "
+            f"{str(path)!r} is {state}, and {wal.name!r} next to it has changes that belong to it: bring the database "
             f"back, or move {wal.name!r} away to start without what it held"
         )
     if not size and was_used:
         raise ConfigError(
-            f"{str(path)!r} is {state}, and {lock.name!r} beside it says that a server has used it: bring it back, or "
+            f"{str(path)!r} is {state}, and {lock.name!r} next to it says that a server has used it: bring it back, or "
             f"remove {lock.name!r} to start without what it held"
         )
     if size and shm.exists() and not wal.exists():
@@ -75,7 +75,7 @@ def check_presence(path: Path, *, was_used: bool) -> None:
 
 
 def check_contents(path: Path, application_id: int, version: int) -> None:
-    """Refuse a database that is damaged, or not what this version of llmfw can read.
+    """Refuse a database that is damaged, or that this version of llmfw cannot read.
 
     Raises:
         ConfigError: with the reason.
@@ -101,7 +101,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, application_id: int,
 
 
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that lacks pages or, if it is small, one whose pages do not fit together."""
+    """Refuse a file that lacks pages or, if it is small, has inconsistent pages."""
     size, page_size = path.stat().st_size, _number(connection, "page_size")
     num_pages = _number(connection, "page_count")
     missing = range(size // page_size + 1, num_pages + 1)
@@ -118,7 +118,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages that a `-wal` file has, but for those of an earlier use of it."""
+    """Yield the numbers of the pages in a `-wal` file, except pages of an earlier use."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

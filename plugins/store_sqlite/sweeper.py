@@ -1,4 +1,4 @@
-"""Removes the results of ended jobs, in steps between which others have their turn."""
+"""Removes the results of ended jobs in small steps, so that other work can run in between."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _DELETE = (
 
 
 class Sweeper:
-    """Works in the statements' thread. What it leaves, because the process ends or the disk is full, comes later.
+    """Removes results in the statements' thread. Work that is left, because the process ends or the disk is full, is
+    done later.
 
     Args:
-        file: with the tables `batches` and `results`.
+        file: database with the tables `batches` and `results`.
     """
 
     def __init__(self, file: Database, statements: StatementThread) -> None:
@@ -33,11 +34,11 @@ class Sweeper:
         self._stopped = False
 
     def start(self) -> None:
-        """Remove what is to be removed now. Returns at once."""
+        """Start to remove results of ended jobs. Returns at once."""
         self._statements.later(self._begin)
 
     def stop(self) -> None:
-        """Take no further step."""
+        """Start no further step."""
         self._stopped = True
 
     def _begin(self) -> None:
@@ -54,7 +55,7 @@ class Sweeper:
             self._statements.later(self._go_on)
 
     def _delete_some(self) -> bool:
-        """Return whether there was something to delete."""
+        """Delete some results; return whether there were any."""
         query = "select number from batches where ended and not swept order by number limit 1"
         row = self._connection.execute(query).fetchone()
         if row is None:
@@ -65,7 +66,7 @@ class Sweeper:
         return True
 
     def _shrink(self) -> bool:
-        """Return whether there was room to give back."""
+        """Return free pages to the system; return whether there were any."""
         before = self._file.count("freelist_count")
         if before:
             self._file.shrink(STEP_PAGES)

@@ -44,7 +44,7 @@ def find_scheme(name: str) -> Scheme:
     """Return a scheme by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is unknown.
     """
     if name not in SCHEMES:
         raise ConfigError(f"--quantization is {name!r}; it must be one of {', '.join(SCHEMES)}")
