@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"[a-z_]{1,30}")
 
 
 class AccessLog:
-    """Logs each request when its reply starts. Must be outside of the middleware that checks keys."""
+    """Logs each request when its reply starts. Must stand outside of what checks keys."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class AccessLog:
 def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str) -> str:
     """Return the line of a request: client, method, path, status and, if there are any, the tenant and the id.
 
-    A query string is shown with the names of its parameters only.
+    Of a query string the names of its parameters are shown, and not their values.
     """
     client = scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "-"
@@ -66,7 +66,7 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str) -> 
 
 
 def _redacted(query: bytes) -> str:
-    """Return the parameter names in a query string; hides a name that looks unusual, because it may be a key."""
+    """Return the names in a query string; a name that does not look like one may be a key, and is not shown."""
     parts = query[:MAX_PATH].decode("latin-1").split("&")
     names = [
         name if equals and _PLAIN.fullmatch(name) else ""

@@ -1,4 +1,4 @@
-"""Checks API keys. Plain ASGI around the application, so that it covers every path and plugins' routes."""
+"""Checks API keys. Plain ASGI around the application, so that no path and no plugin's route is left out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class ApiKey:
     """Refuses connections without a key, except for public paths; notes the key's tenant in `terms.key_name`.
 
     Args:
-        keys: keys in force; a client sends one as `Authorization: Bearer KEY`, or as `x-api-key: KEY` like Anthropic's
-            clients.
+        keys: one of which is sent as `Authorization: Bearer KEY`, or as `x-api-key: KEY` by Anthropic's clients.
         public: paths that need no key.
     """
 
@@ -48,9 +47,9 @@ class ApiKey:
 
 
 class AdminOnly:
-    """Refuses connections whose key is not an administrator's. Runs inside `ApiKey`.
+    """Refuses connections with a key that is not the administrator's. Stands behind `ApiKey`.
 
-    Without an admin key, the only tenant is the administrator. With several tenants there is no administrator, because the prefix cache
+    Without an admin key, a single tenant is the administrator. With several tenants there is none: the prefix cache
     and the traces show what each of them has sent.
     """
 
@@ -72,7 +71,7 @@ class AdminOnly:
 def _given_keys(scope: Scope) -> list[bytes]:
     """Return the keys that a request has: the first of each header, so that one request cannot try many.
 
-    An authorization of another scheme does not count.
+    An authorization of another scheme is none.
     """
     keys: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -86,7 +85,7 @@ def _given_keys(scope: Scope) -> list[bytes]:
 
 
 def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
-    """Return an error body in the format of the API that a path belongs to."""
+    """Return the error's body in the form of the API that a path belongs to."""
     if path.startswith("/v1/messages"):
         return AnthropicError(AnthropicErrorDetail("authentication_error", message))
     return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))

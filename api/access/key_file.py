@@ -16,18 +16,18 @@ from .key_text import digest_of, is_short, split_name
 
 MAX_BYTES = 16 * 2**20
 PIPE_S = 10.0
-"""Seconds within which a pipe must be written and closed."""
+"""Seconds in which a pipe must be written and closed."""
 
 Signature = tuple[int, int, int, int]
-"""Inode, size and both times of a file; the file has changed if any of them differs."""
+"""Inode, size and the two times of a file: another one means that it has changed."""
 
 
 class KeyLines(msgspec.Struct, frozen=True):
-    """Contents of a key file.
+    """What a file holds.
 
     Attributes:
         keys: name and digest of each line.
-        warnings: warnings about the file, as text.
+        warnings: about the file, in words.
     """
 
     keys: tuple[tuple[str, bytes], ...]
@@ -35,7 +35,7 @@ class KeyLines(msgspec.Struct, frozen=True):
 
 
 def signature_of(path: Path) -> Signature | None:
-    """Return a file's signature; None if the file cannot be accessed."""
+    """Return a file's signature; None if it cannot be looked at."""
     try:
         found = path.stat()
     except OSError:
@@ -49,7 +49,7 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     Empty lines and lines that start with `#` are skipped.
 
     Args:
-        may_wait: whether to read a pipe, too, waiting a few seconds for its data.
+        may_wait: read a pipe, too, and wait a few seconds for what is written to it.
 
     Raises:
         ConfigError: it cannot be read, a line is wrong, or it holds no key. The message shows no part of a key.
@@ -107,7 +107,7 @@ def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
 
 
 def _read_pipe(descriptor: int, path: Path) -> bytes:
-    """Return the data written to a pipe, such as `<(command)` of a shell, that was opened without waiting.
+    """Return what is written to a pipe that was opened without waiting, such as `<(command)` of a shell.
 
     Raises:
         ConfigError: it is not complete after `PIPE_S`.
@@ -127,5 +127,5 @@ def _read_pipe(descriptor: int, path: Path) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; do not wait for the other end of a pipe."""
+    """Open a file; a pipe without waiting for its other end."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -30,17 +30,17 @@ def split_name(text: str) -> tuple[str, str]:
 
 
 def is_tenant(name: str) -> bool:
-    """Return whether a name is valid for a key's tenant."""
+    """Return whether a key may have this name."""
     return _TENANT.fullmatch(name) is not None
 
 
 def is_short(key: str) -> bool:
-    """Return whether a key is short enough to be guessed. Always False for a digest."""
+    """Return whether a key could be guessed. That of a digest cannot be known."""
     return len(key) < SHORT_KEY
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest of a key, given as the key itself or as `sha256:HEX`.
+    """Return the digest of a key that the operator gives, or that `sha256:HEX` stands for.
 
     Raises:
         ConfigError: it is neither. The message does not show it.
@@ -64,5 +64,5 @@ def digest_of(key: str) -> bytes:
 
 
 def hashed(key: str) -> str:
-    """Return a key as `sha256:HEX`. Raises ConfigError like `digest_of`."""
+    """Return a key as `sha256:HEX`; raise ConfigError as `digest_of`."""
     return DIGEST_PREFIX + digest_of(key).hex()

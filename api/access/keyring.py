@@ -1,4 +1,4 @@
-"""The server's API keys, from its settings and from key files that are read again when they change."""
+"""The server's API keys: those of its settings, and those of its files, which are read again when they change."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .keys import Keys
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between checks of the files. A removed key is refused after this time plus SETTLE_S."""
+"""Between looks at the files. A key that was removed is refused after this time and a bit more."""
 SETTLE_S = 0.1
-"""Seconds for which a changed file must stay the same before it is read, because an editor may write it in pieces."""
+"""A changed file is read once it has stayed the same for so long: an editor may write it in pieces."""
 MAX_SETTLE = 20
-"""Maximum number of such waits. A file that keeps changing is then read anyway."""
+"""Times to wait for that. A file that goes on changing is then read anyway."""
 
 
 class Keyring:
-    """API keys in force.
+    """The keys in force.
 
     Args:
-        config: settings with keys, or files of keys.
+        config: with keys, or files of keys.
 
     Attributes:
-        has_keys: whether clients must send a key.
-        has_admin: whether there is an admin key.
+        has_keys: clients must send a key.
+        has_admin: there is an admin key.
 
     Raises:
         ConfigError: a key or a file is wrong.
@@ -53,7 +53,7 @@ class Keyring:
 
     @property
     def tenants(self) -> frozenset[str]:
-        """Tenants that have a key now, without the administrator."""
+        """Those that have a key now, without the administrator."""
         return self._keys.tenants
 
     def tenant_of(self, key: bytes) -> str | None:
@@ -61,19 +61,19 @@ class Keyring:
         return self._keys.tenant_of(key)
 
     def start(self) -> None:
-        """Start to follow changes of the files. If a file is wrong, the keys stay as they are, and the log says so."""
+        """Follow changes of the files from now on. A file that is wrong changes nothing but the log."""
         if self._files():
             self._watching = asyncio.create_task(self._watch())
 
     def read_again(self) -> None:
-        """Read the files now, or once the server is ready, even if they have not changed. The log reports it."""
+        """Have the files read now, changed or not, or once the server is ready; the log then says so."""
         if self._files():
             self._is_due.set()
         else:
             logger.info("There is no file of API keys to read again; the keys of the settings stay")
 
     async def close(self) -> None:
-        """Stop following the files."""
+        """Stop following them."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -90,7 +90,7 @@ class Keyring:
                 logger.exception("The files of API keys could not be looked at")
 
     async def _follow(self, *, is_due: bool = False) -> None:
-        """Read the key files again if they changed or the interval has passed, after waiting for writes to finish."""
+        """Read the files, once they have settled, if they have changed or it is due."""
         found = await asyncio.to_thread(self._look)
         if found == self._signatures and not is_due:
             return
@@ -123,7 +123,7 @@ class Keyring:
         """Return the keys of settings and files together.
 
         Args:
-            may_wait: as in `read_keys`.
+            may_wait: as of `read_keys`.
         """
         users, admins = self._users, self._admins
         warnings: Iterable[str] = ()

@@ -1,4 +1,4 @@
-"""An immutable table of API keys, digest → tenant. A change replaces the whole table at once."""
+"""The API keys in force at one moment: digest → tenant. Immutable, so that a change swaps all of it at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core.base.errors import ConfigError
 from .key_text import MAX_KEY
 
 ADMIN = "(admin)"
-"""Tenant of the admin key. The parentheses make sure that no other key has this name."""
+"""The tenant of the admin key. No other key can have this name: it has parentheses."""
 
 
 class Keys:
@@ -25,7 +25,7 @@ class Keys:
         admins: digests of the admin's keys.
 
     Attributes:
-        tenants: tenants of all keys except the admin's.
+        tenants: of all keys but the admin's.
 
     Raises:
         ConfigError: two tenants have the same key, or one has the admin's.

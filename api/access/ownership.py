@@ -1,4 +1,4 @@
-"""Decides which tenants' files, batches and responses a request may access."""
+"""Which tenants' files, batches and responses a request may reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ownership:
-    """Rules by which objects belong to tenants. An object that a request may not see does not exist for it.
+    """The rule by which things belong to tenants. What a request may not see is, for it, not there.
 
     - Without API keys everyone sees everything.
     - With the admin key a request sees everything.
@@ -34,11 +34,11 @@ class Ownership:
 
     @property
     def tenant(self) -> str:
-        """Tenant of the current request; objects that it creates belong to this tenant."""
+        """The tenant of the current request, to which belongs what it makes."""
         return key_name.get()
 
     def visible(self) -> frozenset[str] | None:
-        """Return the tenants whose objects the current request sees; None: all."""
+        """Return the tenants whose things the current request sees; None: all."""
         if self._keys is None or self.tenant == ADMIN:
             return None
         adopts = (
@@ -47,12 +47,12 @@ class Ownership:
         return frozenset({self.tenant, ""}) if adopts else frozenset({self.tenant})
 
     def may_see(self, tenant: str) -> bool:
-        """Return whether the current request sees the objects of a tenant."""
+        """Return whether the current request sees what belongs to a tenant."""
         visible = self.visible()
         return visible is None or tenant in visible
 
     def leaves_unowned(self) -> bool:
-        """Return whether only the admin key sees objects without a tenant."""
+        """Return whether things without a tenant are for the admin key alone."""
         return self._keys is not None and self._adopter is None and len(self._keys.tenants) > 1
 
 

@@ -1,6 +1,6 @@
-"""Restricts access to /admin and all paths below it, including unknown ones.
+"""Who may ask for /admin and all that is below it, whatever route it is, and also if there is none.
 
-Plain ASGI around the application. `access.authentication` checks the keys.
+Plain ASGI around the application. Keys are `middleware.ApiKey`'s.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PREFIX = "admin"
 
 
 class AdminPaths:
-    """Dispatches connections to one of two applications by path.
+    """Sends connections to one application or another: by the path.
 
     Args:
-        others: application for paths outside /admin.
-        admin: application for /admin and the paths below it.
+        others: for all that is not below /admin.
+        admin: for all that is.
     """
 
     def __init__(self, others: ASGIApp, admin: ASGIApp) -> None:
@@ -36,7 +36,7 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Refuses connections from other machines, and connections that a web page may have caused."""
+    """Refuses every connection that does not come from this machine, or that a page in a browser may have made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -55,12 +55,12 @@ class FromThisMachine:
 
 
 def _first_part(path: str) -> str:
-    """Return the first segment of a path. Empty segments do not count, as in routing."""
+    """Return a path's first part; empty ones do not count, for routes neither."""
     return next((part for part in path.split("/") if part), "")
 
 
 def _is_local(scope: Scope) -> bool:
-    """Return whether a client connected through the loopback interface or a Unix socket."""
+    """Return whether a client came by the loopback interface or a Unix socket."""
     client, server = scope.get("client"), scope.get("server")
     if client is None:  # so it is with a Unix socket, but also with a connection that is closed already
         return server is not None and server[1] is None
@@ -72,10 +72,9 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _trace_of_browser(scope: Scope) -> str | None:
-    """Return the header which shows that a page of another site sent the request through a local browser, or None.
+    """Return what tells that another site's page sent a request, through a browser on this machine, or None.
 
-    Pages may send simple requests to any address. They can also read the answers if their own host name resolves to
-    this machine.
+    Pages may send simple requests anywhere, and read answers too, where their own name leads to this machine.
     """
     headers = dict(scope["headers"])
     if b"origin" in headers:
@@ -87,7 +86,7 @@ def _trace_of_browser(scope: Scope) -> str | None:
 
 
 def _is_name(host: str) -> bool:
-    """Return whether the Host header is a DNS name, which its owner may point at this machine (DNS rebinding)."""
+    """Return whether the host that a client asks for is a name that somebody may lead anywhere."""
     name = ""
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -1,7 +1,7 @@
-"""Computes which tokens a pin covers, and for how long.
+"""Which tokens a pin is of, and for how long it is kept.
 
-A conversation is pinned up to the point where later ones, which continue it, may differ. Templates do not state that
-point, so this module renders several continuations and compares them.
+A conversation is pinned as far as later ones, which go on from it, begin with the same tokens. Templates do not say
+how far that is: it is found out by letting the conversation go on in several ways.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _TTL = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])")
 _FILLERS = ("0", "x y")
 _NEXT_ROLE = {"user": "assistant"}
-"""Role that follows each role; the user follows all others."""
+"""Who speaks after whom; after all others the user does."""
 
 
 def ttl_of(body: PinRequest) -> float:
-    """Return the lifetime of a pin in seconds; raise RequestError if it is not valid."""
+    """Return for how many seconds a prefix is to be kept; raise RequestError if that is no such time."""
     if body.ttl is not None and body.ttl_s is not None:
         raise RequestError("ttl and ttl_s are both given; give one", param="ttl")
     if body.ttl is not None:
@@ -50,7 +50,7 @@ def _read_ttl(text: str) -> float:
 
 
 def source_of(body: PinRequest) -> str:
-    """Return the name of the field with a body's prefix; raise RequestError if there is not exactly one."""
+    """Return the name of the field that a body's prefix is in; raise RequestError if there is not exactly one."""
     given = [name for name in ("prompt", "messages", "input_ids") if getattr(body, name) is not None]
     if len(given) == 1:
         return given[0]
@@ -60,11 +60,11 @@ def source_of(body: PinRequest) -> str:
 
 
 class PinnedTokens:
-    """Converts the prefix in a body to tokens.
+    """Turns what a body names into tokens.
 
     Args:
-        generator: generator with the tokenizer.
-        chat: service that renders messages as for a chat.
+        generator: has the tokenizer.
+        chat: renders messages, as for a chat.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:
@@ -92,7 +92,7 @@ class PinnedTokens:
         return tokens
 
     async def _of_messages(self, body: PinRequest, messages: list[dict[str, Any]]) -> list[int]:
-        """Return the tokens that all conversations starting with these messages share."""
+        """Return the tokens that all conversations that begin with these messages have in common."""
         if not messages:
             raise RequestError("messages is empty; it must have at least one message", param="messages")
         role = _NEXT_ROLE.get(str(messages[-1].get("role")), "user")

@@ -1,6 +1,6 @@
-"""Carries out administrators' requests: body → command to the engine → reply.
+"""What an administrator may ask of a running server: a body → a command to the engine → a reply.
 
-Knows nothing of HTTP or access rights.
+Knows nothing of HTTP, and not who is allowed to ask.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .pinning import PinnedTokens, source_of, ttl_of
 AnswerT = TypeVar("AnswerT")
 
 _OF_A_CHAT = re.compile(r"^(msg|resp)_")
-"""Prefixes of reply ids that other APIs derive from a chat's id."""
+"""How ids of replies begin that a chat has made for another API."""
 
 
 class AdminService:
-    """Sends an administrator's commands to the engine.
+    """Speaks to the engine for an administrator.
 
     Args:
-        client: started engine client.
-        generator: generator with the tokenizer.
-        chat: service that renders messages.
+        client: started.
+        generator: has the tokenizer.
+        chat: renders messages.
     """
 
     def __init__(self, client: EngineClient, generator: Generator, chat: ChatService) -> None:
@@ -61,20 +61,20 @@ class AdminService:
         return await self._ask(GetPolicy(), PolicyInfo)
 
     async def set_policy(self, body: PolicyRequest) -> PolicyInfo:
-        """Put another scheduling policy in force; raise RequestError, and keep the old one, if that is impossible."""
+        """Put another scheduling policy in force; raise RequestError if that cannot be: then the old one stays."""
         options = {key: _as_text(value) for key, value in (body.options or {}).items()}
         return await self._ask(SetPolicy(body.name, options), PolicyInfo)
 
     async def cache(self, most: int) -> CacheReply:
-        """Return the contents of the prefix cache, with at most `most` of the prefixes that most tokens share."""
+        """Return what the prefix cache holds, with so many of the prefixes that most tokens share."""
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
     async def flush(self) -> CacheReply:
-        """Empty the prefix cache except for prefixes that are in use or pinned; return the rest."""
+        """Empty the prefix cache but for what is in use or pinned; return what is left."""
         return self._cache_reply(await self._ask(FlushCache(), CacheView))
 
     async def pin(self, body: PinRequest) -> PinInfo:
-        """Keep a prefix from eviction, and compute it first if the body asks for that.
+        """Keep a prefix from eviction, after computing it if the body asks for that.
 
         Raises:
             RequestError: names the field that is wrong, or says how much may be pinned.
@@ -90,18 +90,18 @@ class AdminService:
             return pin
         try:
             await self._compute(tokens, salt)
-        except BaseException:  # the client never learns the pin's id
+        except BaseException:  # nobody learns the pin's id
             await self._client.control(UnpinPrefix(pin.id))
             raise
         found = await self._ask(ViewCache(0), CacheView)
         return next((each for each in found.pins if each.id == pin.id), pin)
 
     async def unpin(self, pin_id: str) -> PinInfo:
-        """Remove a pin; raise NotFoundError if it does not exist."""
+        """Let a prefix go; raise NotFoundError if there is no such pin."""
         return await self._ask(UnpinPrefix(pin_id), PinInfo)
 
     async def trace(self, request_id: str) -> TraceReply:
-        """Return the decisions about a request, by the id that the client saw or by the id of an engine request.
+        """Return what was decided about a request, by the id that its client saw, or by an engine's request's.
 
         Raises:
             NotFoundError: nothing is known of it.
@@ -117,7 +117,7 @@ class AdminService:
         return TraceReply(id=request_id, traces=traces)
 
     async def _compute(self, tokens: list[int], salt: str) -> None:
-        """Make the engine compute a prefix, so that it is cached."""
+        """Let the engine compute a prefix, and so cache it."""
         request = Request(
             id=sortable_id("pin-"),
             prompt=tokens,
@@ -150,5 +150,5 @@ class AdminService:
 
 
 def _as_text(value: str | float | bool) -> str:
-    """Return an option's value as text for the command line."""
+    """Return an option's value as the command line would have it."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

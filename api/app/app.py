@@ -1,6 +1,6 @@
-"""The HTTP application: routes, error handling, request ids and API keys.
+"""The HTTP application: routes, error handling, request ids and the API key around all of it.
 
-Knows nothing of processes and sockets, nor of the work of its services.
+Knows nothing of processes and sockets, nor what its services do.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate"})
-"""Paths that need no API key."""
+"""They need no API key."""
 
 
 def create_app(
@@ -64,13 +64,13 @@ def create_app(
     """Return the application.
 
     Args:
-        client: started engine client.
-        stores: stores, which are closed with the application.
-        keys: API keys of the clients; None: the config's.
+        client: started.
+        stores: are closed with the application.
+        keys: of the clients; None: those of the config.
         plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
             They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
             state.
-        ledger: record of the calls of components and stores; None: calls are not recorded.
+        ledger: of the components and stores; None: nobody watches their calls.
 
     Raises:
         ConfigError: an API key, or a file of them, is wrong.
@@ -135,7 +135,7 @@ def _routes(
 
 
 def _without_keys(config: ServerConfig) -> ServerConfig:
-    """Return a server's settings with digests in place of its keys, for plugins' routes."""
+    """Return a server's settings with digests in place of its keys: plugins' routes are given the settings."""
     return msgspec.structs.replace(
         config,
         api_key=tuple((name, hashed(key)) for name, key in config.api_key),
@@ -144,12 +144,12 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
 
 
 def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
-    """Wrap an application in the checks that apply to every request."""
+    """Put around an application what holds for every request."""
     guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))))
 
 
 def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
-    """Wrap an application in the checks that apply to administrators' requests. There is always at least one."""
+    """Put around an application what holds for an administrator's requests: there is always something."""
     return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)

@@ -1,4 +1,4 @@
-"""Binds the port before anything slow happens, and explains why it cannot be bound."""
+"""Takes the port before anything slow happens, and says clearly why it cannot be had."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llmfw.core.base.errors import ConfigError
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet, so that connections are refused for now.
+    """Return a bound socket that does not listen yet: until it does, connections are refused.
 
     Raises:
         ConfigError: the address is none of this machine's, or the port is taken or not allowed.
@@ -38,7 +38,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket) -> str:
-    """Return the URL of a bound socket."""
+    """Return the URL at which a bound socket will be reached."""
     host, port = sock.getsockname()[:2]
     with contextlib.suppress(ValueError):
         if sock.family == socket.AF_INET6:

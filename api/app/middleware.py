@@ -1,6 +1,6 @@
-"""Middleware that applies to every request: the request id.
+"""What holds for every request, whatever its route: a request id.
 
-Plain ASGI around the whole application, so that it covers unknown paths and plugins' routes.
+Plain ASGI around the whole application, so that nothing, no unknown path and no plugin's route, is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
 
 
 class RequestId:
-    """Adds `x-request-id` to every reply: the client's own id if it is well formed, else a new one.
+    """Puts `x-request-id` on every reply: the client's own if it is sane, else a new one.
 
     Anthropic's clients look for it under `request-id`.
     """

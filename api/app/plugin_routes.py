@@ -1,4 +1,4 @@
-"""Imports plugins' routes, and wraps each in a layer that attributes its exceptions to the plugin."""
+"""Routes that plugins bring: imported, and put behind a layer that knows whose they are when they raise."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the routes that can be served; log the others.
+    """Return those of some routes that can be served; the others are logged, and missed by nobody who is served.
 
     Raises:
-        ComponentError: a route cannot be served, and LLMFW_STRICT_PLUGINS is set.
+        ComponentError: one cannot, and LLMFW_STRICT_PLUGINS is set.
     """
     usable = []
     for plugin, path in routes:
@@ -46,7 +46,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
     Args:
         path: "package.module:name".
-        ledger: record that counts its failures.
+        ledger: counts its failures.
 
     Raises:
         ComponentError: it cannot be imported, or is none.
@@ -63,7 +63,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
 
 def import_route(plugin: str, path: str) -> Any:
-    """Import the object that a plugin registered as a route.
+    """Return what a plugin registered as a route.
 
     Raises:
         ComponentError: it cannot be imported, or is no route handler, router or controller.
@@ -86,5 +86,5 @@ def import_route(plugin: str, path: str) -> Any:
 
 
 def route_entry(plugin: str, path: str) -> Entry:
-    """Return an `Entry` for a plugin's route, for errors and for the record of calls."""
+    """Return what stands for a plugin's route among components: in errors, and in the ledger of calls."""
     return Entry("route", path, path, plugin, *package_of(plugin))

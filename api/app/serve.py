@@ -1,7 +1,7 @@
-"""`llmfw serve`: binds the port, starts the engine process, and only then imports the server.
+"""`llmfw serve`: takes the port, starts the engine process, and only then imports what serves.
 
-The start takes as long as the engine process, which imports torch and reads the weights. Meanwhile this process imports
-Litestar. `serving` does the rest.
+The engine process is what a start waits for: it imports torch and reads the weights while this one imports Litestar.
+Knows nothing of what is served: `serving` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
-    """Serve until a signal stops the server; return after a clean end. Call it in the main thread.
+    """Serve until a signal that stops servers; returns after a clean end. Call it in the main thread.
 
     Raises:
         ConfigError: the port, the model, a component or an API key cannot be had; with the reason.

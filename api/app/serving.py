@@ -1,4 +1,4 @@
-"""Runs the server: engine process → application → uvicorn, and back down.
+"""The server itself: engine process → application → uvicorn, and the way back down.
 
 Knows processes, signals and the log; nothing of routes. `serve` imports it while the engine process starts.
 """
@@ -38,15 +38,14 @@ logger = logging.getLogger(__name__)
 
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
-GRACE_S = 3.0  # for streams that run when the server stops
+GRACE_S = 3.0  # for streams that run when the server is told to stop
 
 
 class Startable:
-    """Wraps an application and keeps the exception that stopped its start, so that it is reported once, without a
-    traceback.
+    """An application that keeps why it did not start, so that this is told once, and as it was meant.
 
     Attributes:
-        failure: exception that stopped the start, or None.
+        failure: what was raised.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -73,10 +72,10 @@ class Startable:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with a forced end of streams that outlast the grace period.
+    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period.
 
     Args:
-        ready: text to log once the server accepts connections.
+        ready: text for the log when connections are taken.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to `Serving`, which handles them from before the engine's start."""
+        """Leave signals to `_Serving`: it handles them from before the engine's start on."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and log that; raise the application's own exception if it cannot start."""
+        """Start, and say so; raise what the application raised if it cannot."""
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -115,7 +114,7 @@ class Server(uvicorn.Server):
         logger.info("%s", self._ready)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish within the grace period; then end the rest by ending the engine."""
+        """Let requests finish for a while; then end what still runs by ending the engine."""
         ending = asyncio.create_task(self._end_streams())
         try:
             await super().shutdown(sockets)
@@ -123,12 +122,12 @@ class Server(uvicorn.Server):
             ending.cancel()
 
     async def main_loop(self) -> None:
-        """Serve until stopped."""
+        """Serve until told to stop."""
         with watching(self._connections):
             await super().main_loop()
 
     def hurry(self) -> None:
-        """Stop waiting for running requests."""
+        """Do not wait for running requests any longer."""
         self._hurried.set()
 
     async def _end_streams(self) -> None:
@@ -138,11 +137,11 @@ class Server(uvicorn.Server):
 
 
 class Serving:
-    """One run of the server, and its reactions to signals.
+    """One run of the server, and what a signal means at each moment of it.
 
     Args:
-        client: engine client, whose process may already run.
-        keys: API keys of the clients.
+        client: whose process may have been started already.
+        keys: of the clients.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class Serving:
             await self._client.close()
 
     async def _serve(self, server: Server, sock: socket.socket) -> None:
-        """Serve until a signal; raise the reason if the engine is given up."""
+        """Serve until a signal, or until the engine is given up: then raise why."""
         losing = asyncio.create_task(self._client.wait_lost())
         serving = asyncio.create_task(server.serve([sock]))
         try:
@@ -209,7 +208,7 @@ class Serving:
             logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
 
     def _stop(self) -> None:
-        """Stop after running requests have finished or the grace period has passed; a second call stops at once."""
+        """Stop once what runs has finished, or was given time to; a second call does not wait for it."""
         self._client.stop_restarting()
         if self._server is not None:
             if self._server.should_exit:
@@ -219,7 +218,7 @@ class Serving:
             self._starting.cancel()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
-        """Open the stores, start the engine, and build the application."""
+        """Open the stores, start the engine, and put the application together."""
         registry = self._plugins.registry
         stores = await open_stores(self._config, registry)
         try:
@@ -251,9 +250,9 @@ class Serving:
 
 
 def _setup_uvicorn_logging() -> None:
-    """Log uvicorn's lines and requests in the format of other lines, with uvicorn's colours for levels.
+    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels.
 
-    Omits uvicorn's lines on the application's startup, since `Server.startup` logs more.
+    Leaves out what uvicorn says of the application's startup: when that ends, `Server.startup` logs more.
     """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):

@@ -1,6 +1,6 @@
-"""Signal handling of a server from its first log line on: only signals that mean to stop it do.
+"""What signals to a server do, from the first line of its log on: none ends it but those that mean it.
 
-Knows which signals exist; its user decides how to react.
+Knows which signals there are; what is done about them is its user's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from types import FrameType
 from typing import Self
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-"""Signals that stop the server, all in the same way."""
+"""Stop the server, all in the same way."""
 
 IGNORED = (signal.SIGUSR2, signal.SIGALRM)
-"""Signals that only cause a log line. Python itself ignores SIGPIPE."""
+"""Have no effect but a line in the log. Python itself ignores SIGPIPE."""
 
 HANDLED = (*STOPPING, *IGNORED, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Signals:
-    """Context manager for the signals of one run of a server. Signals before `hand_over` are kept for it.
+    """The signals of one run of a server, as a context. Those that come before `hand_over` wait for it.
 
     SIGUSR1 writes the stacks of this process's threads to stderr at once, even while it hangs. As the context ends, the
     signals that stop a server have their usual effect again, so that nothing can keep the process from ending.
@@ -48,11 +48,11 @@ class Signals:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal to stop has arrived."""
+        """Whether a signal that stops a server waits."""
         return any(number in STOPPING for number in self._waiting)
 
     def hand_over(self, handle: Callable[[int], None]) -> None:
-        """Let the running event loop handle signals from now on, first the ones that were kept."""
+        """Have the running event loop handle signals from now on, and first those that wait."""
         self._loop, self._handle = asyncio.get_running_loop(), handle
         waiting, self._waiting = self._waiting, []
         for number in waiting:

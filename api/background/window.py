@@ -19,10 +19,10 @@ class Window:
     """Lines in flight of all jobs.
 
     Args:
-        batch: maximum number of requests that the engine runs at once.
+        batch: most requests that the engine runs at once.
 
     Attributes:
-        limit: maximum number of lines in flight now.
+        limit: most lines that may be in flight now.
     """
 
     def __init__(self, batch: int) -> None:
@@ -76,7 +76,7 @@ class Window:
             self.leave(job)
 
     def leave(self, job: Hashable) -> None:
-        """Record that a line of a job is no longer in flight."""
+        """Note that a line of a job is no longer in flight."""
         self._total -= 1
         self._flying[job] -= 1
         if not self._flying[job]:

@@ -36,7 +36,7 @@ class Backoff:
         await asyncio.sleep(min(MOST_S, self._first_s * 2 ** min(self._tries - 1, 16)))
 
     def relieve(self) -> None:
-        """Reset after a success."""
+        """Note a success."""
         if self._tries:
             logger.info("Batch %s goes on", self._name)
         self._tries = 0

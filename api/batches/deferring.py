@@ -1,6 +1,6 @@
 """An engine client whose requests are deferrable: they use the capacity that live requests leave.
 
-The services that use this client do not know about deferral or batches.
+The services that use this client know nothing of that, nor of batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines of one job that are in flight, each in its own task."""
+"""The lines of one job that are in flight: a task each."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ BOM = b"\xef\xbb\xbf"
 
 
 class InputGoneError(LLMFWError):
-    """The input file or its content no longer exists."""
+    """The input file, or its content, is not there any more."""
 
 
 class LongLine:
-    """Placeholder of a line that is longer than MAX_LINE, whose bytes are not kept."""
+    """Stands for a line that is longer than MAX_LINE: its bytes are not kept."""
 
 
 async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int, bytes | LongLine], None]:

@@ -1,6 +1,6 @@
-"""Checks whether a job's input file can be run as a whole.
+"""Whether a job's input file can be run: all of it, or not at all.
 
-A line's body is checked when it runs, except for properties that would be wrong in every line alike: the model, and
+What a line's body asks for is judged when it runs, but for what would be wrong with every line alike: the model, and
 streaming.
 """
 
@@ -29,7 +29,7 @@ decode_line = msgspec.json.Decoder(InputLine).decode
 
 
 class _Look(msgspec.Struct):
-    """The fields of a body that are checked."""
+    """What is looked at in a body."""
 
     model: Any = None
     stream: Any = None
@@ -40,11 +40,11 @@ _look_at = msgspec.json.Decoder(_Look).decode
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Result of checking an input file.
+    """What is known of an input file.
 
     Attributes:
-        num_lines: number of lines that are not blank.
-        errors: errors; empty if the file can be run.
+        num_lines: lines that are not blank.
+        errors: empty: it can be run.
     """
 
     num_lines: int
@@ -61,12 +61,12 @@ class LineError(Exception):
 
 
 async def validate(files: FileStore, file_id: str, endpoint: str, model: str, limits: BodyLimits) -> Verdict:
-    """Check an input file.
+    """Return what is to be said of an input file.
 
     Args:
-        endpoint: endpoint with `/v1`.
-        model: the only model that lines may name.
-        limits: limits of each line.
+        endpoint: with `/v1`.
+        model: the only one that lines may name.
+        limits: of each line.
 
     Raises:
         StorageError: it cannot be read now.
@@ -98,9 +98,9 @@ def _rejected(code: str, message: str) -> Verdict:
 
 
 class Validator:
-    """Checks one line after the other.
+    """Looks at one line after the other.
 
-    Remembers custom ids by their hashes, because they may be long, and there are many.
+    Custom ids are remembered by their hashes: they may be long, and there are many.
     """
 
     def __init__(self, endpoint: str, model: str) -> None:
@@ -113,10 +113,10 @@ class Validator:
         self._num_errors = 0
 
     def look(self, number: int, line: bytes | LongLine, too_large: str | None = None) -> None:
-        """Check the next line.
+        """Look at the next line.
 
         Args:
-            too_large: reason why the line is too large to be decoded, or None.
+            too_large: why it is too large to be decoded.
         """
         self.num_lines += 1
         try:
@@ -130,7 +130,7 @@ class Validator:
                 self._errors.append(entry)
 
     def verdict(self) -> Verdict:
-        """Return the result for all lines together."""
+        """Return what is to be said of all lines together."""
         if not self.num_lines:
             return _rejected("empty_file", "the input file is empty; it needs at least one request")
         more = self._num_errors - len(self._errors)

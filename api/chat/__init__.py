@@ -1,1 +1,1 @@
-"""Chat completions: converts messages to a prompt, and the output to an answer, tool calls and thinking."""
+"""Chat completions: messages become a prompt, and what is generated an answer, calls and thinking."""

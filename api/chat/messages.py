@@ -79,10 +79,10 @@ def _check_tool_calls(calls: Any, param: str) -> None:
 
 
 def _with_known_names(message: dict[str, Any], developer: bool) -> dict[str, Any]:
-    """Return a message with the field and role names that templates know.
+    """Return a message as templates know it.
 
     Args:
-        developer: whether the template has that role; if not, its messages become the system's.
+        developer: the template has that role; else its messages become the system's.
     """
     if "reasoning" in message and "reasoning_content" not in message:
         message = {**message, "reasoning_content": message["reasoning"]}

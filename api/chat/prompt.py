@@ -15,16 +15,16 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from .messages import check_messages
 
 MAX_KWARGS = 1000
-"""Maximum number of entries in chat_template_kwargs: the template library copies and checks each."""
+"""Most entries of chat_template_kwargs: the template library copies and checks each."""
 
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
 def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> str:
-    """Render the prompt of a chat request.
+    """Return the prompt of a body.
 
     Args:
-        tools: tools to pass to the template.
+        tools: tools that the template shows.
 
     Raises:
         RequestError: a message is wrong, or the template refuses the conversation.
@@ -36,13 +36,13 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
 def render_prompt_briefly(
     body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    """Render like `render_prompt`; return None if that takes longer than the event loop may wait."""
+    """As `render_prompt`, or None if that takes longer than the event loop may wait."""
     messages, kwargs = _given(body, template)
     return template.render_briefly(messages, tools=tools, **kwargs)
 
 
 def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return a body's messages, and its other arguments for the template by name."""
+    """Return what a body gives the template: the messages, and the rest by name."""
     messages = check_messages(body.messages, template.source)
     kwargs = dict(body.chat_template_kwargs or {})
     if len(kwargs) > MAX_KWARGS:

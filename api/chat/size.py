@@ -20,8 +20,8 @@ class ChatSize(msgspec.Struct, frozen=True):
     """The size of a chat.
 
     Attributes:
-        num_characters: number of characters of the messages' contents, all of which are in the prompt.
-        cost: estimated cost of rendering, in units of 50 ns.
+        num_characters: of the messages' contents; all of them are in the prompt.
+        cost: an estimate of what rendering takes, in units of 50 ns.
     """
 
     num_characters: int
@@ -58,7 +58,7 @@ def _check_number(param: str, number: int, limit: int) -> None:
 
 
 def _cost(value: Any) -> int:
-    """Return the cost of rendering a JSON value, including nested ones."""
+    """Return the cost of rendering a value of JSON with all that is in it."""
     num_values = num_characters = 0
     waiting = [value]
     while waiting:

@@ -1,4 +1,4 @@
-"""Finds the tokens that start and end a model's thinking, for grammars that apply after it and for thinking budgets.
+"""The tokens that start and end a model's thinking: a grammar applies only after the thinking, a budget ends it.
 
 Knows the reasoning parser's markers and the tokenizer, and nothing of the content of the grammar.
 """

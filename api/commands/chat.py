@@ -46,7 +46,7 @@ class Chat:
     """A conversation with a server's model.
 
     Args:
-        remote: server.
+        remote: the server.
         body: fields of every request, except the messages.
         system: the system prompt, if there is one.
 
@@ -76,7 +76,7 @@ class Chat:
         self.reset()
 
     def ask(self, text: str) -> None:
-        """Send a message and show the answer. Both join the conversation if any text arrived.
+        """Send a message and show the answer. Keeps both in the conversation if any text came.
 
         Raises:
             RemoteError: no answer came, or only a part of one.

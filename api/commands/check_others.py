@@ -1,4 +1,4 @@
-"""Checks of `llmfw check` for routes and commands, which are not components."""
+"""Checks of `llmfw check` for the routes and commands of a plugin, which are no components."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ def complete_command(prompt: str | None, url: str | None, api_key: str | None, *
 
 
 def show_completion(remote: Remote, body: dict[str, Any], text: str) -> None:
-    """Show the continuation of a text.
+    """Show how a text goes on.
 
     Args:
-        body: fields of every request, except the prompt.
+        body: what every request has, but for the prompt.
 
     Raises:
         RemoteError: there is no answer, or only a part of one.

@@ -1,4 +1,4 @@
-"""Reads prompts from a terminal or a pipe, and shows answers as they arrive. Knows nothing of servers."""
+"""Reads prompts from a terminal or a pipe, and shows answers as they come. Knows nothing of servers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 from llmfw.core.base.errors import LLMFWError
 
 Commands = Mapping[str, tuple[str, Callable[[str], None]]]
-"""A command's name with its slash → its help, and the function that receives the text after it."""
+"""A command's name with its slash → its help, and what it does with the text after it."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def prompt_of(given: str | None) -> str | None:
-    """Return the given prompt, or else the text piped in; None if a terminal can be asked.
+    """Return the prompt: the one that was given, else what is piped in; None if a terminal is there to ask.
 
     Raises:
         click.UsageError: it is empty.
@@ -58,7 +58,7 @@ class Screen:
 
 
 def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[], str]) -> None:
-    """Answer one line after another until there are no more (Ctrl-D). Ctrl-C stops an answer; errors are shown.
+    """Answer line after line until there are no more (Ctrl-D). Ctrl-C stops an answer; an error ends nothing.
 
     Args:
         answer: shows the answer to a line.
@@ -85,7 +85,7 @@ def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[
 
 
 def read_line() -> str:
-    """Read a line with the terminal's editing; raise EOFError at the end of input."""
+    """Ask for a line, with the editing that the terminal has; raises EOFError at the end."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - that it is there is enough for input()
     if sys.stdout.isatty():

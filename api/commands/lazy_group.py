@@ -1,4 +1,4 @@
-"""A group whose commands are imported when they run, not when they are listed."""
+"""A group of commands that are imported when they run, and not when they are listed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llmfw.core.interfaces.lazy_command import LazyCommand
 
 
 class LazyGroup(click.Group):
-    """A group that replaces a `LazyCommand` by its command before running it."""
+    """A group that takes a `LazyCommand` for the command that it stands for."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)

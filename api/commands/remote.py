@@ -1,6 +1,6 @@
-"""A client of any OpenAI-compatible server, and the options of commands that use it.
+"""What the commands that speak to a server share: their options, and a client of any OpenAI-compatible server.
 
-httpx is imported at the first request, so that the command line starts without it.
+httpx is imported when a request is made, so that the command line starts without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RemoteError(LLMFWError):
     """The server cannot be reached, or answers with an error.
 
     Args:
-        status: HTTP status; None: no complete answer arrived.
+        status: of the answer; None: there was none, or not the whole of it.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -40,15 +40,15 @@ class RemoteError(LLMFWError):
 
 
 class UnreachableError(RemoteError):
-    """No complete answer arrived; a retry may succeed."""
+    """No answer came, or not the whole of one; a later one may."""
 
 
 class Remote:
-    """An OpenAI-compatible server.
+    """A server.
 
     Args:
-        url: URL with or without `/v1` at its end; None: the default.
-        api_key: API key, sent as a bearer token; None: none is sent.
+        url: with or without the `/v1` at its end; None: the default one.
+        api_key: sent as a bearer token, if there is one.
     """
 
     def __init__(self, url: str | None, api_key: str | None) -> None:
@@ -58,18 +58,18 @@ class Remote:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """TLS settings, created once: reading the certificates takes longer than most requests."""
+        """Made once: reading the certificates takes longer than most requests."""
         import httpx
 
         return httpx.create_ssl_context()
 
     @property
     def flag(self) -> str:
-        """Text that adds the option for this server to another command line; "" for the default server."""
+        """The option that names this server in another command, after a space; nothing if it is the default one."""
         return "" if self._is_default else f" --url {self.url}"
 
     def first_model(self) -> str:
-        """Return the name of the server's first model.
+        """Return the name of the first model that the server has.
 
         Raises:
             RemoteError: it cannot be reached, or has none.
@@ -83,7 +83,7 @@ class Remote:
                 raise RemoteError(f"{self.url}/v1/models is no list of models; is --url right?") from error
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """Send a body, and yield `choices[0]` of each chunk as it arrives. Closing the generator ends the request.
+        """Send a body, and yield the choices[0] of its chunks as they come. Closing the generator ends the request.
 
         Raises:
             RemoteError: the server cannot be reached, refuses the body, or fails in mid-stream.
@@ -105,7 +105,7 @@ class Remote:
 
     @contextlib.contextmanager
     def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:
-        """Yield an HTTP client whose errors are raised as RemoteError.
+        """Give a client of HTTP, and say what its errors mean.
 
         Raises:
             UnreachableError: no whole answer came.
@@ -129,7 +129,7 @@ class Remote:
 
 
 def remote_options(command: _Command) -> _Command:
-    """Add the options that choose the server and the sampling parameters."""
+    """Add the options that choose the server, and how it answers."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -141,7 +141,7 @@ def server_options(command: _Command) -> _Command:
 
 
 def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's body from the command line's options.
+    """Return the fields of a request's body that the options ask for.
 
     Raises:
         RemoteError: no model is named, and the server cannot be asked for one.
@@ -157,7 +157,7 @@ def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(reply: httpx.Response) -> None:
-    """Raise RemoteError with the server's message if a reply, which may be a stream, is an error."""
+    """Raise a RemoteError with what the server says if the reply is an error; it may be a stream."""
     if reply.is_error:
         reply.read()
         message = f"{reply.status_code} from the server: {_message_of(_object(reply.text))}"
@@ -165,7 +165,7 @@ def check(reply: httpx.Response) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object in a text; if it is none, an object with the text as its message."""
+    """Return a JSON object, or one that holds the text if it is none."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -174,7 +174,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _message_of(body: dict[str, Any]) -> str:
-    """Return the message of an error body, in any of the forms that servers use."""
+    """Return what an error body says, in the forms that servers use."""
     for key in ("error", "detail", "message"):
         found = body.get(key)
         if isinstance(found, dict):
@@ -185,7 +185,7 @@ def _message_of(body: dict[str, Any]) -> str:
 
 
 def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, Any] | None:
-    """Return the JSON object in a file."""
+    """Return the JSON object that is in a file."""
     if value is None:
         return None
     with value:

@@ -1,1 +1,1 @@
-"""OpenAI's completions API: continues, fills in or scores prompts."""
+"""OpenAI's completions: prompts as they are given, continued, filled in or scored."""

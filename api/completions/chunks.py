@@ -17,8 +17,8 @@ class CompletionChunks:
     """Encodes the events of one stream.
 
     Args:
-        empty: chunk without choices, the template of all others.
-        num_choices: number of choices.
+        empty: the chunk without choices; all others are like it.
+        num_choices: how many choices there are.
     """
 
     def __init__(self, empty: Completion, num_choices: int) -> None:
@@ -26,7 +26,7 @@ class CompletionChunks:
         self._around = [self._around_text(index) for index in range(num_choices)]
 
     def text(self, index: int, text: str, logprobs: CompletionLogprobs | None = None) -> bytes:
-        """Return the event for a piece of a choice's text; b"" for an empty piece."""
+        """Return the event for a piece of a choice's text, nothing for an empty piece."""
         if logprobs is not None:
             return self._choice(CompletionChoice(index=index, text=text, logprobs=logprobs))
         if not text:
@@ -46,6 +46,6 @@ class CompletionChunks:
         return frame(_encode(msgspec.structs.replace(self._empty, choices=[choice])))
 
     def _around_text(self, index: int) -> tuple[bytes, bytes]:
-        """Return a choice's chunk in two halves, between which its text goes."""
+        """Return a choice's chunk but for its text, which comes in between."""
         before, after = self._choice(CompletionChoice(index=index, text=_MARK)).split(_encode(_MARK))
         return before, after

@@ -1,4 +1,4 @@
-"""Reads the prompts of a completion's body: texts or token ids, one or many, with or without a suffix."""
+"""The prompts of a completion's body: texts or token ids, one or many, with a suffix or without."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Prompt(msgspec.Struct, frozen=True):
     """One prompt.
 
     Attributes:
-        token_ids: token ids for the model.
-        text: text from the client; None: the client sent token ids.
+        token_ids: as the model gets them.
+        text: as the client gave it; None: it gave token ids.
     """
 
     token_ids: list[int]

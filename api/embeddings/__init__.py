@@ -1,1 +1,1 @@
-"""Embeddings: converts a body to one engine request, and its vectors to a reply."""
+"""Embeddings: a body becomes one engine request, its vectors a reply."""

@@ -42,7 +42,7 @@ def _unquoted(value: str) -> str:
 
 
 def _extended(value: str) -> str | None:
-    """Return the text of an RFC 5987 parameter; None if the value is not one."""
+    """Return the text of a parameter of RFC 5987; None if it is none."""
     charset, _, rest = value.partition("'")
     _, mark, text = rest.partition("'")
     if not mark or charset.lower() not in _CHARSETS:

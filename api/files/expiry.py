@@ -28,11 +28,11 @@ class FileExpiry:
         self._removing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the background task that removes expired files."""
+        """Begin."""
         self._removing = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop the background task."""
+        """Stop."""
         if self._removing is not None:
             self._removing.cancel()
             await asyncio.gather(self._removing, return_exceptions=True)

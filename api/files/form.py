@@ -23,10 +23,10 @@ from .disposition import read_parameters
 MEDIA_TYPE = "multipart/form-data"
 MAX_FIELD_BYTES = 4096
 MAX_OVERHEAD = 2**18
-"""Maximum number of bytes of a form in addition to its file."""
+"""Most bytes of a form in addition to its file."""
 
 MAX_PART_HEADER_BYTES = 4224
-"""Maximum size of each header of a part, one of which has the file's name."""
+"""Of each header of a part; a file's name is in one."""
 
 PIECE = 2**18
 """Least bytes that are passed on at once, except for the last piece."""
@@ -54,7 +54,7 @@ def boundary_of(content_type: str) -> str:
 
 
 class FileForm:
-    """A form with one file, read as it arrives.
+    """One form, on its way.
 
     Args:
         chunks: the request's body.

@@ -1,4 +1,4 @@
-"""Parses the `Range` header, which asks for some bytes of a file (RFC 9110, section 14)."""
+"""The `range` header: which bytes of a file a client wants (RFC 9110, section 14)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _MAX_DIGITS = 18
 
 
 class UnsatisfiableRangeError(ValueError):
-    """The file has none of the requested bytes."""
+    """The file has no byte of the range."""
 
 
 def read_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return start and end (exclusive) of the requested bytes; None: the whole file.
+    """Return start and end (exclusive) of the bytes that are asked for; None: all, as of one piece.
 
-    A header that is not a single byte range is ignored, as the RFC allows, and the reply is the whole file.
+    What is not one range of bytes is as if there were no header: the whole file is a right answer to it.
 
     Args:
-        header: value of the header; None: there is none.
-        size: size of the file in bytes.
+        header: its value, if there is one.
+        size: of the file in bytes.
 
     Raises:
         UnsatisfiableRangeError: there are no such bytes.
@@ -45,6 +45,6 @@ def read_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Return the number of some digits, capped above any file's size: Python refuses to convert thousands of digits."""
+    """Return a number, or one that is larger than any file: Python does not convert thousands of digits."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS

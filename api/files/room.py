@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 from llmfw.core.base.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
-"""Bytes of an arriving file between two checks of the disk."""
+"""Between two looks at the disk while a file arrives."""
 MAX_SHARE = 20
-"""Maximum share of the disk that is reserved."""
+"""The reserve is at most a twentieth of the disk."""
 
 
 class DiskRoom:
-    """Free space of the disk that holds uploaded files.
+    """The disk that uploaded files are written to.
 
     Args:
-        folder: folder on that disk; None: the folder for temporary files.
-        reserve_mb: MiB to keep free.
+        folder: on that disk; None: the folder for temporary files.
+        reserve_mb: MiB that stay free.
     """
 
     def __init__(self, folder: str | None, reserve_mb: int) -> None:
@@ -27,7 +27,7 @@ class DiskRoom:
         self._reserve = reserve_mb * 2**20
 
     def check(self) -> None:
-        """Raise StorageFullError if only the reserve is left, StorageError if the disk cannot be read."""
+        """Raise StorageFullError if the reserve is all that is left, StorageError if the disk is gone."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Rules for files that clients store: purposes, names and lifetimes.
+"""What clients may ask for when they store a file: for what, how large, how long.
 
 Knows nothing of forms and stores.
 """
@@ -12,19 +12,19 @@ MAX_FILE_BYTES = 512 * MIB
 MAX_PART_BYTES = 64 * MIB
 
 PURPOSES = ("batch", "user_data", "assistants", "fine-tune", "vision", "evals")
-"""Purposes that OpenAI's clients may use. Batch jobs read files of purpose "batch"; other files are only kept."""
+"""Those that OpenAI's clients may name. Files of purpose "batch" are what batch jobs read; others are kept as data."""
 
 OUTPUT_PURPOSE = "batch_output"
-"""Purpose of files that batch jobs write. Clients cannot use it."""
+"""Of the files that batch jobs write; no client's to give."""
 
 ANCHOR = "created_at"
 MIN_SECONDS, MAX_SECONDS = 3600, 30 * 24 * 3600
 DEFAULT_SECONDS = {"batch": MAX_SECONDS}
-"""Default lifetime by purpose; files of other purposes stay until they are deleted."""
+"""By purpose; files of all others stay until they are deleted."""
 
 
 def check_purpose(purpose: str) -> str:
-    """Return a client's purpose of a file; raise RequestError if it is invalid."""
+    """Return the purpose of a file that a client brings; raise RequestError if it is none."""
     if purpose not in PURPOSES:
         reason = ", which is for files that the server makes" if purpose == OUTPUT_PURPOSE else ""
         raise RequestError(
@@ -34,7 +34,7 @@ def check_purpose(purpose: str) -> str:
 
 
 def check_listed_purpose(purpose: str | None) -> str | None:
-    """Return the purpose to list files of; raise RequestError if it does not exist."""
+    """Return the purpose whose files a client wants to see; raise RequestError if there is no such purpose."""
     known = (*PURPOSES, OUTPUT_PURPOSE)
     if purpose is not None and purpose not in known:
         raise RequestError(
@@ -44,21 +44,21 @@ def check_listed_purpose(purpose: str | None) -> str | None:
 
 
 def check_filename(filename: str, param: str) -> str:
-    """Return a file's name; raise RequestError if it is empty. Any other name is valid: it is never used as a path."""
+    """Return a file's name; raise RequestError if it has none. Any other is fine: it is never a path here."""
     if not filename:
         raise RequestError("the file has no name; send one, any will do", param=param)
     return filename
 
 
 def check_anchor(anchor: str, param: str) -> str:
-    """Return the start of a lifetime; raise RequestError if it is not the file's creation."""
+    """Return from when on a lifetime counts; raise RequestError if it is anything but the file's creation."""
     if anchor != ANCHOR:
         raise RequestError(f"{param} is {anchor[:100]!r}; it must be {ANCHOR!r}", param=param)
     return anchor
 
 
 def check_seconds(seconds: int | str, param: str) -> int:
-    """Return a lifetime in seconds; raise RequestError if it is out of range."""
+    """Return a lifetime in seconds; raise RequestError if it is none that is allowed."""
     text = str(seconds)
     if text.isascii() and text.isdigit() and len(text) < 10 and MIN_SECONDS <= int(text) <= MAX_SECONDS:
         return int(text)
@@ -70,9 +70,9 @@ def check_seconds(seconds: int | str, param: str) -> int:
 
 
 def lifetime_of(purpose: str, seconds: int | None) -> int | None:
-    """Return the seconds after which a file expires; None: never.
+    """Return after how many seconds a file expires; None: never.
 
     Args:
-        seconds: lifetime that the client asks for, or None.
+        seconds: what the client asks for, if it does.
     """
     return DEFAULT_SECONDS.get(purpose) if seconds is None else seconds

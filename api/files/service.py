@@ -47,11 +47,11 @@ _ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]
 
 
 def file_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
-    """Return the parser of the form that uploads a file.
+    """Return the form that brings a file.
 
     Args:
         chunks: the request's body.
-        boundary: multipart boundary.
+        boundary: of its parts.
     """
     return FileForm(
         chunks,

@@ -64,11 +64,11 @@ _decode_state = msgspec.json.Decoder(UploadState).decode
 
 
 def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
-    """Return the parser of the form that uploads one part.
+    """Return the form that brings a part.
 
     Args:
         chunks: the request's body.
-        boundary: multipart boundary.
+        boundary: of the form's own parts.
     """
     return FileForm(
         chunks, boundary, file_field="data", fields={}, max_file_bytes=MAX_PART_BYTES, needs_name=False

@@ -1,1 +1,1 @@
-"""Checks whether the engine works, by a request to it."""
+"""Whether the engine works: asked of the engine itself."""

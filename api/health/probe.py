@@ -1,4 +1,4 @@
-"""Makes the engine compute one token to check that it works. Knows nothing of HTTP."""
+"""Has the engine compute one token, to see that it does. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core.base.request import EmbedRequest, Request, SamplingParams
 from llmfw.core.client.client import EngineClient
 
 PROBE_S = 20.0
-"""Seconds within which the engine must answer."""
+"""How long the engine may take."""
 
 TOKEN = 0  # every model has it
 
@@ -19,8 +19,8 @@ class Probe:
     """Asks the engine for one token. Simultaneous callers share one request, so frequent probes cost little.
 
     Args:
-        client: started engine client.
-        timeout_s: seconds, by default PROBE_S.
+        client: started.
+        timeout_s: as PROBE_S.
     """
 
     def __init__(self, client: EngineClient, timeout_s: float = PROBE_S) -> None:
@@ -29,7 +29,7 @@ class Probe:
         self._running: asyncio.Task[str | None] | None = None
 
     async def complaint(self) -> str | None:
-        """Return why no token came, or None if one came."""
+        """Return why no token came, or None if it did."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await asyncio.shield(self._running)

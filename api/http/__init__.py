@@ -1,1 +1,1 @@
-"""Formats of requests and replies over HTTP: bodies, errors, event streams, pages of lists, and the OpenAPI document."""
+"""How requests and replies look in HTTP: bodies, errors, streams of events, pages of lists, and the OpenAPI document."""

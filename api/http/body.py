@@ -1,6 +1,6 @@
-"""Decodes request bodies: bytes → Struct, with errors that name the field, and a list of ignored fields.
+"""A request's body: bytes → Struct, with an error that names the field, and the list of what is ignored.
 
-Uses the declarations of refused and ignored fields (`schemas.common`); does not know the meaning of the other fields.
+Knows which fields a Struct declares as refused or ignored (`schemas.common`); nothing of what the others do.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from llmfw.core.base.errors import RequestError
 IGNORED_HEADER = "llmfw-ignored-params"
 MAX_IGNORED_NAMES = 50
 MAX_SHOWN_BYTES = 2**18
-"""Maximum size of a body that is decoded again to show the wrong value."""
+"""Largest body that is decoded again to show the value that is wrong."""
 
 MAX_FIELDS = 1000
-"""Maximum number of members of a body, and of nested objects with their own fields."""
+"""Members of a body, and of the objects in it that have fields of their own."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
@@ -51,7 +51,7 @@ def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
 
 
 def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str]]:
-    """Return the body, and the names of its fields that have no effect.
+    """Return the body, and the names of fields in it that change nothing.
 
     Raises:
         RequestError: as `decode_body`, or a field asks for what this server does not do.
@@ -61,7 +61,7 @@ def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str
 
 
 def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:
-    """Return the body, and the names of its fields that have no effect.
+    """Return the body, and the names of fields in it that change nothing.
 
     Raises:
         RequestError: as `decode_body`, or a field asks for what this server does not do.
@@ -77,7 +77,7 @@ def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT,
 def check_stream_options(
     options: StreamOptions | None, stream: bool | None, given: dict[str, msgspec.Raw]
 ) -> list[str]:
-    """Return the names of stream options that have no effect.
+    """Return the names of a stream's options that change nothing.
 
     Args:
         given: the body's fields.
@@ -94,15 +94,15 @@ def check_stream_options(
 
 
 def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
-    """Decode a body of SGLang's native API; see `decode_generation`."""
+    """As `decode_generation`, for SGLang's native form."""
     return decode_nested(raw, GenerateRequest, ("sampling_params",))
 
 
 def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
-    """Return a body with nested bodies, and the names of fields in any of them that have no effect.
+    """Return a body that has others inside, and the names of fields in any of them that change nothing.
 
     Args:
-        inner: names of fields that hold a Body.
+        inner: the fields that are a Body of their own.
 
     Raises:
         RequestError: as `decode_body`, or a field asks for what this server does not do.
@@ -118,10 +118,10 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
 
 
 def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
-    """Refuse fields that the body's class refuses; return the names of fields that have no effect.
+    """Refuse what the body's kind refuses, and return the names of fields that change nothing.
 
     Args:
-        prefix: prefix of the names, for a nested body.
+        prefix: of the names, for a body inside another.
     """
     ignored = []
     for name in given.keys() - set(body.__struct_fields__):
@@ -140,7 +140,7 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
 
 
 def ignored_header(names: list[str]) -> dict[str, str]:
-    """Return the header that reports ignored fields; {} if there are none. Unusual characters are percent-encoded."""
+    """Return the header that reports ignored fields, none if there are none. Odd characters are percent-encoded."""
     if not names:
         return {}
     shown = [quote(name[:100], safe="[]. ") for name in names[:MAX_IGNORED_NAMES]]
@@ -150,7 +150,7 @@ def ignored_header(names: list[str]) -> dict[str, str]:
 
 
 def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
-    """Return `ignored_header`; in strict mode, raise RequestError if a field is ignored."""
+    """Return `ignored_header`, or, where requests are read strictly, raise RequestError if there is any."""
     if strict and names:
         shown = ", ".join(name[:100] for name in names[:MAX_IGNORED_NAMES])
         raise RequestError(
@@ -162,7 +162,7 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """Return the members of a JSON object; raise RequestError if the value is not an object."""
+    """Return the fields of a JSON object; raise RequestError if it is none."""
     try:
         fields = _fields_decoder.decode(raw)
     except (ValueError, RecursionError) as error:  # what a Struct skips is not looked at when it is decoded
@@ -186,7 +186,7 @@ def _not_json(error: Exception) -> RequestError:
 
 
 def _wrong_value(body: Any, message: str) -> RequestError:
-    """Convert msgspec's message, which ends with a path, to one that names the field and its value."""
+    """Turn msgspec's message, which ends with a path, into one that names the field and its value."""
     found = _AT_PATH.search(message) or _IN_KEYS.search(message)
     if found is None:
         missing = re.search(r"missing required field `(\w+)`", message)
@@ -212,6 +212,6 @@ def _value_at(body: Any, path: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, shortened for a message."""
+    """Return a value as JSON, short enough for a message."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 100 else f"{text[:100]}…"

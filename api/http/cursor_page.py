@@ -1,6 +1,6 @@
-"""Pages of lists that are ordered by id: the query's parameters, and the fields of a page.
+"""Pages of lists that are ordered by id: what a client asks for in the query, and what a page says of itself.
 
-Knows nothing of the listed objects.
+Knows nothing of what is listed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from llmfw.core.base.errors import RequestError
 
 
 class HasId(Protocol):
-    """An object with an id."""
+    """Anything with an id."""
 
     @property
     def id(self) -> str:
-        """Id that orders the list."""
+        """By which the list is ordered."""
         ...
 
 
@@ -26,10 +26,10 @@ ItemT = TypeVar("ItemT", bound=HasId)
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of a requested page.
+    """Which page is asked for.
 
     Attributes:
-        after: id before the page's first one; None: the page starts at the list's beginning.
+        after: the id that comes before the page's first one; None: the list's beginning.
     """
 
     limit: int
@@ -38,18 +38,18 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fetch(self) -> int:
-        """Number of items to fetch: one more than the page shows, to find out whether more follow."""
+        """How many items to look for: one more than are shown tells whether there are more."""
         return self.limit + 1
 
 
 def read_page_query(query: Mapping[str, str], *, prefix: str, most: int, default: int) -> PageQuery:
-    """Read `limit`, `after` and `order`.
+    """Return the page that `limit`, `after` and `order` ask for.
 
     Args:
-        query: query parameters of the request.
-        prefix: prefix of the ids in this list, such as "file-".
-        most: maximum of `limit`.
-        default: default of `limit`.
+        query: of the request.
+        prefix: of the ids in this list, such as "file-".
+        most: that may be asked for at once.
+        default: how many are shown if the client does not say.
 
     Raises:
         RequestError: names the parameter that is wrong.
@@ -72,7 +72,7 @@ def page_of(found: Sequence[ItemT], query: PageQuery) -> dict[str, Any]:
     """Return `data`, `first_id`, `last_id` and `has_more` of a page.
 
     Args:
-        found: up to `query.fetch` items from `query.after` on.
+        found: `query.fetch` items from `query.after` on, or as many as there are.
     """
     shown = list(found[: query.limit])
     return {

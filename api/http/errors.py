@@ -1,4 +1,4 @@
-"""Maps exceptions to HTTP statuses and OpenAI error bodies, in one table."""
+"""Exception → status and OpenAI error body: the one table."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ STATUS: dict[type[LLMFWError], int] = {
     EngineError: 500,
     ComponentFailedError: 500,
 }
-"""Status by class; the first class that matches counts."""
+"""The first class that fits counts."""
 
 MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
 
 NO_RETRY = {"x-should-retry": "false"}
-"""Header that keeps SDKs from retrying. Otherwise they repeat a request after 408, 409 and any status from 500 up."""
+"""SDKs repeat a request after any status from 500 up, and after 408 and 409, unless told that it is of no use."""
 
 RETRY_SOON = {"retry-after": "1"}
 
@@ -69,7 +69,7 @@ def status_of(error: Exception) -> int:
 
 
 def body_of(error: Exception) -> ErrorBody:
-    """Return the error body of an exception. An unexpected exception's details are only in the log."""
+    """Return the error body of an exception. Of an unexpected one it tells no details: they are in the log."""
     if isinstance(error, RequestError):
         detail = ErrorDetail(
             message=_shortened(str(error), MAX_MESSAGE),
@@ -118,12 +118,11 @@ _STORAGE = {
     "for more room",
     "storage_unavailable": "the server's storage cannot be used now; its log says why",
 }
-"""Messages for clients about a store's errors, whose own texts contain paths of the server."""
+"""What clients are told of a store's errors, whose own texts name paths of the server."""
 
 
 def _said(error: HTTPException) -> tuple[str, str | None]:
-    """Return the message, and the wrong parameter if Litestar knows it (only in plugins' routes, since ours check
-    bodies)."""
+    """Return the message, and the parameter at fault where Litestar knows it (of a plugin's route: ours check bodies)."""
     found = error.extra if isinstance(error.extra, list) else []
     for each in found:
         if isinstance(each, dict) and isinstance(key := each.get("key"), str):
@@ -132,7 +131,7 @@ def _said(error: HTTPException) -> tuple[str, str | None]:
 
 
 def _shortened(text: str, limit: int) -> str:
-    """Return a text, shortened because it may quote megabytes from the client."""
+    """Return a text that may quote the client's own: it is not sent back in megabytes."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
@@ -159,7 +158,7 @@ def error_response(error: Exception) -> Response[bytes]:
 
 
 def retry_advice(error: Exception, status: int) -> dict[str, str]:
-    """Return the headers that state whether the same request may succeed later."""
+    """Return the headers that tell a client whether the same request may succeed later."""
     if isinstance(error, StorageError) and not isinstance(error, StorageFullError | ContentLostError):
         return RETRY_SOON
     if isinstance(error, ConflictError):
@@ -170,7 +169,7 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 
 def log_unexpected(error: Exception, where: str) -> None:
-    """Log an exception that the user did not cause, with its traceback if that is useful."""
+    """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
     if isinstance(error, StorageError | ComponentError):
         logger.error("%s failed: %s", where, error)
     elif not isinstance(error, LLMFWError | HTTPException):
@@ -178,7 +177,7 @@ def log_unexpected(error: Exception, where: str) -> None:
 
 
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Return the reply for an exception of a route, in the format of its API; log it if needed."""
+    """Return the reply for an exception of a route, with what the request tells of it; log it if need be."""
     where = f"{request.method} {request.url.path}"
     log_unexpected(error, where)
     if isinstance(error, HTTPException) and error.status_code == 404:

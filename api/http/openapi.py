@@ -1,7 +1,7 @@
-"""Builds the server's own OpenAPI document from its routes and their Structs.
+"""The server's own OpenAPI document, made from its routes and the Structs that they read and write.
 
-Litestar's generator cannot: the handlers decode bodies themselves, for errors that name the field. A plugin's route
-without a description is listed with its path alone.
+Litestar's own generator sees neither: the handlers decode bodies themselves, for errors that name the field. A
+plugin's route that says nothing of itself is listed with its path alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
     """Return the document of an application's routes.
 
     Args:
-        app: application with all its routes.
+        app: with all its routes.
         needs_key: whether clients must send an API key.
     """
     found = list(_operations(app))

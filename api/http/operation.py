@@ -1,4 +1,4 @@
-"""Describes routes for the server's OpenAPI document: `opt=describe(...)` in Litestar's decorators."""
+"""What a route says of itself for the server's OpenAPI page: given to Litestar's decorators as `opt=describe(...)`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ OPT = "llmfw.operation"
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """Description of one route.
+    """One route, in words and types.
 
     Attributes:
-        summary: summary in one line.
-        body: Struct of the request's body, or None.
-        body_media_type: media type of the request's body.
-        reply: Struct of the reply's JSON body, or None.
-        chunk: Struct of one event's data, if the route can stream.
-        query: query parameters: name → type.
-        status: status of a successful reply.
-        media_type: media type of the reply, if it is not JSON.
+        summary: one line.
+        body: the Struct of the request's body, or None.
+        body_media_type: of the request's body.
+        reply: the Struct of the reply's JSON body, or None.
+        chunk: the Struct of one event's data, where the route can stream.
+        query: parameters in the query: name → type.
+        status: of a reply without an error.
+        media_type: of the reply, where it is not JSON.
     """
 
     summary: str
@@ -34,5 +34,5 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(summary: str, **fields: Any) -> dict[str, Operation]:
-    """Return the `opt` of a handler that describes its operation. The arguments are the fields of `Operation`."""
+    """Return the `opt` of a handler that tells of its operation. The fields are those of `Operation`."""
     return {OPT: Operation(summary=summary, **fields)}

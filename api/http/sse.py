@@ -1,6 +1,6 @@
 """Server-sent events: the frames of a stream, and the response that sends them.
 
-Knows nothing of the frames' contents.
+Knows nothing of what the frames hold.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def frame(payload: bytes) -> bytes:
-    """Return one event. A single `data:` line suffices, because JSON has no line breaks."""
+    """Return one event. JSON has no line breaks, so one `data:` line always does."""
     return b"data: %b\n\n" % payload
 
 
 def comment_on(wait: Wait | None) -> bytes:
-    """Return a comment that reports a choice's wait; b"" if it does not wait."""
+    """Return the comment that tells of a choice's waiting; nothing if it does not wait."""
     if wait is None:
         return b""
     if wait.num_ahead == 0 and wait.seconds == 0:
@@ -39,19 +39,18 @@ def comment_on(wait: Wait | None) -> bytes:
 
 
 def error_frame(error: Exception) -> bytes:
-    """Return the event that reports a failure in mid-stream."""
+    """Return the event that tells a client of a failure in mid-stream."""
     return frame(_encoder.encode(body_of(error)))
 
 
 class EventStreamResponse:
-    """An ASGI response that sends frames as they arrive, ends when the client disconnects, and keeps quiet streams
-    alive.
+    """An ASGI response that sends frames as they come, ends when the client goes, and keeps quiet streams alive.
 
     Args:
-        frames: iterator of frames; closed at the end, also if the client disconnects. Its exception becomes an error
-            frame; empty frames are skipped.
-        headers: headers in addition to those of any event stream.
-        first: frame already taken from `frames`, sent first.
+        frames: is closed at the end, also when the client goes; an error of it becomes an error frame. Empty ones are
+            not sent.
+        headers: in addition to those of any event stream.
+        first: a frame that was taken from them already.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class EventStreamResponse:
         self._quiet = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream; return at its end, or soon after the client disconnects."""
+        """Send the stream; returns at its end or soon after the client went."""
         await send({"type": "http.response.start", "status": 200, "headers": self._encoded_headers()})
         sending = asyncio.create_task(self._send_all(send))
         watching = asyncio.create_task(self._watch(receive, send))
@@ -87,14 +86,14 @@ class EventStreamResponse:
                         continue
                     self._quiet = False
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error frame
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
                 log_unexpected(error, "a stream")
                 data = error_frame(error) + DONE
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive, send: Send) -> None:
-        """Wait until the client disconnects; meanwhile send a comment if the stream has been quiet for a while."""
+        """Return when the client goes; meanwhile send a comment whenever nothing else was sent for a while."""
         going = asyncio.ensure_future(receive())
         try:
             while True:

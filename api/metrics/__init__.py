@@ -1,1 +1,1 @@
-"""The server's figures in the formats of monitoring systems."""
+"""The server's figures as monitoring systems read them."""

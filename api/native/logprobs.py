@@ -1,4 +1,4 @@
-"""Log probabilities in the format of SGLang's native API: lists of [log probability, token id, text or null]."""
+"""Log probabilities as SGLang's native API has them: lists of [log probability, token id, text or null]."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def num_top(body: GenerateRequest) -> int | None:
 
 
 def num_prompt_top(body: GenerateRequest) -> int | None:
-    """Return the same as `num_top` for the prompt's tokens."""
+    """As `num_top`, for the prompt's tokens."""
     start = -1 if body.logprob_start_len is None else body.logprob_start_len
     if start < -1:
         raise RequestError(
@@ -36,10 +36,10 @@ def num_prompt_top(body: GenerateRequest) -> int | None:
 
 
 class LogprobForm:
-    """Format of one client's log probabilities.
+    """How one client gets log probabilities.
 
     Args:
-        body: body that requests them.
+        body: asks for some.
     """
 
     def __init__(self, body: GenerateRequest, tokenizer: Tokenizer) -> None:
@@ -49,7 +49,7 @@ class LogprobForm:
         self._tokenizer = tokenizer
 
     def fill(self, meta: MetaInfo, choice: Choice) -> None:
-        """Write a choice's log probabilities so far into its `meta_info`."""
+        """Write a choice's log probabilities so far into the facts on it."""
         output = choice.text.scored_tokens
         meta.output_token_logprobs = self._own(output)
         if self._with_top:
@@ -61,7 +61,7 @@ class LogprobForm:
                 meta.input_top_logprobs = self._top(prompt)
 
     def _prompt(self, choice: Choice) -> list[ScoredToken]:
-        """Return the prompt's tokens from the requested index on; the first has no log probability, as in SGLang."""
+        """Return the prompt's tokens from the place asked for; the first has no log probability, as in SGLang."""
         token_ids, found = choice.request.prompt, choice.text.prompt_logprobs or []
         if len(found) != len(token_ids) - 1:
             raise EngineError(

@@ -29,8 +29,8 @@ class NativeGeneration(msgspec.Struct):
     """A running generation.
 
     Attributes:
-        is_list: whether the client sent a list of prompts.
-        logprobs: format of its log probabilities; None: none are requested.
+        is_list: the client gave a list of prompts.
+        logprobs: how it gets log probabilities; None: not at all.
     """
 
     generation: Generation
@@ -42,7 +42,7 @@ class NativeService:
     """Continues prompts.
 
     Args:
-        generator: runs the prompts.
+        generator: runs them.
     """
 
     def __init__(self, generator: Generator) -> None:
@@ -87,7 +87,7 @@ class NativeService:
         return NativeGeneration(generation, is_list, logprobs)
 
     async def reply(self, running: NativeGeneration) -> GenerateReply | list[GenerateReply]:
-        """Run a generation to its end and return the whole reply; a list of replies for a list of prompts."""
+        """Run a generation to its end and return the whole reply, a list of them for a list of prompts."""
         deltas = await running.generation.finish()
         replies = [
             _reply(running, choice, _text_of(deltas[choice.index])) for choice in running.generation.choices
@@ -114,7 +114,7 @@ class NativeService:
         yield DONE
 
     async def _prompts(self, body: GenerateRequest) -> tuple[list[list[int]], bool]:
-        """Return the prompts, and whether the client sent a list."""
+        """Return the prompts, and whether they are a list."""
         if body.text is not None and body.input_ids is not None:
             raise RequestError("text and input_ids are both given; give one", param="input_ids")
         given, param = (body.text, "text") if body.input_ids is None else (body.input_ids, "input_ids")

@@ -1,7 +1,7 @@
-"""Runs background responses, which no client waits for, each in its own task.
+"""Responses that are made while no client waits: one task each.
 
 A task ends with its response, when it is stopped, or with the server. Tasks take turns, so that thousands of them leave
-the engine to waiting clients.
+the engine to clients that wait.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 from .job import Job
 
 MAX_OPEN = 1000
-"""Maximum number of responses that run or are queued."""
+"""Responses that run or are queued."""
 MAX_OF_TENANT = MAX_OPEN // 2
-"""Maximum number of one tenant, so that other tenants always find room."""
+"""Of one tenant, so that another one always finds room."""
 MAX_OPEN_BYTES = 256 * 2**20
-"""Maximum size of the bodies of all open responses; one tenant may have half of it."""
+"""Of the bodies of all that are open; half of it may be one tenant's."""
 RETRY_S = 10.0
 
 
 class Background:
-    """Running and queued jobs, each in its task.
+    """The jobs that run or are queued, each in its task.
 
     Args:
-        num_places: number of sequences that the engine runs at once; half of them may be these jobs'.
+        num_places: sequences that the engine runs at once; half of them may be these jobs'.
     """
 
     def __init__(self, num_places: int) -> None:
@@ -38,10 +38,10 @@ class Background:
         self._window = Window(max(1, num_places // 2))
 
     def check(self, tenant: str, num_bytes: int) -> None:
-        """Raise if a tenant, or a client without a key (""), may not add a job now.
+        """Raise if a tenant, or a client without a key (""), may not add another job now.
 
         Args:
-            num_bytes: size of the job's body.
+            num_bytes: of the job's body.
 
         Raises:
             TenantLimitError: it has half of all that there may be.
@@ -73,7 +73,7 @@ class Background:
             self._window.leave(job.tenant)
 
     def start(self, job: Job, num_bytes: int, work: Coroutine[Any, Any, None]) -> None:
-        """Run a job's work: a coroutine that catches all its exceptions."""
+        """Run a job's work, a coroutine that lets no exception out."""
         task = asyncio.create_task(work)
         self._running[job.response.id] = job, task
         self._sizes[job.response.id] = num_bytes
@@ -84,7 +84,7 @@ class Background:
         self._sizes.pop(response_id, None)
 
     async def stop(self, response_id: str) -> Job | None:
-        """End the task of a response, and return its job in its final state; None if it has no task."""
+        """End the task of a response, and return its job as it then is; None if it has no task."""
         if response_id not in self._running:
             return None
         job, task = self._running[response_id]
@@ -93,6 +93,6 @@ class Background:
         return job
 
     async def close(self) -> list[Job]:
-        """End all tasks, and return their jobs in their final states."""
+        """End all tasks, and return their jobs as they then are."""
         jobs = await asyncio.gather(*map(self.stop, list(self._running)))
         return [job for job in jobs if job is not None]

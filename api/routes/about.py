@@ -1,4 +1,4 @@
-"""GET /: a page about this server, for people who open its address."""
+"""GET /: what this server is, for someone who opens its address."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]
     """Return the handlers.
 
     Args:
-        served_name: name of the model.
-        needs_key: whether clients must send an API key; version and model are then not shown.
+        served_name: of the model.
+        needs_key: whether clients must send an API key: then neither version nor model are shown.
     """
     about = About(links=Links())
     if not needs_key:

@@ -1,4 +1,4 @@
-"""/admin and the paths below it. `admin.access` restricts access."""
+"""/admin and what is below it. Who may ask for it is `admin.access`'s."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRoute
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
     return [*_policy_routes(admin, strict), *_cache_routes(admin), *_pin_routes(admin, strict)]
 

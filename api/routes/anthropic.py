@@ -23,7 +23,7 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

@@ -24,7 +24,7 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

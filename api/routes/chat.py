@@ -21,7 +21,7 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

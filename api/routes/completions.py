@@ -21,7 +21,7 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

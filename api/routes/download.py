@@ -1,4 +1,4 @@
-"""A reply that is a file: sent in pieces, no faster than the client reads them."""
+"""A reply that is a file: sent in pieces, no faster than the client takes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from litestar.types import Receive, Scope, Send
 
 
 class Download:
-    """An ASGI response that sends bytes as they arrive. It ends when the client disconnects.
+    """An ASGI response with bytes as they come. It ends when the client goes.
 
     Args:
-        pieces: iterator of bytes; closed at the end. None: only headers are sent.
-        first: piece already taken from `pieces`, sent first.
-        headers: headers, including the length.
+        pieces: is closed at the end. None: the headers are all there is.
+        first: what comes before them.
+        headers: with the length.
     """
 
     def __init__(
@@ -31,8 +31,7 @@ class Download:
         self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the reply. If `pieces` raises, the connection is broken off, so that the client notices the missing
-        bytes."""
+        """Send it. An error of the pieces breaks the connection, so that the client sees that bytes are missing."""
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
         await send({"type": "http.response.start", "status": self._status, "headers": encoded})
         if self._pieces is None:
@@ -58,6 +57,6 @@ class Download:
 
 
 async def _gone(receive: Receive) -> None:
-    """Wait until the client has disconnected."""
+    """Return when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

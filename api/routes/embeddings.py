@@ -20,7 +20,7 @@ def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> l
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

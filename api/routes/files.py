@@ -27,7 +27,7 @@ from .respond import json_response
 
 MAX_PAGE = 10_000
 CONTENT_TYPE = "application/octet-stream"
-"""Content type of all files: llmfw does not inspect them, and browsers should not, either."""
+"""Of all files: nobody looks into them, and no browser shall."""
 
 
 def file_routes(files: FileService) -> list[HTTPRouteHandler]:
@@ -86,7 +86,7 @@ def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
 
 
 async def _content(files: FileService, request: Request[Any, Any, Any], file_id: str) -> ASGIApp:
-    """Return the reply with a file's bytes, once the first bytes are available."""
+    """Return the reply with a file's bytes, once the first of them are there."""
     record = await files.find(file_id)
     headers = {
         "content-type": CONTENT_TYPE,
@@ -107,7 +107,7 @@ async def _content(files: FileService, request: Request[Any, Any, Any], file_id:
 
 
 def _range(request: Request[Any, Any, Any], size: int) -> tuple[int, int] | None:
-    """Return the requested range; raise HTTPException 416 if the file has no such bytes."""
+    """Return the range that is asked for; raise HTTPException 416 if there is none such."""
     if "if-range" in request.headers:  # files have no validators, so that none can match
         return None
     header = request.headers.get("range")

@@ -14,7 +14,7 @@ from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
 
 
 def form_boundary(request: Request[Any, Any, Any]) -> str:
-    """Return the boundary of a request's form; raise HTTPException 415 if the body is no form, or is encoded."""
+    """Return the boundary of a request's form; raise HTTPException 415 if it is something else, or encoded."""
     check_encoding(request)
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
@@ -32,7 +32,7 @@ def check_length(request: Request[Any, Any, Any], form: FileForm, limit: int) ->
 
 
 async def body_chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    """Yield a request's body as it arrives; raise HTTPException if the client disconnects before its end."""
+    """Yield a request's body as it arrives; raise HTTPException if the client goes before its end."""
     async with contextlib.aclosing(request.stream()) as chunks:
         try:
             async for chunk in chunks:

@@ -1,6 +1,6 @@
-"""Lets clients read a reply that is sent before their request's body has arrived completely.
+"""Lets clients see a reply that comes before they have sent all of their request's body.
 
-If a server closes such a connection at once, the connection is reset, and a client that is still sending sees no reply.
+A server that closes such a connection at once resets it, and the client, which is busy sending, sees no reply at all.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ MAX_QUIET_S = 10.0
 
 
 class Lingering:
-    """ASGI middleware that receives and drops the rest of the body of a request that is answered early.
+    """ASGI middleware: the rest of the body of a request that is answered early is received, and forgotten.
 
-    The reply is sent at once, and the connection is closed after it. The wait for the client ends after
-    MAX_DRAINED_BYTES, or when nothing arrives for MAX_QUIET_S.
+    The reply is sent at once, and the connection closed after it. Past MAX_DRAINED_BYTES, or when nothing comes for
+    MAX_QUIET_S, the client is no longer waited for.
     """
 
     def __init__(self, app: ASGIApp) -> None:

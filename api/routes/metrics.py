@@ -1,6 +1,6 @@
 """GET /metrics: the server's figures for Prometheus, in its text format or as OpenMetrics.
 
-prometheus_client writes both formats; `metrics.collector` defines the figures.
+prometheus_client writes both; `metrics.collector` says which figures there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
     """Return the handlers.
 
     Args:
-        ledger: record of the calls of the components in this process.
+        ledger: of the components in this process.
     """
 
     @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
@@ -50,10 +50,10 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
 
 
 def encoder_for(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    """Return the encoder for an Accept header, and the reply's content type.
+    """Return what writes the format that an Accept header asks for, and the reply's content type.
 
     Args:
-        accept: value of the header; the default is the text format 0.0.4.
+        accept: the header's value; what is not understood gets the text format 0.0.4.
     """
     try:
         return choose_encoder(accept)

@@ -26,8 +26,8 @@ def native_routes(
     """Return the handlers.
 
     Args:
-        client: engine client of the generator.
-        strict: whether to refuse fields that have no effect.
+        client: the generator's.
+        strict: refuse fields that change nothing.
     """
 
     @post(
@@ -82,7 +82,7 @@ def native_routes(
 
 
 async def _policy_of(client: EngineClient) -> str:
-    """Return the name of the policy in force, which an administrator may have changed since the start."""
+    """Return the name of the policy in force: an administrator may have put another one there since the start."""
     answer = await client.control(GetPolicy())
     assert isinstance(answer, PolicyInfo)
     return answer.name

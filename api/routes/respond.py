@@ -1,4 +1,4 @@
-"""Shared code of the generating routes: reads bodies, waits for results while the client is connected, replies."""
+"""What the generating routes share: reading a body, waiting for a result while the client is there, replying."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 async def read_json(request: Request[Any, Any, Any]) -> bytes:
-    """Return the body of a request whose content type is JSON or missing.
+    """Return the body of a request that says it is JSON, or does not say what it is.
 
     Raises:
         HTTPException: 415 for another content type, encoding or charset, 413 for a body that is too large.
@@ -52,10 +52,10 @@ def json_response(
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Return the result of a coroutine; cancel it if the client disconnects.
+    """Return the result of some work, or cancel it when the client goes.
 
     Args:
-        receive: `receive` of a request whose body was read: its next message is the disconnect.
+        receive: of a request whose body was read: its next message is the disconnect.
     """
     working = asyncio.create_task(work)
     going = asyncio.ensure_future(receive())
@@ -75,12 +75,12 @@ async def event_stream(
     starting: Awaitable[AsyncGenerator[bytes, None]],
     headers: Mapping[str, str] | None = None,
 ) -> EventStreamResponse:
-    """Return the response of a stream. An error before the first frame becomes an ordinary error reply.
+    """Return the response of a stream that has begun: an error before its first frame is a reply like any other.
 
     Args:
-        receive: as in `while_connected`.
-        starting: coroutine that returns the frames; cancelled if the client disconnects. The first frame, which may be
-            empty, comes as soon as the engine has accepted the request.
+        receive: as of `while_connected`.
+        starting: what returns the frames; is cancelled when the client goes. The first frame, which may be empty,
+            comes as soon as the request has been accepted.
     """
 
     async def first() -> tuple[AsyncGenerator[bytes, None], bytes]:

@@ -32,10 +32,10 @@ MAX_PAGE, DEFAULT_PAGE = 100, 20
 
 
 def response_routes(responses: ResponseService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers of /v1/responses.
+    """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that would be ignored.
+        strict: refuse fields that change nothing.
     """
     return [*_making_routes(responses, strict), *_stored_routes(responses)]
 

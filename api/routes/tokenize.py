@@ -26,7 +26,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

@@ -25,7 +25,7 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     """Return the handlers.
 
     Args:
-        strict: whether to refuse fields that have no effect.
+        strict: refuse fields that change nothing.
     """
 
     @post(

@@ -1,4 +1,4 @@
-"""Reply of GET /."""
+"""What the server is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Links(Struct, kw_only=True):
-    """Paths of other pages."""
+    """Paths to go on with."""
 
     models: str = "/v1/models"
     openapi: str = "/openapi.json"
@@ -14,7 +14,7 @@ class Links(Struct, kw_only=True):
 
 
 class About(Struct, kw_only=True):
-    """Description of the server. A server with API keys omits `version` and `model`, because this reply needs no key."""
+    """The server. A server with API keys leaves out `version` and `model`: this reply needs no key."""
 
     name: str = "llmfw"
     description: str = "Serves a language model to OpenAI clients; their base URL is this one and /v1."

@@ -1,6 +1,6 @@
-"""Bodies of `/admin`: the scheduling policy, the prefix cache and its pins, and the decisions about a request.
+"""Bodies of `/admin`: the scheduling policy, the prefix cache and its pins, and what was decided about a request.
 
-Replies that equal the engine's own answers are in `llmfw.core.base.control`.
+What an administrator reads that the engine says in the same words is in `llmfw.core.base.control`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class PolicyRequest(Body, kw_only=True):
 
 
 class PinRequest(Body, kw_only=True):
-    """Body of POST /admin/cache/pins: a prefix as text, messages or tokens, and its lifetime.
+    """Body of POST /admin/cache/pins: a prefix as text, as messages, or as tokens, and for how long it is kept.
 
     Attributes:
-        ttl_s: lifetime in seconds.
-        ttl: lifetime as text: "90s", "15m", "12h", "7d".
-        compute: whether to compute uncached tokens now, instead of waiting for a request that does.
+        ttl_s: seconds.
+        ttl: the same in words: "90s", "15m", "12h", "7d".
+        compute: compute what is not cached now, instead of waiting for a request that does.
     """
 
     prompt: str | None = None
@@ -42,11 +42,11 @@ class PinRequest(Body, kw_only=True):
 
 
 class CachedPrefix(msgspec.Struct, kw_only=True):
-    """One cached prefix: the fields of `llmfw.core.base.control.PrefixInfo`, and the text at its two ends.
+    """One prefix: the figures of `llmfw.core.base.control.PrefixInfo`, and how its text begins and ends.
 
     Attributes:
-        first_text: text of its first tokens, at most 64.
-        last_text: text of its last tokens, at most 64; empty if `first_text` is the whole prefix.
+        first_text: of up to 64 tokens.
+        last_text: the same; empty where `first_text` is all.
     """
 
     num_tokens: int
@@ -62,7 +62,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
 
 
 class CacheReply(msgspec.Struct, kw_only=True):
-    """The prefix cache: the fields of `llmfw.core.base.control.CacheView`."""
+    """The prefix cache: the figures of `llmfw.core.base.control.CacheView`."""
 
     num_tokens: int
     num_locked: int
@@ -77,11 +77,11 @@ class CacheReply(msgspec.Struct, kw_only=True):
 
 
 class TraceReply(msgspec.Struct, kw_only=True):
-    """Decisions about a client's request.
+    """What was decided about a client's request.
 
     Attributes:
-        id: id as the client sent it.
-        traces: one trace per choice.
+        id: as it was asked for.
+        traces: one for each choice.
     """
 
     id: str

@@ -1,6 +1,6 @@
 """Anthropic's Messages API: request, reply, and the events of a stream.
 
-The objects inside a request stay undecoded: `anthropic.request` reads them, and reports unread keys.
+The objects inside a request are left as they are: `anthropic.request` reads them, and says what it did not read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ITS_OWN: Mapping[str, Refusal] = {
 
 
 class CountTokensRequest(Body, kw_only=True):
-    """Body of POST /v1/messages/count_tokens: the fields that make up a prompt."""
+    """Body of POST /v1/messages/count_tokens: what a prompt is made of."""
 
     model: str | None = None
     messages: list[dict[str, Any]]
@@ -64,13 +64,13 @@ class TokenCount(msgspec.Struct):
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """Details of the output's token count."""
+    """What is known of the new tokens."""
 
     thinking_tokens: int
 
 
 class MessageUsage(msgspec.Struct, kw_only=True):
-    """Token counts. The prompt has `input_tokens` plus the tokens from the prefix cache."""
+    """Token counts. The prompt's are `input_tokens` and those that came from the prefix cache, together."""
 
     input_tokens: int
     cache_creation_input_tokens: int = 0
@@ -80,13 +80,13 @@ class MessageUsage(msgspec.Struct, kw_only=True):
 
 
 class TextBlock(msgspec.Struct, tag="text"):
-    """A text block of the answer."""
+    """A part of the answer that is text."""
 
     text: str
 
 
 class ThinkingBlock(msgspec.Struct, tag="thinking"):
-    """A thinking block. It is not signed: the signature is empty."""
+    """A part that is thinking. It is not signed: the signature is empty."""
 
     thinking: str
     signature: str = ""
@@ -140,34 +140,34 @@ class MessageStart(msgspec.Struct, tag="message_start"):
 
 
 class ContentBlockStart(msgspec.Struct, tag="content_block_start"):
-    """Event: an empty block starts."""
+    """A block begins, empty."""
 
     index: int
     content_block: Block
 
 
 class ContentBlockDelta(msgspec.Struct, tag="content_block_delta"):
-    """Event: a block grows."""
+    """A block grows."""
 
     index: int
     delta: TextDelta | ThinkingDelta | InputJsonDelta
 
 
 class ContentBlockStop(msgspec.Struct, tag="content_block_stop"):
-    """Event: a block is complete."""
+    """A block is complete."""
 
     index: int
 
 
 class Stop(msgspec.Struct):
-    """Reason why the message ended."""
+    """Why the message ended."""
 
     stop_reason: str
     stop_sequence: str | None
 
 
 class MessageDelta(msgspec.Struct, tag="message_delta"):
-    """Event with the stop reason and the final token counts."""
+    """What is known at the end."""
 
     delta: Stop
     usage: MessageUsage
@@ -178,7 +178,7 @@ class MessageStop(msgspec.Struct, tag="message_stop"):
 
 
 class AnthropicErrorDetail(msgspec.Struct):
-    """An error. Anthropic's own errors have no `param`; it is omitted if there is none."""
+    """What is wrong. Anthropic's own errors have no `param`; it is left out where there is none."""
 
     type: str
     message: str

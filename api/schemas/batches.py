@@ -1,4 +1,4 @@
-"""Bodies of `/v1/batches`, and the lines of input and output files."""
+"""Bodies of `/v1/batches`, and the lines of the files that go in and come out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Status = Literal[
 
 
 class OutputExpiresAfter(Body, kw_only=True):
-    """Lifetime of a job's files: `seconds` after they are created."""
+    """When a job's files expire: so many seconds after they are made."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, msgspec.Meta(ge=3600, le=2592000)]
 
 
 class CreateBatchRequest(Body, kw_only=True):
-    """Body of POST /v1/batches."""
+    """Asks for a job."""
 
     input_file_id: str
     endpoint: str
@@ -32,7 +32,7 @@ class CreateBatchRequest(Body, kw_only=True):
 
 
 class BatchErrorEntry(msgspec.Struct, kw_only=True):
-    """An error in the input file or one of its lines."""
+    """What is wrong with the input file, or a line of it."""
 
     code: str
     line: int | None
@@ -41,14 +41,14 @@ class BatchErrorEntry(msgspec.Struct, kw_only=True):
 
 
 class BatchErrors(msgspec.Struct, kw_only=True):
-    """All errors."""
+    """All that is wrong."""
 
     object: str = "list"
     data: list[BatchErrorEntry]
 
 
 class RequestCounts(msgspec.Struct, kw_only=True):
-    """Numbers of a job's lines."""
+    """Of a job's lines."""
 
     total: int
     completed: int
@@ -56,13 +56,13 @@ class RequestCounts(msgspec.Struct, kw_only=True):
 
 
 class InputTokensDetails(msgspec.Struct):
-    """Details of the prompts' token count."""
+    """What is known of the prompts' tokens."""
 
     cached_tokens: int
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """Details of the output's token count."""
+    """What is known of the new tokens."""
 
     reasoning_tokens: int
 
@@ -78,7 +78,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """A batch job. Unknown values are null, as in OpenAI's replies; `model` and `usage` are then absent."""
+    """A job. What is not known yet is null, as OpenAI sends it; `model` and `usage` are absent then."""
 
     id: str
     object: str = "batch"
@@ -105,7 +105,7 @@ class Batch(msgspec.Struct, kw_only=True):
 
 
 class BatchList(msgspec.Struct, kw_only=True):
-    """A page of jobs. The ids are null if it is empty."""
+    """A page of jobs. The ids are null where it is empty."""
 
     object: str = "list"
     data: list[Batch]
@@ -115,7 +115,7 @@ class BatchList(msgspec.Struct, kw_only=True):
 
 
 class InputLine(msgspec.Struct):
-    """A line of the input file. The types of its fields are open, so that each can be checked by itself."""
+    """A line of the input file. Nothing is asked of its fields, so that each can be judged by itself."""
 
     custom_id: Any = UNSET
     method: Any = UNSET
@@ -124,7 +124,7 @@ class InputLine(msgspec.Struct):
 
 
 class LineResponse(msgspec.Struct, kw_only=True):
-    """The endpoint's answer to a line.
+    """What the endpoint answered.
 
     Attributes:
         ignored_params: fields of the body that changed nothing; absent if there are none.
@@ -137,7 +137,7 @@ class LineResponse(msgspec.Struct, kw_only=True):
 
 
 class LineError(msgspec.Struct, kw_only=True):
-    """Reason why a line did not run."""
+    """Why a line was not run."""
 
     code: str
     message: str

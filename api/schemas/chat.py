@@ -69,7 +69,7 @@ class ToolCallChunk(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
-    """The answer. `--reasoning-field` decides whether its thinking is in `reasoning_content`, `reasoning` or both."""
+    """The answer. Its thinking is in `reasoning_content` or `reasoning` or both, as the server was started."""
 
     role: str = "assistant"
     content: str | None = None
@@ -101,7 +101,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 
 
 class ChatDelta(msgspec.Struct, kw_only=True):
-    """New content of an answer in a chunk."""
+    """What a chunk adds to an answer."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -112,7 +112,7 @@ class ChatDelta(msgspec.Struct, kw_only=True):
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
-    """One choice in a chunk."""
+    """One answer's part of a chunk."""
 
     index: int
     delta: ChatDelta
@@ -121,7 +121,7 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
-    """One event of a stream. `usage` is present only if the client asked for it, and null except in the last chunk."""
+    """One event of a stream. `usage` is there only if the client asked for it: null but in the last chunk."""
 
     id: str
     object: str = "chat.completion.chunk"

@@ -1,4 +1,4 @@
-"""Common fields of the bodies of chat completions and completions."""
+"""What the bodies of chat completions and completions have in common."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from .refusals import REFUSALS, Refusal
 
 SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""A 32-bit integer, so that no valid value overflows in code that uses it."""
+"""An integer of 32 bits: so that no value that passes can overflow anything behind it."""
 
 MAX_CHOICES = 128
-"""Maximum number of choices per prompt."""
+"""Of one prompt."""
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
-"""Maximum seconds of a request."""
+"""Seconds that a request may take."""
 
 CacheSalt = Annotated[str, msgspec.Meta(max_length=256)]
 
@@ -34,11 +34,11 @@ GRAMMAR_FIELDS = (
     "guided_grammar",
     "structured_outputs",
 )
-"""Fields that constrain the output (see `structured`)."""
+"""Fields that say what the output has to be (see `structured`)."""
 
 
 class Inert(msgspec.Struct, kw_only=True):
-    """Fields of OpenAI's API that have no effect here: their types are checked, and they are reported as ignored."""
+    """Fields of OpenAI's API that change nothing here: their types are checked, and they are reported as ignored."""
 
     metadata: dict[str, Any] | None = None
     store: bool | None = None
@@ -51,10 +51,10 @@ class Inert(msgspec.Struct, kw_only=True):
 
 
 class Body(msgspec.Struct):
-    """A body whose unknown fields are checked: some are refused, the others are reported as ignored."""
+    """A body whose unknown fields are looked at: some are refused, the others are reported as ignored."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
-    """Fields that would change the answer, and that this body does not support."""
+    """Fields that would change the answer, and that this body does not have."""
 
 
 class StreamOptions(Body, kw_only=True):
@@ -65,7 +65,7 @@ class StreamOptions(Body, kw_only=True):
 
 
 class GenerationRequest(Body, kw_only=True):
-    """Fields of both kinds of request. None means that the client did not set the field."""
+    """Fields of both kinds of request. None means that the client left the choice to the server."""
 
     model: str | None = None
     max_tokens: SmallInt | None = None
@@ -108,13 +108,13 @@ class GenerationRequest(Body, kw_only=True):
 
 
 class PromptTokensDetails(msgspec.Struct):
-    """Details of the prompt's token count."""
+    """What is known of the prompt's tokens."""
 
     cached_tokens: int
 
 
 class CompletionTokensDetails(msgspec.Struct):
-    """Details of the output's token count."""
+    """What is known of the new tokens."""
 
     reasoning_tokens: int
 

@@ -1,4 +1,4 @@
-"""Files and uploads. A field without a value is absent if OpenAI's document does not allow null."""
+"""Files and uploads. Fields that OpenAI's document does not allow to be null are absent where there is no value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from .common import Body
 
 Binary = Annotated[str, msgspec.Meta(extra_json_schema={"format": "binary"})]
-"""Marks raw bytes in a description; never decoded."""
+"""Bytes as they are, in a description; never decoded."""
 
 
 class FileObject(msgspec.Struct, kw_only=True):
@@ -27,7 +27,7 @@ class FileObject(msgspec.Struct, kw_only=True):
 
 
 class FileList(msgspec.Struct, kw_only=True):
-    """A page of files. The ids are null if it is empty."""
+    """A page of files. The ids are null where it is empty."""
 
     object: str = "list"
     data: list[FileObject]
@@ -37,7 +37,7 @@ class FileList(msgspec.Struct, kw_only=True):
 
 
 class DeletedFile(msgspec.Struct, kw_only=True):
-    """Reply to the deletion of a file."""
+    """A file that is no more."""
 
     id: str
     object: str = "file"
@@ -45,7 +45,7 @@ class DeletedFile(msgspec.Struct, kw_only=True):
 
 
 class FileForm(msgspec.Struct, kw_only=True):
-    """Form that uploads a file."""
+    """The form that brings a file."""
 
     file: Binary
     purpose: str
@@ -54,20 +54,20 @@ class FileForm(msgspec.Struct, kw_only=True):
 
 
 class PartForm(msgspec.Struct, kw_only=True):
-    """Form that uploads a part of a file."""
+    """The form that brings a part of a file."""
 
     data: Binary
 
 
 class ExpiresAfter(Body, kw_only=True):
-    """Lifetime of a file."""
+    """When a file is to be removed."""
 
     anchor: str
     seconds: int
 
 
 class UploadRequest(Body, kw_only=True):
-    """Announces a file that is uploaded in parts. Its `mime_type` is not used."""
+    """Announces a file that will come in parts. Its `mime_type` is not used."""
 
     filename: str
     purpose: str
@@ -77,14 +77,14 @@ class UploadRequest(Body, kw_only=True):
 
 
 class CompleteRequest(Body, kw_only=True):
-    """Lists the parts that make up the file, in order; `md5` is the file's MD5 digest in hexadecimal."""
+    """Says which parts, in which order, are the file; `md5` is of its bytes, as hexadecimal digits."""
 
     part_ids: list[str]
     md5: str | None = None
 
 
 class Upload(msgspec.Struct, kw_only=True):
-    """A file that is uploaded in parts."""
+    """A file that comes in parts."""
 
     id: str
     object: str = "upload"
@@ -98,7 +98,7 @@ class Upload(msgspec.Struct, kw_only=True):
 
 
 class UploadPart(msgspec.Struct, kw_only=True):
-    """A part of an upload."""
+    """A part of it."""
 
     id: str
     object: str = "upload.part"

@@ -1,4 +1,4 @@
-"""Log probabilities in bodies of chats, and in the older form of completions."""
+"""Log probabilities in bodies: of chats, and in the older form of completions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NumTop = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)]
 
 
 class TopLogprob(msgspec.Struct):
-    """A likely token at a position. `bytes` are its text's bytes, perhaps only part of a character."""
+    """A token that might have stood at a place. `bytes` are those of its text, maybe of a part of a character."""
 
     token: str
     logprob: float
@@ -20,7 +20,7 @@ class TopLogprob(msgspec.Struct):
 
 
 class TokenEntry(msgspec.Struct):
-    """A token of a chat's content, and the most likely tokens at its position."""
+    """A token of a chat's content, and the most likely ones at its place."""
 
     token: str
     logprob: float
@@ -29,17 +29,17 @@ class TokenEntry(msgspec.Struct):
 
 
 class ChatLogprobs(msgspec.Struct):
-    """Log probabilities of a chat's answer or of a chunk."""
+    """Of a chat's answer, or of a chunk of it."""
 
     content: list[TokenEntry]
     refusal: None = None
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Log probabilities of a completion or of a chunk: lists with one item per token.
+    """Of a completion, or of a chunk of it: lists with one item for each token.
 
-    `top_logprobs`: token text → log probability, of the most likely tokens and the token itself. `text_offset`: index
-    of a token's first character in prompt and text together.
+    `top_logprobs`: token text → log probability, of the most likely tokens and the token itself. `text_offset`: where
+    a token's text begins, in characters from the beginning of prompt and text together.
     """
 
     tokens: list[str]

@@ -1,4 +1,4 @@
-"""The list of models, and one model."""
+"""The list of models, and one of its cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
 
 
 class ModelList(msgspec.Struct, kw_only=True):
-    """List of all served models."""
+    """All of them."""
 
     object: str = "list"
     data: list[ModelCard]

@@ -14,7 +14,7 @@ from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
 
 
 class NativeSampling(Body, kw_only=True):
-    """`sampling_params`, with SGLang's names if these differ from OpenAI's."""
+    """`sampling_params`: the names are SGLang's where they differ from OpenAI's."""
 
     max_new_tokens: SmallInt | None = None
     min_new_tokens: SmallInt | None = None
@@ -73,11 +73,11 @@ class GenerateRequest(Body, kw_only=True):
 
 
 Scored = tuple[float | None, int, str | None]
-"""A token in SGLang's form: log probability, id, and its text if requested."""
+"""A token as SGLang writes it: log probability, id, and text if that is asked for."""
 
 
 class MetaInfo(msgspec.Struct, kw_only=True):
-    """Facts about a generation. `finish_reason` is null until it ends; log probabilities are present if requested."""
+    """Facts on a generation. `finish_reason` is null until it ends; log probabilities are there if asked for."""
 
     id: str
     finish_reason: dict[str, Any] | None
@@ -91,8 +91,7 @@ class MetaInfo(msgspec.Struct, kw_only=True):
 
 
 class GenerateReply(msgspec.Struct, kw_only=True):
-    """Reply to one prompt. In a stream, each event has the whole text so far and, with several prompts, the prompt's
-    index."""
+    """The reply to a prompt. In a stream each event holds the whole text so far, and which of several prompts it is."""
 
     text: str
     meta_info: MetaInfo

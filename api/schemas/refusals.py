@@ -1,4 +1,4 @@
-"""Fields that routes refuse because they would change an answer: reasons, and values that are allowed.
+"""Fields that would change an answer and that a route does not honour: why they are refused, and which values pass.
 
 The names are those of other servers' APIs (vLLM, SGLang, llama.cpp, Ollama, TGI, KoboldAI), and of fields that other
 routes of llmfw honour. A body's own field of the same name comes first.
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Reason why a field is refused.
+    """Why a field is refused.
 
     Attributes:
-        neutral: allowed values, besides null, because they change nothing.
-        use: names of fields with the same effect, one of which a body may have.
-        why: reason for bodies that have none of these.
-        is_of_prompt: whether the field changes the prompt, and so its number of tokens.
+        neutral: values, besides null, with which nothing changes: they pass.
+        use: names of fields that do the same; a body may have one of them.
+        why: for bodies that have none.
+        is_of_prompt: it changes the prompt, so that it also changes how many tokens that has.
     """
 
     neutral: tuple[Any, ...] = ()
@@ -26,13 +26,13 @@ class Refusal(NamedTuple):
     is_of_prompt: bool = False
 
     def passes(self, value: Any) -> bool:
-        """Return whether a value has no effect. False is not 0, and True is not 1."""
+        """Return whether a value changes nothing. False is not 0, and True is not 1."""
         return value is None or any(
             value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral
         )
 
     def advice(self, fields: Collection[str]) -> str:
-        """Return advice for a client whose body has certain fields."""
+        """Return what a client should do, whose body has certain fields."""
         found = next((name for name in self.use if name.partition(".")[0] in fields), None)
         if found is not None:
             return f"use {found}"
@@ -42,19 +42,19 @@ class Refusal(NamedTuple):
 
 
 def renamed(*use: str, neutral: tuple[Any, ...] = (), why: str = "") -> Refusal:
-    """Return the refusal of a field that has another name here."""
+    """Return a refusal of what goes by another name here."""
     return Refusal(neutral, use, why)
 
 
 def absent(
     *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
 ) -> Refusal:
-    """Return the refusal of a feature that this server lacks."""
+    """Return a refusal of what this server does not do."""
     return Refusal(neutral, (), why)
 
 
 def of_prompt(why: str, *neutral: Any) -> Refusal:
-    """Return the refusal of a field that would change the prompt."""
+    """Return a refusal of what would change the prompt."""
     return Refusal(neutral, (), why, is_of_prompt=True)
 
 
@@ -209,8 +209,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "sampling_params": absent({}, why=_UNPACK),
     "vllm_xargs": absent({}, why="this server has no processors that would read it"),
 }
-"""Field → why text routes refuse it. Fields that only tune another one (`mirostat_tau`, `dry_base`) have no effect
-alone."""
+"""Field → why text routes refuse it. What only tunes another of these (`mirostat_tau`, `dry_base`) changes nothing alone."""
 
 PROMPT_REFUSALS: Mapping[str, Refusal] = {name: each for name, each in REFUSALS.items() if each.is_of_prompt}
-"""Refused fields of bodies that only count a prompt's tokens."""
+"""Those of bodies that only count a prompt's tokens."""

@@ -24,19 +24,19 @@ _OF_CONVERSATIONS: Mapping[str, Refusal] = {
 
 
 class ReasoningConfig(Body, kw_only=True):
-    """Amount of thinking. OpenAI's other fields are reported as ignored."""
+    """How much the model thinks. What else OpenAI knows of it is reported as ignored."""
 
     effort: Effort | None = None
 
 
 class TextConfig(Body, kw_only=True):
-    """Format of the text. `verbosity` is reported as ignored."""
+    """What the text has to be. `verbosity` is reported as ignored."""
 
     format: dict[str, Any] | None = None
 
 
 class InputRequest(Body, kw_only=True):
-    """Fields that make up the prompt, and all fields of POST /v1/responses/input_tokens."""
+    """What is read of a body to make the prompt: all of POST /v1/responses/input_tokens."""
 
     model: str | None = None
     input: str | list[dict[str, Any]]
@@ -54,7 +54,7 @@ class InputRequest(Body, kw_only=True):
 
 
 class ResponsesRequest(InputRequest, kw_only=True):
-    """Body of POST /v1/responses. The fields below the blank line are not OpenAI's, as in chat completions."""
+    """Body of POST /v1/responses. Below the blank line: fields that OpenAI's has not, as in chat completions."""
 
     background: bool | None = None
     include: list[str] | None = None
@@ -101,7 +101,7 @@ class ResponsesRequest(InputRequest, kw_only=True):
 
 
 class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"):
-    """Text of a message."""
+    """The text of a message."""
 
     text: str
     annotations: list[dict[str, Any]] = []
@@ -109,13 +109,13 @@ class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"
 
 
 class ReasoningPart(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """Text of the thinking."""
+    """The text of the thinking."""
 
     text: str
 
 
 class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
-    """The model's thinking before an answer or call."""
+    """What the model thought before it answered or called."""
 
     id: str
     summary: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoni
 
 
 class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
-    """The model's answer."""
+    """What the model answered."""
 
     id: str
     status: str
@@ -133,7 +133,7 @@ class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message")
 
 
 class FunctionCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
-    """A function call of the model."""
+    """A function that the model calls."""
 
     id: str
     status: str
@@ -146,14 +146,14 @@ OutputItem = ReasoningItem | MessageItem | FunctionCallItem
 
 
 class InputTokensDetails(msgspec.Struct, kw_only=True):
-    """Details of the prompt's token count. No cache writes are charged."""
+    """What is known of the prompt's tokens. None are written to a cache that costs extra."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputTokensDetails(msgspec.Struct, kw_only=True):
-    """Details of the output's token count."""
+    """What is known of the new tokens."""
 
     reasoning_tokens: int
 
@@ -169,20 +169,20 @@ class ResponseUsage(msgspec.Struct, kw_only=True):
 
 
 class ResponseError(msgspec.Struct, kw_only=True):
-    """Why a response failed: "server_error", or "invalid_prompt" if the engine refused it."""
+    """Why a response failed: "server_error", or "invalid_prompt" where the engine refused it."""
 
     code: str
     message: str
 
 
 class IncompleteDetails(msgspec.Struct, kw_only=True):
-    """Reason why a response ended early."""
+    """Why a response ended early."""
 
     reason: str = "max_output_tokens"
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """The response object, complete or in progress."""
+    """The object that answers, whole or while it is made."""
 
     id: str
     object: str = "response"
@@ -219,7 +219,7 @@ class Response(msgspec.Struct, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, kw_only=True):
-    """Common fields of all events of a stream. The other fields are OpenAI's for the event's type."""
+    """What every event of a stream has. The other fields are those that OpenAI gives its type."""
 
     type: str
     sequence_number: int
@@ -234,7 +234,7 @@ class DeletedResponse(msgspec.Struct, kw_only=True):
 
 
 class ItemList(msgspec.Struct, kw_only=True):
-    """A page of input items. The ids are null if it is empty."""
+    """A page of input items. The ids are null where it is empty."""
 
     object: str = "list"
     data: list[dict[str, Any]]
@@ -244,7 +244,7 @@ class ItemList(msgspec.Struct, kw_only=True):
 
 
 class InputTokens(msgspec.Struct, kw_only=True):
-    """Number of tokens in a body's prompt."""
+    """How many tokens a body's prompt has."""
 
     object: str = "response.input_tokens"
     input_tokens: Annotated[int, msgspec.Meta(ge=1)]

@@ -1,4 +1,4 @@
-"""Bodies of /v1/tokenize and /v1/detokenize."""
+"""Tokenising: request and reply of /v1/tokenize and /v1/detokenize."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TokenizeRequest(Body, kw_only=True):
 
 
 class Tokenized(msgspec.Struct, kw_only=True):
-    """Reply. For several prompts, `tokens`, `count` and `token_strs` are lists with one item per prompt."""
+    """The reply. Of several prompts, `tokens`, `count` and `token_strs` are lists with one item for each."""
 
     tokens: list[int | Tokens]
     count: int | list[int]
@@ -48,7 +48,7 @@ class DetokenizeRequest(Body, kw_only=True):
 
 
 class TokenizerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Contents of the tokenizer's files, by the names of tokenizer_config.json; missing values are omitted."""
+    """What the tokenizer's files say, by the names of tokenizer_config.json; what they do not say is left out."""
 
     bos_token: str | None = None
     eos_token: str | None = None
@@ -58,7 +58,7 @@ class TokenizerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Detokenized(msgspec.Struct):
-    """Reply: the text, under vLLM's name and under SGLang's; for several lists of tokens, lists of texts."""
+    """The reply: the text as vLLM calls it, and as SGLang does. Of several lists of tokens, lists."""
 
     prompt: str | list[str]
     text: str | list[str]

@@ -1,4 +1,4 @@
-"""Log messages of a start: settings that differ from their defaults and, once ready, how to use the server."""
+"""What the log of a start says: which settings differ from their defaults, and, at its end, how to use the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmfw.core.plugin.part_options import option_text
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")
 _REACHABLE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
-"""Wildcard address → an address that clients on this machine can use."""
+"""An address that means all of this machine's → one that a client on it can use."""
 
 
 def settings_line(engine: EngineConfig, server: ServerConfig) -> str:
@@ -36,13 +36,13 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: bool) -> str:
-    """Return how to use a ready server: its URL, the model, and a curl command to copy.
+    """Return how to use a server that is ready: its URL, the model, and below them a curl command to copy.
 
     Args:
-        url: URL of the socket.
-        model: name of the model for clients.
-        task: task of the engine: "generate" or "embed".
-        is_chat: whether the model has a chat template.
+        url: of the socket.
+        model: its name for clients.
+        task: of the engine: "generate" or "embed".
+        is_chat: whether there is a chat template.
         needs_key: whether clients must send an API key; the command takes it from the environment.
     """
     for every, one in _REACHABLE.items():
@@ -57,7 +57,7 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
 
 
 def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:
-    """Return the path below /v1 and the body of an example request for the model."""
+    """Return the path below /v1 and the body of a request that such a model answers."""
     if task == "embed":
         return "embeddings", {"input": "Hello"}
     if is_chat:

@@ -1,7 +1,7 @@
-"""Reads JSON bodies within limits: size, total memory, complexity, and a pace for large ones.
+"""Reads JSON bodies within their limits: size, memory of all together, complexity, and a pace for large ones.
 
-Decoding holds the interpreter lock in any thread. So large bodies take turns: after one is decoded, other work gets as
-much time as the decoding took.
+Decoding holds the interpreter's lock, in whatever thread it is done. So large bodies wait for each other: after one,
+as much time goes to other work as its decoding takes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .memory import Memory
 from .pace import Pace
 
 SMALL_BYTES = 2**16
-"""Maximum size of bodies that do not count as buffered."""
+"""Bodies up to this size do not count as buffered."""
 
 FREE_COST_S = 0.0005
-"""Decoding time up to which a body does not wait for others: some hundred messages, or 128 KiB of text."""
+"""What decoding may take without waiting for others: some hundred messages, or 128 KiB of text."""
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; there is no reader
 _UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
@@ -40,7 +40,7 @@ class BodyReader:
     """Reads the JSON bodies of an application's requests.
 
     Args:
-        limits: limits of each body, and of all together.
+        limits: of each body, and of all together.
     """
 
     def __init__(self, limits: BodyLimits) -> None:
@@ -53,7 +53,7 @@ class BodyReader:
         """Return a request's body.
 
         Args:
-            owner: owner of the request: bodies of the owner that holds most are evicted for others.
+            owner: of the request: bodies of the owner that holds most make room for those of others.
 
         Raises:
             HTTPException: 413 if it is larger than the route allows.
@@ -95,7 +95,7 @@ class BodyReader:
         """Scan a chunk of a body.
 
         Args:
-            size: bytes of the body received so far, including this chunk.
+            size: bytes of the body received so far, with this chunk.
         """
         if size <= SMALL_BYTES:
             scan.feed(chunk)
@@ -109,7 +109,7 @@ class BodyReader:
 
 
 async def _check_connected(request: Request[Any, Any, Any]) -> None:
-    """Raise HTTPException if the client disconnected while its body waited, since decoding it would be wasted work."""
+    """Raise HTTPException if a client has left while its body waited: decoding it would hold up others for nothing."""
     going = asyncio.ensure_future(request.receive())  # of a whole body: the next message is the disconnect
     await asyncio.sleep(0)
     if going.done():
@@ -119,7 +119,7 @@ async def _check_connected(request: Request[Any, Any, Any]) -> None:
 
 
 def check_encoding(request: Request[Any, Any, Any]) -> None:
-    """Raise HTTPException 415, naming it, for an unknown content-encoding or charset."""
+    """Raise HTTPException 415, naming it, if a body has a content-encoding or a charset that is not understood."""
     for name, value in request.scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             shown = value.decode("latin-1")[:100]

@@ -1,7 +1,7 @@
-"""Limits the memory of bodies that are being received, and chooses which body to evict if it is used up.
+"""The memory that bodies may take up while they are received: whose they are, and which one goes if it is used up.
 
-Knows nothing of HTTP. A body without progress for a while is evicted first; then one of the owner that holds most. So a
-client that leaves its bodies unfinished cannot keep others from sending theirs.
+Knows nothing of HTTP. A body that has made no progress for a while goes first; then one of the owner that holds most. So
+a client that leaves its bodies unfinished cannot keep others from sending theirs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 
 SLOW_S, SLOW_BYTES = 5.0, 2**18
-"""A body is slow if fewer than SLOW_BYTES of it arrive within SLOW_S."""
+"""A body is slow if it has not got SLOW_BYTES further within SLOW_S."""
 
 
 class Body:
-    """A body that is being received.
+    """One body that is being received.
 
     Args:
-        owner: owner of the request.
-        evict: function called if the body's memory is needed; the body ends soon after.
-        now: current time in seconds.
+        owner: who sends it.
+        evict: called if its memory is needed; it is ended soon after.
+        now: seconds.
     """
 
     __slots__ = ("advanced_at", "advanced_to", "evict", "is_whole", "owner", "size")
@@ -34,11 +34,11 @@ class Body:
 
 
 class BodyBudget:
-    """Memory of all bodies together.
+    """The memory of all bodies together.
 
     Args:
-        most: limit in bytes.
-        clock: clock in seconds.
+        most: bytes.
+        clock: tells seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,16 +48,16 @@ class BodyBudget:
         self._used = 0
 
     def begin(self, owner: str, evict: Callable[[], None]) -> Body:
-        """Return a new body without bytes. The caller must `end` it."""
+        """Return a body without bytes, to be ended by `end`."""
         body = Body(owner, evict, self._clock())
         self._bodies[body] = None
         return body
 
     def grow(self, body: Body, size: int) -> bool:
-        """Record a body's new size; other bodies may be evicted for it.
+        """Count what has come of a body; other bodies may be evicted for it.
 
         Args:
-            size: bytes received so far.
+            size: bytes so far.
 
         Returns:
             False if there is no room for them, or if the body was evicted: it should be refused.
@@ -85,8 +85,7 @@ class BodyBudget:
             self._used -= body.size
 
     def _victim(self, asking: Body, now: float) -> Body | None:
-        """Return the body to evict: the slowest of all, if it is slow; else one of an owner that holds more than the
-        requester."""
+        """Return the body that goes: the slowest of all, if it is slow; else of the owner that holds more than who asks."""
         others = [body for body in self._bodies if body is not asking and body.size and not body.is_whole]
         slowest = min(others, key=lambda body: body.advanced_at, default=None)
         if slowest is None or now - slowest.advanced_at > SLOW_S:

@@ -1,7 +1,7 @@
-"""Tracks open connections, and chooses which one to close to make room for another.
+"""The open connections: how many there are, whose they are, and which one is closed to make room for another.
 
-Knows nothing of HTTP. A connection is "waiting" while the server waits for its client's bytes. Only such connections
-are closed to make room, the longest quiet one first.
+Knows nothing of HTTP. A connection is "waiting" while the server waits for its client's bytes: only such connections
+are closed to make room, the one that has been quiet longest first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ CHECK_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 TCP_ESTABLISHED = 1  # first byte of Linux's struct tcp_info
 MAX_LEAVING = 256
-"""Maximum number of refused connections that stay open, in addition to those that count."""
+"""Refused connections that are kept open, in addition to those that count."""
 MAX_EARLY = 64
-"""Maximum number of requests that start before their body has arrived."""
+"""Requests that are begun before their body is there."""
 
 
 class Connection(Protocol):
-    """The methods of a connection that the table calls."""
+    """What the table needs of a connection."""
 
     def check(self, elapsed: float) -> None:
         """End the connection if one of its deadlines has passed.
@@ -36,7 +36,7 @@ class Connection(Protocol):
 
 
 class _Peer:
-    """Connections of one address."""
+    """The connections of one address."""
 
     __slots__ = ("address", "count", "waiting")
 
@@ -50,8 +50,8 @@ class ConnectionTable:
     """All connections of a server.
 
     Args:
-        most: maximum number of open connections.
-        most_per_address: maximum number of open connections from one address.
+        most: open at a time.
+        most_per_address: open at a time from one address.
     """
 
     def __init__(self, most: int, most_per_address: int) -> None:
@@ -66,7 +66,7 @@ class ConnectionTable:
         return len(self._owners)
 
     def add(self, connection: Connection, address: str) -> str | None:
-        """Add a waiting connection; return None, or the reason why there is no room for it.
+        """Add a waiting connection; return why there is no room for it, or None.
 
         A waiting connection is evicted if a limit is reached: one of the same address, or, if all places are taken,
         one of the address that has most.
@@ -97,7 +97,7 @@ class ConnectionTable:
             del self._peers[peer.address]
 
     def leave(self, connection: Connection) -> bool:
-        """Stop counting a connection that stays open for a moment, so that its client can read a refusal.
+        """Take a connection out of the count that stays open for a moment, so that its client can read a refusal.
 
         Returns:
             False if too many do that already: the connection has to be closed at once.
@@ -109,36 +109,36 @@ class ConnectionTable:
         return True
 
     def heard(self, connection: Connection) -> None:
-        """Record that the client of a waiting connection has sent something."""
+        """Note that a waiting connection's client has sent something."""
         peer = self._owners.get(connection)
         if peer is not None:
             peer.waiting.pop(connection, None)
             peer.waiting[connection] = None
 
     def busy(self, connection: Connection) -> None:
-        """Record that the server works on a connection's request, so that it is not evicted."""
+        """Note that the server works on a connection's request: it is not evicted."""
         peer = self._owners.get(connection)
         if peer is not None:
             peer.waiting.pop(connection, None)
 
     def begin_early(self, connection: Connection) -> bool:
-        """Return whether a connection's request may start before its body has arrived: not too many may."""
+        """Return whether a connection's request may begin before its body is there: not too many do."""
         if len(self._early) >= MAX_EARLY:
             return False
         self._early.add(connection)
         return True
 
     def end_early(self, connection: Connection) -> None:
-        """Record that a request's body has arrived, or is no longer needed."""
+        """Note that a request's body is there, or no longer of interest."""
         self._early.discard(connection)
 
     def check_all(self, elapsed: float) -> None:
-        """Make each connection check its deadlines."""
+        """Have each connection look at its deadlines."""
         for connection in (*self._owners, *self._leaving):
             connection.check(elapsed)
 
     async def watch(self) -> None:
-        """Check all connections every second, until cancelled."""
+        """Check all connections each second, until cancelled."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
@@ -153,7 +153,7 @@ class ConnectionTable:
         return self._evict(ranked)
 
     def _evict(self, peer: _Peer) -> bool:
-        """Close the longest quiet connection of an address; return whether there was one."""
+        """Close the connection of an address that has been quiet longest; return whether there was one."""
         victim = next(iter(peer.waiting), None)
         if victim is None:
             return False
@@ -163,14 +163,14 @@ class ConnectionTable:
 
 
 class Occasional:
-    """Limits each kind of log line to one per LOG_INTERVAL_S, with the number of omitted lines."""
+    """Lets a kind of log line through at most once in LOG_INTERVAL_S, with the number of lines that were left out."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str, now: float) -> int | None:
-        """Return the number of omitted lines before this one; None if this one is to be omitted, too."""
+        """Return how many lines of a kind were left out before this one, or None if it is to be left out itself."""
         if now < self._next.get(kind, 0.0):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None
@@ -179,9 +179,9 @@ class Occasional:
 
 
 def has_left(transport: asyncio.Transport) -> bool:
-    """Return whether the client has closed a connection whose bytes are not being read.
+    """Return whether the client has closed the connection, where its bytes are not read, and so not its end either.
 
-    Only Linux reports that, and not while bytes from the client wait to be received.
+    Linux alone tells, and not while bytes that the client has sent find no room here: then it shows as they are read.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):

@@ -1,7 +1,7 @@
-"""Checks `Host` and `Origin`, so that web pages cannot reach a server without API keys.
+"""Which `Host` and `Origin` are answered: a page in a browser must not reach a server that asks for no key.
 
-A page of another site may send requests to this machine. It can also read the replies if its own host name resolves to
-this machine (DNS rebinding). Both show in these headers. Plain ASGI around the application.
+A page of another site may send requests to this machine, and reads the replies, too, if its own name leads here
+(DNS rebinding). Both show in these headers. Plain ASGI around the application.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class KnownHosts:
     """Refuses requests whose `Host` or `Origin` is neither this machine nor allowed.
 
     Args:
-        hosts: allowed names and addresses in addition to this machine's; None: `Host` is not checked.
-        origins: allowed origins, such as "https://app.example.com", in addition to this machine's; None: `Origin` is
+        hosts: allowed names and addresses besides this machine's; None: `Host` is not checked.
+        origins: allowed origins, such as "https://app.example.com", besides pages of this machine; None: `Origin` is
             not checked.
     """
 
@@ -62,12 +62,12 @@ class KnownHosts:
 
 
 def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIApp:
-    """Return an application that checks `Host` and `Origin` according to the settings.
+    """Return an application that checks `Host` and `Origin`, as the settings ask for.
 
     Without keys on a loopback address both are checked. Elsewhere each is checked if there is a list for it.
 
     Args:
-        has_keys: whether clients must send a key.
+        has_keys: clients must send a key.
     """
     is_private = not has_keys and listens_on_loopback(config.host)
     hosts = config.allow_host if is_private or config.allow_host else None
@@ -76,7 +76,7 @@ def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIAp
 
 
 def listens_on_loopback(host: str) -> bool:
-    """Return whether an address or name makes the server reachable from this machine only."""
+    """Return whether only this machine reaches a server that listens on an address or a name."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
@@ -94,7 +94,7 @@ def is_this_machine(name: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Return the host of a `Host` header, without port, brackets and final dot; "" if it is malformed."""
+    """Return the host of a `Host` header, without port, brackets and a final dot; "" for what is none."""
     if "@" in host:  # what is in front of it is no host, and some readers take it for one
         return ""
     try:
@@ -104,7 +104,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_local_page(origin: str) -> bool:
-    """Return whether an origin is a page served by this machine."""
+    """Return whether an origin is a page that is served by this machine."""
     scheme, separator, host = origin.partition("://")
     return bool(separator) and scheme.lower() in ("http", "https") and is_this_machine(_host_name(host))
 

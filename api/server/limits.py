@@ -1,4 +1,4 @@
-"""Limits of the HTTP server, for the protocol and the body reader."""
+"""The limits of the HTTP edge, as the protocol and the body reader use them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import msgspec
 from llmfw.core.base.config import ServerConfig
 
 MIN_BYTES_PER_S = 1024
-"""Minimum average rate of a body and of a reply, after the timeout."""
+"""Slowest average rate of a body and of a reply, once the timeout has been used up."""
 
 MAX_PIPELINED = 16
-"""Maximum number of requests that wait on a connection for the reply to an earlier one."""
+"""Requests that may wait on a connection for the reply to an earlier one."""
 
 FREE_CHUNKS, MIN_CHUNK_BYTES = 1024, 64
 """A chunked body may have FREE_CHUNKS chunks of any size; above that, one for each MIN_CHUNK_BYTES of its bytes."""
 
 SMALL_BODY_BYTES = 2**20
-"""Maximum body size of routes that take ids and settings, no text: batches, uploads, administration."""
+"""Largest body of routes that take ids and settings, no text: batches, uploads, administration."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one connection, and of all together.
+    """What one connection, and all of them together, may use.
 
     Attributes:
-        connections: maximum number of open connections.
-        connections_per_address: maximum number of open connections from one IP address.
-        header_bytes: maximum size of request line and headers together.
-        headers: maximum number of header fields.
-        url_bytes: maximum size of path and query together.
-        header_timeout_s: seconds from a request's first byte (or the start of a connection) to the end of its headers.
-        body_timeout_s: seconds to wait for a body, in addition to its time at MIN_BYTES_PER_S.
-        send_timeout_s: seconds for a client to read data that waits to be sent.
-        idle_timeout_s: maximum seconds between two requests of a connection.
+        connections: open at a time.
+        connections_per_address: open at a time from one IP address.
+        header_bytes: size of a request's line and headers together.
+        headers: number of header fields.
+        url_bytes: size of the path and the query together.
+        header_timeout_s: from the first byte of a request (or the start of a connection) to the end of its headers.
+        body_timeout_s: time to wait for a body, in addition to what it takes at MIN_BYTES_PER_S.
+        send_timeout_s: time for a client to read what waits to be sent.
+        idle_timeout_s: between two requests of a connection.
     """
 
     connections: int
@@ -46,14 +46,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one JSON body, and of all together.
+    """What one JSON body, and all of them together, may use.
 
     Attributes:
-        body_bytes: maximum size of one body.
-        buffered_bytes: maximum total size of bodies that are being received.
-        depth: maximum depth of nested objects and arrays.
-        values: maximum number of values: texts, numbers, objects, arrays and the rest.
-        nodes: maximum number of objects, arrays and member names, which take more time and memory than other values.
+        body_bytes: size of one body.
+        buffered_bytes: size of all bodies that are being received.
+        depth: of nested objects and arrays.
+        values: number of values: texts, numbers, objects, arrays and the rest.
+        nodes: number of objects, arrays and member names, which take more time and memory than other values.
     """
 
     body_bytes: int

@@ -1,7 +1,7 @@
-"""Returns memory to the system after large requests, with glibc; does nothing with other C libraries.
+"""Gives memory back to the system after large requests. Elsewhere than on glibc it does nothing.
 
-glibc keeps freed memory: once a block of 30 MB was freed, it takes blocks of that size from its own heap, where one
-remaining small block keeps the whole heap alive.
+glibc keeps freed memory for itself: once a block of 30 MB has been freed, it takes blocks of that size from its own
+heap, where a small one that stays behind keeps all of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import sys
 
 QUIET_S = 1.0
-"""Seconds after the last large request at which memory is returned."""
+"""Memory is given back this long after the last large request."""
 
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _LARGE = 2**18
@@ -25,13 +25,13 @@ class Memory:
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self) -> None:
-        """Make large blocks come from the system and return to it when freed, from now on."""
+        """Have large blocks come from the system, and go back there when they are freed, for good."""
         if self._libc is not None:
             self._libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
             self._libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
 
     def used(self) -> None:
-        """Record a large request; memory is returned soon after the last one."""
+        """Note that a large request was here: give memory back soon after the last one."""
         if self._libc is None:
             return
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Schedules work that blocks the event loop, so that other work gets half of the time."""
+"""Spreads work that holds up the event loop, so that other work gets half of the time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_WAIT_S = 10.0
 _FIRST_COST_S = 1e-4  # the least cost of the second class
 _NUM_CLASSES = 24
 _ROUNDS = 4
-"""Rounds of the event loop after which a piece of work that blocks only the loop is over."""
+"""Rounds of the event loop after which work is over that nothing but the loop itself holds up."""
 
 
 class Pace:
-    """Gives each piece of blocking work its turn, cheap ones first.
+    """Gives each piece of work its turn, cheap ones first.
 
     After a piece of work, as much time goes to other work as this one took. Work waits in classes, each of twice the
     cost of the one before, so that a flood of expensive work does not hold up cheap work.
@@ -31,10 +31,10 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None  # of the next piece of work
 
     async def turn(self, cost_s: float) -> None:
-        """Wait until a piece of work may start.
+        """Return when it is a piece of work's turn.
 
         Args:
-            cost_s: estimate of its seconds.
+            cost_s: an estimate of what it takes.
 
         Raises:
             OverloadedError: it has waited for MAX_WAIT_S, or would have to.
@@ -59,14 +59,14 @@ class Pace:
             self._cost_s[kind] -= cost_s
 
     def _begin(self, cost_s: float) -> None:
-        """Record the start of a piece of work."""
+        """Take note that a piece of work begins."""
         loop = asyncio.get_running_loop()
         self._is_busy = True
         self._free_at = loop.time() + 2 * cost_s
         loop.call_soon(self._look, loop.time(), _ROUNDS)
 
     def _look(self, begun_at: float, rounds: int) -> None:
-        """Measure, a few rounds of the loop after the start, whether a piece of work took longer than estimated."""
+        """Measure, some rounds of the loop after a piece of work has begun, whether it took longer than estimated."""
         loop = asyncio.get_running_loop()
         if rounds:
             loop.call_soon(self._look, begun_at, rounds - 1)
@@ -77,12 +77,12 @@ class Pace:
         self._wait()
 
     def _wait(self) -> None:
-        """Schedule the start of the next piece of work, if there is one."""
+        """Have the next piece of work begin when it is time, if there is one."""
         if not self._is_busy and self._timer is None and any(self._waiting):
             self._timer = asyncio.get_running_loop().call_at(self._free_at, self._next)
 
     def _next(self) -> None:
-        """Start the cheapest piece of work."""
+        """Let the cheapest piece of work go on."""
         self._timer = None
         for waiting in self._waiting:
             while waiting:

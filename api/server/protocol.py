@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with limits that apply before data is stored, and with deadlines.
+"""uvicorn's HTTP protocol with limits that hold before anything is stored, and with deadlines.
 
-httptools collects headers, chunk extensions and trailers without a limit, in quadratic time. So this class counts the
-bytes that it consumed without reporting anything. Deadlines are checked every second (`ConnectionTable.watch`). Knows
-nothing of routes and bodies' contents.
+httptools collects a header, a chunk extension or a trailer without any limit, and in quadratic time. So the bytes that
+it has taken without reporting anything are counted here. Deadlines are checked once a second (`ConnectionTable.watch`).
+Knows nothing of routes and bodies' contents.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from .request_head import other_protocol, problem_of
 from .unchunked import unchunked
 
 LINGER_S, LINGER_BYTES = 2.0, 2**20
-"""How long a refused connection stays open, so that a client that is still sending can read the reply."""
+"""How long a refused connection stays open, so that a client that is still sending gets to read the reply."""
 
 DRAINED_BYTES_PER_S = 16 * 2**20
-"""Rate at which the rest of an answered request's body is dropped."""
+"""Of the rest of a body whose request is answered."""
 
 
 MAX_HELD_BYTES = 2**15
-"""Bytes of a body that are held before the request starts; the request reads the rest as it arrives."""
+"""Of a body; at more the request begins, and reads it as it comes."""
 
 LARGE_BYTES = 2**12
-"""Body size from which on it is worth checking whether the client is still connected."""
+"""A request with a larger body is worth a look whether its client is still there."""
 
 EARLY_S = 0.05
-"""Seconds after which a request may start without its body: its client may wait to be refused."""
+"""After it a request may begin whose body is not there: its client may wait to be refused."""
 
 
 class _Expects(enum.Enum):
-    """The next expected element of a request."""
+    """What of a request comes next."""
 
     START = enum.auto()
     HEAD = enum.auto()
@@ -53,7 +53,7 @@ class _Expects(enum.Enum):
 
 
 class _RefusedError(Exception):
-    """A request is refused while it is parsed."""
+    """A request that is ended while it is parsed."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -65,9 +65,9 @@ class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
     Args:
-        limits: limits of this connection.
+        limits: of this connection.
         table: all connections.
-        notes: decides which log lines are due.
+        notes: which log lines are due.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unread_bytes = 0  # that waited then
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, or refuse it if there are too many."""
+        """Take the connection, or refuse it if there are too many."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         problem = self._table.add(self, address)
@@ -109,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", f"{problem}; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and notify all its requests: uvicorn notifies only the latest one."""
+        """Forget the connection, and tell all its requests: uvicorn itself tells the latest one alone."""
         self._is_deaf = True
         self._table.remove(self)
         self.pipeline.clear()
@@ -119,12 +119,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Handle a client that disconnects before its last request has started."""
+        """Note that the client has left, before its last request is begun."""
         if self.cycle and not self.cycle.response_complete:
             self.cycle.disconnected = True
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data, and refuse the request if it exceeds a limit."""
+        """Parse what came, and refuse the request if it goes beyond a limit."""
         if self._is_deaf:
             self._silent_bytes += len(data)
             if self._is_leaving and self._silent_bytes > LINGER_BYTES:
@@ -151,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._table.busy(self)
 
     def on_message_begin(self) -> None:
-        """Start a request."""
+        """Begin with a request."""
         super().on_message_begin()
         self._expects = _Expects.HEAD
         self._head_bytes = self._num_headers = self._body_bytes = self._num_chunks = self._silent_bytes = 0
@@ -166,7 +166,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. A trailer (sent after the body) counts towards the limits and is then dropped."""
+        """Take a header. One that comes after the body (a trailer) counts, and is dropped."""
         self._silent_bytes = 0
         self._num_headers += 1
         self._head_bytes += len(name) + len(value) + 4
@@ -194,7 +194,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._open.append(self.cycle)
 
     def on_chunk_header(self) -> None:
-        """Start a chunk of a body; refuse floods of tiny chunks, which cost more than larger ones."""
+        """Begin with a chunk of a body; refuse floods of tiny ones, which cost more than they bring."""
         self._silent_bytes = 0
         self._num_chunks += 1
         if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
@@ -222,7 +222,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._start_held()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request of the connection. `check` measures the idle time."""
+        """Go on with the next request of the connection. Idle time is ours to watch (`check`)."""
         self._open.popleft()
         self._waited_s = 0.0
         self._table.end_early(self)
@@ -240,7 +240,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._table.heard(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Start a request once its body has arrived, or much of it, or nothing more for a moment.
+        """Start on a request when its body is there, or much of it, or has not come for a moment.
 
         At most MAX_EARLY requests start without their body, so slow bodies cost little more than their bytes.
         """
@@ -271,7 +271,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, begin)
 
     def check(self, elapsed: float) -> None:
-        """End the connection if its client sends or reads too slowly."""
+        """End the connection if its client has been too slow, in sending or in reading."""
         if self._open and self.flow.read_paused and has_left(self.transport):
             self.transport.abort()
         elif self._is_unread(elapsed):
@@ -300,7 +300,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", message)
 
     def _drain(self, num_bytes: int) -> None:
-        """Drop a piece of a body that was answered before its end, at a slow pace."""
+        """Drop a piece of a body that was answered before its end, at a pace that costs little."""
         self.transport.pause_reading()
         self.loop.call_later(num_bytes / DRAINED_BYTES_PER_S, self._go_on_reading)
 
@@ -325,7 +325,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(408, "request_timeout", message)
 
     def _is_unread(self, elapsed: float) -> bool:
-        """Return whether the client has read too little of the data that waits to be sent, for too long."""
+        """Return whether the client has read too little, for too long, of what waits to be sent to it."""
         size = self.transport.get_write_buffer_size()
         if not size or (self._open and not self.flow.write_paused):
             self._unread_s = 0.0
@@ -341,12 +341,12 @@ class LimitedProtocol(HttpToolsProtocol):
         return _RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
 
     def _stop(self, refusal: _RefusedError) -> _RefusedError:
-        """Store a refusal that is raised inside the parser, which raises an error of its own in its place."""
+        """Keep a refusal that is raised out of the parser, which raises an error of its own in its place."""
         self._refusal = refusal
         return refusal
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer a request that never reaches the application completely, and end the connection.
+        """Answer a request that never reaches the application, or not whole, and end the connection.
 
         While earlier requests of the connection are being answered, it ends after their replies instead.
         """
@@ -371,7 +371,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _note(self, kind: str, problem: str) -> None:
-        """Log why a connection is ended, unless a similar line was logged a moment ago."""
+        """Write to the log why a connection is ended, unless there was such a line a moment ago."""
         left_out = self._notes.due(kind, self.loop.time())
         if left_out is not None:
             more = f" ({left_out} more like it)" if left_out else ""
@@ -380,7 +380,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def protocol_factory(limits: ConnectionLimits, table: ConnectionTable) -> Callable[..., LimitedProtocol]:
-    """Return a factory of a server's connections."""
+    """Return what makes the connections of a server."""
     return partial(LimitedProtocol, limits=limits, table=table, notes=Occasional())
 
 

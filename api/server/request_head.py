@@ -1,4 +1,4 @@
-"""Finds faults in a well-formed request head, and recognises clients that speak another protocol.
+"""What is wrong with a request's head though it is well formed, and in what other protocol a client speaks.
 
 Knows the syntax of HTTP, and nothing of connections.
 """
@@ -14,7 +14,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class HeadProblem(NamedTuple):
-    """Reason why a request is refused, for the reply."""
+    """Why a request is refused, as the reply says it."""
 
     status: int
     code: str
@@ -24,7 +24,7 @@ class HeadProblem(NamedTuple):
 def problem_of(method: bytes, target: bytes, headers: Headers) -> HeadProblem | None:
     """Return what is wrong with a request, or None.
 
-    A proxy may read another host than this server from a request that names two, so such a request is refused.
+    A proxy may read another host than this server out of a request that names two. So such a request is refused.
     """
     if method == b"CONNECT":
         return HeadProblem(405, "method_not_allowed", "CONNECT is for proxies, and this server is none")
@@ -46,7 +46,7 @@ def problem_of(method: bytes, target: bytes, headers: Headers) -> HeadProblem | 
 
 
 def other_protocol(data: bytes) -> str | None:
-    """Return advice for a client whose first bytes belong to another protocol; None if they belong to no known one."""
+    """Return what a client should do whose first bytes are not HTTP/1.1's, None if they are no known protocol's."""
     if data.startswith(b"\x16\x03"):
         return "the client speaks TLS, and this port takes plain HTTP: use http://, or a proxy in front that ends TLS"
     if data.startswith(b"PRI * HTTP/2.0"):
@@ -55,7 +55,7 @@ def other_protocol(data: bytes) -> str | None:
 
 
 def _name(host: bytes) -> bytes:
-    """Return a host header without its port, in the form of a URL's host."""
+    """Return a host header without its port, in the form of a URL's host: IPv6 addresses without brackets."""
     if host.startswith(b"["):
         return host[1:].partition(b"]")[0].lower()
     return host.partition(b":")[0].lower()

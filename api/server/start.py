@@ -1,5 +1,4 @@
-"""Prepares the process before a server accepts connections: open files, memory, and a warning if it is open to
-everyone."""
+"""What is settled once before a server takes connections: its files, its memory, and a warning if it is open to all."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from .hosts import listens_on_loopback
 from .memory import Memory
 
 SPARE_FILES = 256
-"""Open files of a server in addition to its connections."""
+"""Open files of a server besides its connections."""
 
 logger = logging.getLogger(__name__)
 
 
 def prepare_process(config: ServerConfig, *, has_keys: bool) -> None:
-    """Raise the limit of open files, set up the allocator, and warn if there is no API key."""
+    """Raise the limit of open files, settle the allocator, and warn if there is no API key."""
     _allow_files(config.max_connections + SPARE_FILES)
     Memory().settle()
     if not has_keys and not listens_on_loopback(config.host):
@@ -30,7 +29,7 @@ def prepare_process(config: ServerConfig, *, has_keys: bool) -> None:
 
 
 def _allow_files(number: int) -> None:
-    """Raise the limit of open files as far as the system permits; warn if it is below a number."""
+    """Raise the limit of open files as far as the system lets us; warn if it is less than a number."""
     if os.name != "posix":
         return
     import resource

@@ -1,4 +1,4 @@
-"""Replies in HTTP/1.0, which has no chunks: without a content-length, the end of the connection ends the reply."""
+"""Replies in HTTP/1.0, which knows no chunks: what has no content-length ends with the connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 def unchunked(cycle: RequestResponseCycle, send: Send) -> Send:
-    """Return a `send` function for replies without chunks. The connection must end with the reply."""
+    """Return what sends a reply of a cycle without chunks. The cycle's connection must end with it."""
     has_length = True
 
     async def sent(message: Message) -> None:

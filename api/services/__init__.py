@@ -1,1 +1,1 @@
-"""Builds the services that answer requests, for the HTTP application or for a batch without one."""
+"""What answers requests, put together once, for the HTTP application or for a batch that runs without one."""

@@ -41,13 +41,13 @@ STORES: dict[str, type] = {
 }
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
-"""A kind of parser, its interface, and arguments with which any parser of the kind can be built."""
+"""A kind of parser, its interface, and arguments that build any parser of the kind."""
 
 REASONING: ParserKind = ("reasoning_parser", ReasoningParser, ())
 TOOLS: ParserKind = ("tool_parser", ToolParser, ([],))
 
 JSON_CALLS = "json_calls"
-"""Tool parser for calls in the form that grammars enforce."""
+"""Tool parser for calls in a form that grammars force models to write."""
 
 
 def build_chat_template(
@@ -56,7 +56,7 @@ def build_chat_template(
     tokenizer: Tokenizer,
     options: Mapping[str, OptionValue] = {},
 ) -> ChatTemplate:
-    """Return the chat template that the user chose.
+    """Return the chat template that a user's choice stands for.
 
     Args:
         name: a registered template, else a file with a Jinja template; None: the model's own.

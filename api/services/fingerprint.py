@@ -1,4 +1,4 @@
-"""The system fingerprint: two servers have the same one exactly if the same request should get the same answer."""
+"""The system fingerprint: equal for two servers exactly if the same request may be expected to have the same answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.part_options import option_text
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
-"""Kinds of components that affect replies. Policies, drafters and stores change no text; a model's weights count."""
+"""Kinds of components that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""
 
 _PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")
 
@@ -25,14 +25,15 @@ def system_fingerprint(
     options: Mapping[str, OptionValue] = {},
     sampling_defaults: Mapping[str, float] = {},
 ) -> str:
-    """Return "fp_" and a hash of the engine's properties, the API's components, and their versions.
+    """Return "fp_" and a hash of what the engine is, of the API's components, and of the versions they are made of.
 
-    The location and size of memory do not count, nor the order of requests, nor the name of a model with known weights.
+    Where and how much memory there is does not count, nor the order of requests, nor under which name a model whose
+    weights are known was loaded.
 
     Args:
         components: classes, and texts such as that of the chat template.
-        options: options of components, "kind.key" → value; an option from a file is equal to its text.
-        sampling_defaults: values for sampling parameters that a request does not set.
+        options: of components, "kind.key" → value, as they were given: one from a file is equal to its text.
+        sampling_defaults: with which a request is sampled that does not say.
     """
     info = msgspec.structs.replace(
         info,

@@ -46,7 +46,7 @@ SECONDS_A_DAY = 24 * 3600
 
 
 class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
-    """Components that fit the model, in addition to its engine.
+    """The components that fit the model, in addition to its engine.
 
     Attributes:
         chat_template: renders messages as a prompt.
@@ -85,7 +85,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answering:
-    """Services that answer request bodies, all with one engine client.
+    """The services that answer bodies, all with the same engine client.
 
     Attributes:
         generator: runs the prompts of all services.

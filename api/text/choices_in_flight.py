@@ -1,6 +1,6 @@
-"""Sends the choices of one client request to the engine, as many at a time as its share permits.
+"""Sends the choices of one client request to the engine, as many at a time as its share allows.
 
-Knows requests and their events, but not the resulting text.
+Knows requests and their events, and nothing of the text that they become.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from .generation import Choice
 
 MAX_UNANSWERED_TOKENS = 8192
-"""Maximum prompt tokens of choices without an event yet; a prompt that several choices share counts once."""
+"""Prompt tokens of choices that have had no event yet; a prompt that several choices share counts once."""
 MAX_RETRY_S = 1.0
 
 Item = tuple["Choice", "TokenEvent | Exception | None"]
-"""A choice and its next event or error; None after its last event."""
+"""A choice and its next event; an error; or None, after its last event."""
 
 
 class ChoicesInFlight:
-    """Yields the events of all choices in the order in which they arrive.
+    """Gives the events of all choices, in the order in which they come.
 
     Args:
-        choices: choices, at least one; sent in this order.
-        places: limits the number in the engine at once; None: no limit.
+        choices: at least one. They are sent in their order.
+        places: bounds how many are in the engine at once; None: all are.
 
     Attributes:
-        first: indices of the choices that are sent immediately.
+        first: indexes of the choices that are sent before anything is waited for.
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
@@ -73,7 +73,7 @@ class ChoicesInFlight:
             return choice, item
 
     def end(self, choice: Choice) -> None:
-        """Record that a choice needs no more events: abort it if it still runs, and send others in its place."""
+        """Note that a choice needs no more events: abort it if it still runs, and send others in its place."""
         task = self._tasks.pop(choice.index, None)
         if task is None:
             return
@@ -84,7 +84,7 @@ class ChoicesInFlight:
         self._send_some()
 
     async def close(self) -> None:
-        """Abort all running choices."""
+        """Abort what still runs."""
         tasks = [*self._tasks.values(), *self._ending]
         for task in tasks:
             task.cancel()
@@ -131,7 +131,7 @@ class ChoicesInFlight:
         return True
 
     def _timed(self, request: Request) -> Request:
-        """Return a request whose timeout counts from the sending of the first choice."""
+        """Return a request whose timeout counts from when the first choice was sent."""
         if request.timeout_s is None:
             return request
         left_s = request.timeout_s - (time.monotonic() - self._started)

@@ -1,6 +1,6 @@
-"""Encodes and decodes text within the model's context, outside the event loop.
+"""Text → token ids and back within the model's context, outside the event loop.
 
-A text that cannot fit is refused as soon as enough of it is encoded: encoding takes a hundred times a text's memory.
+A text that cannot fit is refused after the part of it that would: encoding takes a hundred times a text's memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from llmfw.core.interfaces.tokenizer import LONG_TEXT, Tokenizer
 from .threads import TextThreads
 
 MAX_TOKENS = 2**20
-"""Maximum tokens of all prompts of a request together, unless the context is longer."""
+"""Tokens of all prompts of a request together, if the context is not even longer."""
 
 CHARACTERS_A_TOKEN = 4
-"""A text with more characters per token of the context is first counted in slices."""
+"""A text with more than this for each token of the context is counted in slices first."""
 
 SLICE = 2**15  # characters
 GROUP = 2**16  # characters of texts that are encoded together, without a turn for others
@@ -29,9 +29,9 @@ class PromptEncoder:
     """Encodes and decodes for requests.
 
     Args:
-        tokenizer: tokenizer of the model.
-        context: function that returns the model's context length in tokens.
-        threads: threads for long texts.
+        tokenizer: the model's.
+        context: returns the model's context length in tokens.
+        threads: where long texts are worked on.
     """
 
     def __init__(self, tokenizer: Tokenizer, context: Callable[[], int], threads: TextThreads) -> None:
@@ -41,16 +41,16 @@ class PromptEncoder:
 
     @property
     def max_tokens(self) -> int:
-        """Maximum tokens of all prompts of a request together."""
+        """Most tokens of all prompts of a request together."""
         return max(MAX_TOKENS, self._context())
 
     async def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str | None = None
     ) -> list[int]:
-        """Return a text's tokens. The result may exceed the context by a few tokens.
+        """Return a text's tokens; a few more than the context holds are possible.
 
         Args:
-            param: the client's name of the text, for errors.
+            param: the client's name for it, for errors.
 
         Raises:
             ContextLengthError: it cannot fit into the context.
@@ -66,7 +66,7 @@ class PromptEncoder:
         """Return the tokens of each of a request's texts.
 
         Args:
-            param: the client's name of the list, for errors.
+            param: the client's name for the list.
 
         Raises:
             ContextLengthError: one of them cannot fit into the context.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_FREE = 4
-"""Share of the engine's places that requests with several choices leave free."""
+"""Requests with several choices leave a quarter of the engine's places free."""
 
 
 class EnginePlaces:
@@ -26,12 +26,12 @@ class EnginePlaces:
 
     @property
     def share(self) -> int:
-        """Maximum number of choices that each of the requests may have in the engine now, at least one."""
+        """Most choices that each of the requests may have in the engine now, at least one."""
         return max(1, self._num_shared // max(1, self._num_requests))
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Let a request share the places during the block."""
+        """Let a request share the places for the length of the block."""
         self._num_requests += 1
         try:
             yield

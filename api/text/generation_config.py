@@ -1,4 +1,4 @@
-"""Reads the sampling defaults that a model's authors recommend, from its generation_config.json."""
+"""How a model's makers would have it sampled: the values of its generation_config.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 
 
 def load_sampling_defaults(model: str) -> dict[str, float]:
-    """Return defaults by SamplingParams' names; {} if the model has none or they are not to be used.
+    """Return sampling parameters by SamplingParams' names; {} where the model has none, or is not to be sampled.
 
     Args:
         model: a folder, or a hub id.

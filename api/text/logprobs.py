@@ -1,4 +1,4 @@
-"""Converts scored tokens to the formats in which clients receive log probabilities.
+"""Scored tokens → the forms in which clients get log probabilities.
 
 All are natural logarithms of the model's own probabilities, before temperature, penalties and grammar.
 
@@ -22,13 +22,13 @@ from .text_stream import Delta
 
 
 def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
-    """Return the entries of an answer's pieces; None if they have no scores or no tokens."""
+    """Return the entries of an answer's pieces; None if they have no scores at all, or no tokens."""
     tokens = tokens_of(deltas)
     return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
 
 
 def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
-    """Return the tokens of an answer's pieces, in order; pieces without scores have none."""
+    """Return the tokens of pieces of an answer, in order; none of those without scores."""
     return [token for delta in deltas if isinstance(delta, ScoredContent) for token in delta.tokens]
 
 
@@ -36,7 +36,7 @@ def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> Completio
     """Return the entries of a completion's tokens.
 
     Args:
-        offset: offset of the tokens' text within the text that the client's offsets count from.
+        offset: of the text that the tokens' starts count from, in the text that the client's offsets count from.
     """
     return CompletionLogprobs(
         tokens=[_name(token.bytes) for token in tokens],
@@ -52,8 +52,8 @@ def prompt_tokens(
     """Return the tokens of a prompt, with starts in its text.
 
     Args:
-        logprobs: log probabilities of each token except the first.
-        text: text of the prompt, with or without special tokens.
+        logprobs: of each token but the first.
+        text: of the prompt, as the client wrote it or gets it; special tokens may be in it or not.
     """
     detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
     tokens = []
@@ -68,7 +68,7 @@ def prompt_tokens(
 
 
 def mean_logprob(tokens: Sequence[ScoredToken]) -> float:
-    """Return the mean over tokens; minus infinity without tokens."""
+    """Return the mean over tokens, minus infinity of none."""
     found = [token.logprob for token in tokens if token.logprob is not None]
     return sum(found) / len(found) if found else -float("inf")
 
@@ -83,7 +83,7 @@ def _entry(token: ScoredToken) -> TokenEntry:
 
 
 def _top(token: ScoredToken) -> dict[str, float] | None:
-    """Return the most likely tokens and the token itself. If two have the same text, the more likely one counts."""
+    """Return the most likely tokens and the token itself. Of two with the same text the more likely one counts."""
     if token.logprob is None:
         return None
     found: dict[str, float] = {}
@@ -98,7 +98,7 @@ def _text(token: bytes) -> str:
 
 
 def _name(token: bytes) -> str:
-    r"""Return a token's text; if it is part of a character, its bytes in OpenAI's form: `bytes:\xf0\x9f`."""
+    r"""Return a token's text; of a part of a character its bytes as OpenAI writes them: `bytes:\xf0\x9f`."""
     try:
         return token.decode()
     except UnicodeDecodeError:

@@ -11,10 +11,10 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
 MAX_STOPS, MAX_STOP_LENGTH = 256, 256
-"""Maximum number of stop strings, and characters of one: each is searched for in the text of each token."""
+"""Stop strings, and characters of one: each is looked for in the text of each token."""
 
 MAX_BIASES = 16_384
-"""Maximum number of logit_bias entries, which are sent with each choice."""
+"""Entries of logit_bias: they are sent with each choice."""
 
 _SAME_NAME = (
     "min_tokens",
@@ -37,14 +37,14 @@ def to_sampling(
     defaults: Mapping[str, float] | None = None,
     max_biases: int = MAX_BIASES,
 ) -> SamplingParams:
-    """Return the sampling parameters of a body; fields that the client did not set keep their defaults.
+    """Return the sampling parameters of a body; what the client left open keeps its default.
 
     Args:
-        body: body with fields named as in SamplingParams, or as in `renamed`.
-        max_tokens: value of `max_tokens`, whose field has several names.
-        renamed: SamplingParams' name → the client's, if they differ; errors use the client's.
-        defaults: values, by SamplingParams' names, that replace its defaults for unset fields.
-        max_biases: maximum number of logit_bias entries.
+        body: has fields of SamplingParams' names, or of those in `renamed`.
+        max_tokens: its field has several names.
+        renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
+        defaults: by SamplingParams' names, what the client left open is instead of SamplingParams' own default.
+        max_biases: entries of logit_bias.
 
     Raises:
         RequestError: a value out of range.
@@ -77,7 +77,7 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
-    """Return the biases by token id. In JSON the keys are strings."""
+    """Return the biases by token id. On the wire the keys are strings."""
     found: dict[int, float] = {}
     if given and len(given) > most:
         raise RequestError(

@@ -1,7 +1,7 @@
-"""Structured output: reads the fields that constrain an output, and returns one GrammarSpec.
+"""Structured output: the fields by which a client says what an output has to be → one GrammarSpec.
 
-Reads OpenAI's `response_format`, and vLLM's and SGLang's fields. The grammar backend decides whether a schema or
-grammar can be enforced. `tool_choice` handles tool calls.
+Reads OpenAI's `response_format` and the names that vLLM and SGLang have for the same. Whether a schema or a grammar is
+one that can be held to is the grammar backend's business; tool calls are `tool_choice`'s.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Structure(msgspec.Struct, frozen=True):
-    """A constraint on the output.
+    """What an output has to be.
 
     Attributes:
-        param: request field that set it, for errors.
-        spec: grammar for the engine.
+        param: the field that says so, for errors.
+        spec: the same for the engine.
     """
 
     param: str
@@ -38,11 +38,11 @@ class Structure(msgspec.Struct, frozen=True):
 
 
 def structure_of(body: Body, prefix: str = "") -> Structure | None:
-    """Return the constraint that a body sets on the output; None if there is none.
+    """Return what a body asks of the output, None if it may be anything.
 
     Args:
-        body: body that may have the fields.
-        prefix: prefix of the fields' names, for a nested body.
+        body: has some of the fields.
+        prefix: of their names, for a body inside another.
 
     Raises:
         RequestError: two fields ask for something, or one of them has not the right form; names the path.
@@ -121,7 +121,7 @@ _RESPONSE_FORMATS = {
 
 
 def _named_schema(given: Any, param: str) -> GrammarSpec:
-    """Read OpenAI's form of a schema. It is enforced even if `strict` is false."""
+    """Read OpenAI's form of a schema. It is held to, whatever `strict` says."""
     if not isinstance(given, dict):
         _wrong(param, given, "an object with name and schema")
     _check_keys(given, ("name", "description", "schema", "strict"), param)
@@ -254,7 +254,7 @@ def _text(value: Any) -> str:
 
 
 def _check_keys(given: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...], param: str) -> None:
-    """Refuse unknown keys: a constraint on the output is never ignored."""
+    """Refuse a key that is not known: what constrains an output is never ignored."""
     for key in given:
         if key not in known:
             raise RequestError(

@@ -1,4 +1,4 @@
-"""Turns a choice's TokenEvents into text: detokenisation, stop strings, reasoning, tool calls.
+"""TokenEvent → text of one choice: detokenise, stop strings, reasoning, tool calls.
 
 Knows nothing of HTTP and of the form of a chunk.
 """
@@ -25,23 +25,23 @@ Delta = ContentDelta | ReasoningDelta | ToolCallDelta
 
 
 class TextStream:
-    """The text of one choice, as it arrives.
+    """The text of one choice, as it comes.
 
     Args:
-        detokenizer: new detokenizer.
+        detokenizer: fresh.
         stop: strings that end the text, unless they come before `min_tokens` new tokens.
-        reasoning, tools: new parsers, or None.
-        one_call: whether to end with the first tool call.
-        call_reason: finish reason of a text that ended by itself and has a call.
-        token_bytes: method of the tokenizer, used to give each content its tokens with their log probabilities
-            (`ScoredContent`); None: no log probabilities are requested.
+        reasoning, tools: fresh parsers, or None.
+        one_call: end with the first tool call.
+        call_reason: the finish reason of a text that ended by itself and has a call.
+        token_bytes: of the tokenizer, to give each content its tokens with their log probabilities (`ScoredContent`);
+            None: the engine was not asked for any.
 
     Attributes:
         finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
-        stopped_by: stop string or token that ended the text, or None.
-        token_ids: all tokens so far, including end and stop tokens.
-        num_reasoning_tokens: number of these that are thinking.
-        num_cached_tokens: number of prompt tokens from the prefix cache.
+        stopped_by: the stop string or token that ended it, if one did.
+        token_ids: all tokens so far, those of an end or stop included.
+        num_reasoning_tokens: how many of these were thinking.
+        num_cached_tokens: how many of the prompt's came from the prefix cache.
         logprobs: one for each of `token_ids`, if the request asks for them, else none.
         prompt_logprobs: one for each prompt token but the first, if the request asks for them, after the first event.
     """
@@ -80,7 +80,7 @@ class TextStream:
 
     @property
     def scored_tokens(self) -> Sequence[ScoredToken]:
-        """All tokens so far with their log probabilities; none without `token_bytes`."""
+        """All tokens so far with their log probabilities, none without `token_bytes`."""
         return self._spans.tokens if self._spans else ()
 
     @property
@@ -90,7 +90,7 @@ class TextStream:
         return () if self._spans is None or isinstance(self.stopped_by, str) else self._spans.rest()
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
-        """Process the next event; return its deltas. Must not be called once there is a finish reason."""
+        """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         if self._spans is None and (len(event.token_ids) < 2 or not self._counts):
@@ -140,8 +140,7 @@ class TextStream:
 
     @property
     def _counts(self) -> bool:
-        """Whether tokens must be counted one by one: the text may end inside an event, or part of an event may be
-        reasoning."""
+        """Whether the text may end before the last token of an event, or only some of them be reasoning."""
         return self._stop_strings is not None or self._one_call or self._reasoning is not None
 
     @property
@@ -175,7 +174,7 @@ class TextStream:
         return deltas
 
     def _note_calls(self, deltas: list[Delta]) -> list[Delta]:
-        """Record whether there is a tool call; if only one is wanted, end the text before a second one."""
+        """Note whether there is a tool call; where only one is wanted, end the text before a second one."""
         for i, delta in enumerate(deltas):
             if isinstance(delta, ToolCallDelta):
                 if self._one_call and delta.index > 0:
@@ -186,7 +185,7 @@ class TextStream:
 
     @staticmethod
     def _scored(spans: TokenSpans, deltas: Sequence[Delta]) -> list[Delta]:
-        """Add its tokens to each content."""
+        """Give each content its tokens."""
         scored: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, ContentDelta):
@@ -210,10 +209,10 @@ class TextStream:
 
 
 def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
-    """Split an event into events of one token each.
+    """Return an event for each token of one, as if they had come one by one.
 
     Args:
-        scored: whether the tokens have log probabilities.
+        scored: they have to have log probabilities.
     """
     if not event.token_ids:
         return [event]
@@ -232,7 +231,7 @@ def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
 
 
 def _extend(deltas: list[Delta], new: Sequence[Delta]) -> None:
-    """Append deltas to others, and join neighbours that are text of the same kind."""
+    """Add deltas to others. Neighbours that are text of the same kind become one."""
     for delta in new:
         last = deltas[-1] if deltas else None
         if isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):

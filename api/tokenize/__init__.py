@@ -1,1 +1,1 @@
-"""Converts text to token ids and back, exactly as for prompts."""
+"""Text to token ids and back, as prompts are made."""

@@ -142,7 +142,7 @@ class TokenizationService:
 
     @property
     def _most(self) -> int:
-        """Maximum number of tokens in a list to decode: the most that /tokenize encodes without counting first."""
+        """Tokens of a list that are decoded: as many as a text can have that /tokenize does not count first."""
         return CHARACTERS_A_TOKEN * self._generator.info.max_model_len
 
     def _refuse_length(self, length: int, param: str) -> NoReturn:

@@ -25,7 +25,7 @@ class CleanPlaces:
         self._num_clean = np.zeros(num_rows, dtype=np.int64)
 
     def spoil(self, row: int, place: int) -> None:
-        """Mark a row as overwritten from an index on: these entries are no longer clean."""
+        """Record that a row has been written, from a place on."""
         self._num_clean[row] = min(self._num_clean[row], place)
 
     def take(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[Ints, Ints]:

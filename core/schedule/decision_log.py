@@ -1,8 +1,8 @@
-"""Keeps the scheduler's decisions about the last requests, and writes them to the log at level debug.
+"""What was decided about the last requests, kept to be asked for, and written to the log at level debug.
 
-Equal consecutive decisions are one entry: for example, a request that waits a thousand steps for a free place, or a
-prompt that is computed in a hundred chunks. Tokens that are generated one by one are not recorded. Reasons are equal if
-they are equal up to their first colon: figures follow it, of which the last ones stay.
+A run of equal decisions is one entry: a request that waits for a thousand steps for want of a place has one, and so
+has a prompt that is computed in a hundred chunks. Tokens that are generated one by one are none. Reasons are equal if
+they are up to their first colon: what comes after it are figures, of which the last ones stay.
 """
 
 from __future__ import annotations
@@ -113,33 +113,33 @@ class DecisionLog:
         )
 
     def arrived(self, seq: SequenceState) -> None:
-        """Record the decision; see `DecisionTrace.arrived`."""
+        """As `DecisionTrace.arrived`."""
         while len(self._records) >= self._most:
             self._records.popitem(last=False)
         self._records[seq.id] = _Record(time.time(), self._clock(), seq.prompt_len)
         self._note(seq, "arrived", "")
 
     def waits(self, seq: SequenceState, reason: str, num_ahead: int) -> None:
-        """Record the decision; see `DecisionTrace.waits`."""
+        """As `DecisionTrace.waits`."""
         if (run := self._note(seq, "waits", reason)) is not None:
             run.num_ahead = num_ahead
 
     def admitted(self, seq: SequenceState) -> None:
-        """Record the decision; see `DecisionTrace.admitted`."""
+        """As `DecisionTrace.admitted`."""
         self._note(seq, "admitted", "", seq.num_computed)
 
     def planned(self, plan: BatchPlan) -> None:
-        """Record the decisions of a step; see `DecisionTrace.planned`."""
+        """As `DecisionTrace.planned`."""
         for part in plan.prefills:
             self._note(part.seq, "computed", "", part.count)
         self._step += 1
 
     def retracted(self, seq: SequenceState, reason: str) -> None:
-        """Record the decision; see `DecisionTrace.retracted`."""
+        """As `DecisionTrace.retracted`."""
         self._note(seq, "retracted", reason)
 
     def ended(self, seq: SequenceState, reason: str) -> None:
-        """Record the decision; see `DecisionTrace.ended`."""
+        """As `DecisionTrace.ended`."""
         self._note(seq, "ended", reason)
 
     def _note(self, seq: SequenceState, kind: str, reason: str, num_tokens: int = 0) -> _Run | None:

@@ -1,4 +1,4 @@
-"""Computes masks of allowed tokens for the constrained rows of a step, and for no others."""
+"""Which tokens may be sampled next: masks for the constrained rows of a step, and for no others."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MaskFiller:
         return self._make(constrained) if constrained else None
 
     def _make(self, constrained: list[_Constrained]) -> TokenMasks | None:
-        """Compute the masks. Leaves out a sequence whose mask failed: its constraint will reject the next token."""
+        """Leave out a sequence without a mask; its constraint has recorded why, and will reject its next token."""
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([each.constraint for each in constrained], words)
         for each, row in zip(constrained, words, strict=True):
@@ -144,7 +144,7 @@ def _constrained(plan: BatchPlan) -> list[_Constrained]:
 
 
 def _is_late(each: _Constrained) -> bool:
-    """Return whether a grammar's output must now be brought to its end, so that `max_tokens` does not cut it."""
+    """Return whether a grammar's output has to come to its end now, not to be cut by `max_tokens`."""
     most = each.seq.max_tokens
     return most - each.num_before <= min(MAX_CLOSING, most // 8) and each.constraint.is_held
 

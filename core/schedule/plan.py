@@ -45,7 +45,7 @@ class PlannedSequence:
 
     @property
     def end(self) -> int:
-        """Position after the last computed token."""
+        """The first token that is not computed."""
         return self.start + self.count
 
 
@@ -81,7 +81,7 @@ class BatchPlan:
 
     @property
     def rows(self) -> Ints:
-        """Row of each sequence: [B]."""
+        """The row of each sequence: [B]."""
         return self.step.rows
 
     @property
@@ -91,17 +91,17 @@ class BatchPlan:
 
     @property
     def counts(self) -> Ints:
-        """Number of tokens of each sequence: [B]."""
+        """Tokens of each sequence: [B]."""
         return self.step.counts
 
     @property
     def samples(self) -> Bools:
-        """Whether each sequence samples: [B]."""
+        """Which sequences sample: [B]."""
         return self.step.num_sampled > 0
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens computed in this step."""
+        """Tokens computed in this step."""
         return self.step.num_tokens
 
     @property
@@ -116,12 +116,12 @@ class BatchPlan:
 
     @property
     def parts(self) -> list[PlannedSequence]:
-        """The plan as one object per sequence."""
+        """The same, sequence by sequence."""
         return [self._part(place) for place in range(len(self.sequences))]
 
     @property
     def prefills(self) -> list[PlannedSequence]:
-        """The sequences that compute prompt tokens, in order; usually few."""
+        """The parts that compute prompt tokens, in order; usually few of the sequences."""
         if self._prefills is None:
             self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
         return self._prefills

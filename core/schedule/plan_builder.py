@@ -1,4 +1,4 @@
-"""Collects the sequences of one step, in the order in which they are decided, and builds the plan."""
+"""Collects the parts of one step, in the order in which they are decided, and builds the plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlanBuilder:
 
     @property
     def decoding(self) -> Indices:
-        """The decoding sequences, which compute their last sampled token: [n]."""
+        """The sequences that compute their last token, a sampled one: [n]."""
         if len(self._decoding) == 1:
             return self._decoding[0]
         return np.concatenate([np.empty(0, np.intp), *self._decoding])
@@ -55,7 +55,7 @@ class PlanBuilder:
         return not self._pieces and not self.has_decoding
 
     def decode(self, indices: Indices) -> None:
-        """Add decoding sequences: each computes its last sampled token, and samples the next one."""
+        """Add sequences that compute their last token, a sampled one, so that the next one is sampled."""
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:

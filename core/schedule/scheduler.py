@@ -250,7 +250,7 @@ class Scheduler:
         return self.deferrable if seq.request.deferrable else self.live
 
     def _note_first(self, plan: BatchPlan) -> None:
-        """Count cached tokens of sequences that compute for the first time, and the tokens computed for each tenant."""
+        """Take note of what was cached of sequences that compute for the first time, and of what tenants get."""
         prefills = plan.prefills
         for p in prefills:
             if p.seq.num_cached_first is None:

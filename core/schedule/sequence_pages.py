@@ -218,7 +218,7 @@ class SequencePages:
         seq.num_shared_pages = len(pages)
 
     def release(self, seq: SequenceState) -> None:
-        """Free a sequence's row and pages. Its computed tokens stay cached until they are evicted."""
+        """Take a sequence's row and pages. Its computed tokens stay in the cache until they are evicted."""
         self.publish(seq, min(seq.num_computed, seq.num_tokens))
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])

@@ -134,7 +134,7 @@ class DecodeGraphs:
         self._logits = torch.zeros((sizes[-1], vocab_size), dtype=torch.float32, device=device)
 
     def serves(self, step: StepInput) -> bool:
-        """Return whether graphs can run a step: each sequence has one token, and samples the next."""
+        """Return whether a step can be launched here: each sequence has one token, and samples the next."""
         return step.is_decode and step.num_single <= self._most and not step.scored
 
     def capture_all(self) -> None:
@@ -154,12 +154,12 @@ class DecodeGraphs:
     def run(
         self, step: StepInput, changes: tuple[Ints, Pages] | None = None, size: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Launch a step. Capture it first if there is no graph of its size yet.
+        """Launch a step, which is captured if none of its size is yet.
 
         Args:
-            step: step for which `serves` returns True.
-            changes: changes of the page table, written on the device first.
-            size: number of sequences to pad the step to; None: the next captured size.
+            step: one that `serves` accepts.
+            changes: of the page table, to be written on the device first.
+            size: sequences to pad it to; None: the next size.
 
         Returns:
             the logits, float32, which the next call overwrites: [B, vocab]; and the rows: [B].
@@ -210,7 +210,7 @@ class DecodeGraphs:
     def _bring(
         self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
     ) -> tuple[torch.Tensor, Ints, Ints]:
-        """Send the padded numbers of a step and the changes of the page table to the device in one copy.
+        """Send the numbers of a step, padded, and changes of the page table to the device in one copy.
 
         Returns:
             The static inputs: tokens, sources, positions, slots and rows: [5, size]; on the host, positions and lengths of
@@ -237,5 +237,5 @@ class DecodeGraphs:
 
 
 def _stride(size: int) -> int:
-    """Return the row stride of the inputs of `size` sequences, rounded up so that each row is 16-byte aligned."""
+    """Return the distance of the inputs of `size` sequences, so that each starts at a multiple of 16 bytes."""
     return size + size % 2

@@ -3,7 +3,7 @@
     header        settings and capacity, as msgpack
     each step     StepInput, TokenMasks or nothing, StepOutput
 
-The length of each message precedes it: 4 bytes, little-endian. The file holds the token ids of prompts and outputs.
+Each part is preceded by its length, 4 bytes, little-endian. The file holds the token ids of prompts and outputs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class StepWriter:
         self._write(encode(recorded.step), masks, encode(recorded.output))
 
     def _write(self, *parts: bytes) -> None:
-        """Write several messages in one call, so that a crash can cut only the last step."""
+        """Write parts in one call, so that a crash can cut only the last step."""
         with open(self._path, "ab") as file:
             file.write(b"".join(LENGTH.pack(len(part)) + part for part in parts))
 
@@ -130,7 +130,7 @@ def _steps(file: BinaryIO, path: Path) -> Iterator[RecordedStep]:
 
 
 def _read(file: BinaryIO) -> bytes | None:
-    """Return the next message; None: the file ends within it."""
+    """Return the next part; None: the file ends within it."""
     length = file.read(LENGTH.size)
     if len(length) < LENGTH.size:
         return None
@@ -153,7 +153,7 @@ class RecordingExecutor:
 
     @property
     def has_own_threads(self) -> bool:
-        """See `Executor.has_own_threads`."""
+        """As `Executor.has_own_threads`."""
         return self._executor.has_own_threads
 
     def forward(self, step: StepInput) -> ForwardPass:

@@ -1,4 +1,4 @@
-"""Assembles the input tokens of a step on the device, including sampled ones that the host does not know yet."""
+"""The tokens of a step on the device, some of which only the device knows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def input_ids(known: torch.Tensor, sources: torch.Tensor, last_tokens: torch.Ten
 
     Args:
         known, sources: `StepInput.tokens` and `StepInput.sources`: [T].
-        last_tokens: last sampled token of each row: [rows].
+        last_tokens: what each row has sampled last: [rows].
     """
     return torch.where(sources == NOT_IN_FLIGHT, known, last_tokens[sources.clamp_min(0)])

@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Register the backend `flashinfer`."""
+    """Bring the backend `flashinfer`."""
     register(
         "flashinfer",
         "llmfw.plugins.attention_flashinfer.backend:FlashInferAttention",

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 HEAD_DIMS = (64, 128, 256)
 DTYPES = (torch.float16, torch.bfloat16)
 CORES_GROUPS = (1, 2, 3, 4, 8)
-"""Numbers of query heads per KV head that the kernel without tensor cores supports."""
+"""How many query heads may share a key head in the kernel without tensor cores."""
 TENSOR_CORES_FROM = 4
 """If fewer query heads share a key head, the tile of a tensor core would be mostly empty."""
 
@@ -77,7 +77,7 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why these layers cannot be served, as a sentence, or None if they can. Cheap checks run first."""
+        """Return why not, as a sentence, or None. The quick checks come first, the search for kernels last."""
         return (
             _unsupported_device(torch.device(device))
             or _unsupported_dtype(dtype)
@@ -87,7 +87,7 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return a reason for all dtypes except fp8, which the kernels convert while they read it."""
+        """Return why not, for all dtypes but fp8, which the kernels convert as they read it."""
         if is_fp8(stored_as):
             return None
         return (
@@ -131,7 +131,7 @@ class FlashInferAttention(AttentionBackend):
         return output
 
     def _load_kernels(self) -> None:
-        """Plan once, so that missing kernels are compiled now and not while the first request waits."""
+        """Plan once, so that missing kernels are compiled now, and not while the first request waits."""
         logger.info(
             "Loading FlashInfer's kernels. Kernels that are not compiled yet are compiled now, which takes minutes."
         )

@@ -13,8 +13,8 @@ class Kind(NamedTuple):
     Attributes:
         num_heads, num_kv_heads, head_dim: as in `LayerSpec`.
         scale: factor applied to query·key.
-        window_left: number of earlier tokens that a token attends to; -1: all.
-        soft_cap: soft cap of scores; 0: none.
+        window_left: how many tokens before itself a token attends to; -1: all.
+        soft_cap: 0: none.
     """
 
     num_heads: int
@@ -33,5 +33,5 @@ class Kind(NamedTuple):
 
     @property
     def num_shared(self) -> int:
-        """Number of query heads per KV head."""
+        """How many query heads share a key head."""
         return self.num_heads // self.num_kv_heads

@@ -1,8 +1,8 @@
-"""Computes the pages of a step's sequences in FlashInfer's form: compressed rows (CSR).
+"""Which pages the sequences of a step have, in the form that FlashInfer reads: compressed rows.
 
-Lengths stay on the host, because FlashInfer plans there: with tensors on the device, its `plan` would wait for the
-device in every step. Page ids are known only on the device, and are gathered there. Nothing here waits for the device
-or uses FlashInfer.
+Lengths are known on the host, and FlashInfer plans there, so they stay there: given tensors of the device, its `plan`
+would wait for the device in every step. Page ids are known on the device alone, and are gathered there. Nothing here
+waits for the device, and nothing here knows FlashInfer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Rows(NamedTuple):
     """B sequences, int32.
 
     Attributes:
-        indptr: sequence s has the pages from `indptr[s]` to `indptr[s + 1]`: [B + 1].
+        indptr: pages of sequence s are those from `indptr[s]` to `indptr[s + 1]`: [B + 1].
         last_page_len: tokens in each sequence's last page, from 1 to the page size: [B].
         kv_lens: tokens of each sequence: [B].
-        query_indptr: sequence s has the new tokens from `query_indptr[s]` to `query_indptr[s + 1]`: [B + 1].
+        query_indptr: the new tokens of sequence s are those from `query_indptr[s]` to `query_indptr[s + 1]`: [B + 1].
     """
 
     indptr: torch.Tensor
@@ -43,7 +43,7 @@ class Pages:
         host: the sequences, in pinned memory.
         device: the same, on the device.
         indices: page ids of all sequences, one after the other, on the device, int32: [P].
-        most_queries: largest number of new tokens of a sequence.
+        most_queries: new tokens of the sequence that has the most.
     """
 
     host: Rows
@@ -57,7 +57,7 @@ def find_pages(batch: ForwardBatch, chosen: slice) -> Pages:
 
     Args:
         batch: the step.
-        chosen: indices of its sequences, at least one.
+        chosen: which of its sequences, at least one.
     """
     kv_lens, query_lens = batch.kv_lens[chosen], batch.query_lens[chosen]
     counts = -(-kv_lens // batch.page_size)
@@ -82,7 +82,7 @@ def gather_pages(
 ) -> torch.Tensor:
     """Return the first pages of each row, one row after the other, on the device: [total].
 
-    `total` is the last number of `indptr`, known on the host, so the size of the result requires no wait.
+    `total` is what `indptr` ends with: known on the host, so that the size of the result need not be asked for.
     """
     places = torch.arange(total, dtype=torch.int32, device=page_table.device)
     owners = torch.searchsorted(indptr[1:], places, right=True)
@@ -90,14 +90,14 @@ def gather_pages(
 
 
 def _ends(counts: Ints) -> Ints:
-    """Return the cumulative sums of `counts` with a leading zero (indptr): [len(counts) + 1]."""
+    """Return where each part ends, after a zero: [len(counts) + 1]."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 
 def _bring(device: torch.device, *columns: Ints) -> tuple[Rows, Rows]:
-    """Return columns of `Rows` as tensors on the host and on the device, sent in one copy.
+    """Return columns of `Rows` as tensors on the host and on the device, brought there by one copy.
 
-    Only copies from pinned memory never wait for the device. torch reuses that memory once the copy is done.
+    Only from pinned memory a copy never waits for the device. torch gives that memory out again once it is done.
     """
     packed = torch.from_numpy(np.concatenate(columns).astype(np.int32)).pin_memory()
     sizes = [len(column) for column in columns]

@@ -54,8 +54,7 @@ def bytes_for_steps(kind: Kind, num_processors: int) -> int:
 
 
 def bytes_for_graph(kind: Kind, num_processors: int, num_sequences: int) -> int:
-    """Return the scratch bytes that a CUDA graph of decode steps needs: room for every tile of every sequence, split or
-    not."""
+    """Return the bytes that a CUDA graph of single tokens needs: room for each tile of each sequence, cut or not."""
     tile = _tile_of_single_tokens(kind)
     tiles = -(-num_sequences * kind.num_shared // tile) + num_sequences - 1
     return _bytes(kind, max(tiles, _most_chunks(kind, num_processors)), tile)

@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Register the backend `torch`."""
+    """Bring the backend `torch`."""
     register(
         "torch",
         "llmfw.plugins.attention_torch.backend:TorchAttention",

@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Register the backend `triton`."""
+    """Bring the backend `triton`."""
     register(
         "triton",
         "llmfw.plugins.attention_triton.backend:TritonAttention",

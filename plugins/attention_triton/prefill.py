@@ -1,7 +1,7 @@
-"""The kernel for prefill: several new tokens per sequence, possibly after cached ones.
+"""The kernel for sequences with several new tokens, some of whose keys may be stored from before.
 
-Query heads that share a KV head (GQA) are one list, token by token. A program takes a block of that list, so blocks are
-full for any group size.
+The queries of a sequence that share a key head are one list: token 0's heads, token 1's heads, and so on. A program
+takes a block of that list, so a block is full whatever the number of heads that share.
 """
 
 from __future__ import annotations

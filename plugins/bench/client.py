@@ -1,7 +1,7 @@
 """A streaming client of OpenAI-compatible servers.
 
-While a reply streams, only its pieces and their times are stored; they are parsed when it has ended. This module knows
-neither workloads nor prompts.
+While a reply streams, only its parts and their times are kept; they are taken apart when it has ended. This module
+knows neither workloads nor prompts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CompletionClient:
         self._transport = Transport(self.base_url, headers, timeout)
 
     async def find_model(self) -> None:
-        """Use the first model that the server lists.
+        """Take the first model that the server lists.
 
         Raises:
             BenchError: the server cannot be reached, fails, or lists none.
@@ -75,9 +75,9 @@ class CompletionClient:
             raise BenchError(f"{url} lists no model; name it with --model") from error
 
     async def probe(self, content: dict[str, Any]) -> Reply:
-        """Send one request for one token, and find out whether the server accepts the fields for an exact length.
+        """Send one request for one token, and find out whether the server takes the fields for an exact length.
 
-        If the server refuses them, later requests omit them (`exact_length` becomes False).
+        A server that refuses them is asked without them from then on (`exact_length` is False then).
 
         Args:
             content: as for `complete`.
@@ -96,7 +96,7 @@ class CompletionClient:
         return reply
 
     async def complete(self, content: dict[str, Any], wanted: int, turn: int = 0) -> Reply:
-        """Send one request and read its stream to the end. Failures are in the reply's `error`.
+        """Send one request and read its stream to the end; what goes wrong is in the reply's `error`.
 
         Args:
             content: `{"prompt": …}` or `{"messages": …}`.

@@ -1,4 +1,4 @@
-"""The options of `llmfw bench`. Imports only click; the rest is imported when the command runs."""
+"""The options of `llmfw bench`. Imports click alone; what does the work is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .workloads import ALL, WORKLOADS
 
 
 def _json_object(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
-    """Return an option's value as a JSON object."""
+    """Return the JSON object that an option's value is."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The conversation so far, in the form of an API."""
+"""What has been said so far, in the form that an API wants it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Dialogue:
         self._messages: list[dict[str, Piece]] = []
 
     def ask(self, *pieces: Piece) -> dict[str, Any]:
-        """Add the user's next message and return the fields of a request's body with the whole conversation."""
+        """Add the user's next words and return the fields of a request's body that hold all so far."""
         if self._chat:
             self._messages.append({"role": "user", "content": _join(pieces)})
             return {"messages": list(self._messages)}

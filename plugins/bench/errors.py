@@ -1,4 +1,4 @@
-"""The error of a benchmark that cannot run."""
+"""Why a benchmark cannot run."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from .errors import BenchError
 
 Piece = str | list[int]
-"""A piece of a prompt. Pieces of one source are joined with `+`."""
+"""A part of a prompt. Parts of one source are joined with `+`."""
 
 _COMMON = """
 able about above across after again against almost alone along already also always among another answer
@@ -45,13 +45,13 @@ WORDS = tuple(_COMMON.split())
 
 
 class PromptSource(Protocol):
-    """Draws pieces of prompts."""
+    """Draws parts of prompts."""
 
     mode: str
-    """Kind of pieces: "text" or "ids"."""
+    """"text" or "ids": what a part is."""
 
     def draw(self, rng: random.Random, tokens: int) -> Piece:
-        """Return a piece of `tokens` tokens, drawn by `rng`."""
+        """Return a part of `tokens` tokens, drawn by `rng`."""
 
 
 class WordText:
@@ -67,7 +67,7 @@ class WordText:
         self.tokens_per_word = tokens_per_word
 
     def draw(self, rng: random.Random, tokens: int) -> str:
-        """Return words of about `tokens` tokens."""
+        """Return words that come to about `tokens` tokens."""
         return join_words(rng.choices(WORDS, k=max(1, round(tokens / self.tokens_per_word))))
 
 
@@ -93,7 +93,7 @@ class TokenIds:
     """Token ids.
 
     Args:
-        ids: ids to draw from.
+        ids: to draw from.
     """
 
     mode = "ids"

@@ -37,7 +37,7 @@ class Reply:
 
 
 def parse_stream(reads: list[tuple[float, bytes]], reply: Reply) -> None:
-    """Parse a stream of server-sent events: text, times, usage and errors go into `reply`.
+    """Take a stream of server-sent events apart: text, times, usage and errors go into `reply`.
 
     An event's time is that of the network read that completed its line. A stream whose events carry no text at all
     (a model may write parts of characters only) is timed by its events with a choice.
@@ -102,7 +102,7 @@ def _count_usage(usage: dict[str, Any] | None, reply: Reply) -> None:
 
 
 def error_message(body: bytes) -> str:
-    """Return the message of an error body, in any of the forms that servers use, as one line."""
+    """Return what an error body says, in the forms that servers use, in one line."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -114,6 +114,6 @@ def error_message(body: bytes) -> str:
 
 
 def shorten(text: str, most: int = 300) -> str:
-    """Return the text as one line of at most `most` characters."""
+    """Return the text in one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,5 +1,4 @@
-"""Figures of a workload's runs, as a dictionary for JSON and as rows of a table. Does not know how replies were
-obtained."""
+"""Figures of a workload's runs, as a dictionary for JSON and as rows of a table. Knows nothing of how replies came about."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Figures = dict[str, Any]
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the percentile, interpolated linearly as in numpy; None without values."""
+    """Return the percentile, interpolated linearly between neighbours as numpy does; None of no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -28,7 +27,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def figures_of(run: Run) -> Figures:
-    """Return one run's figures. Tokens and latencies exclude failed requests.
+    """Return one run's figures. Tokens and latencies are those of requests that did not fail.
 
     `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` is the time from sending a
     request to its first event with text, `itl` the time between one event with text and the next of a request.
@@ -111,7 +110,7 @@ COLUMNS = (
     Column("cached tok", drop=6, right=True),
     Column("wall s", drop=1, right=True),
 )
-"""Columns of the table; "lowest" and "highest" are output tokens/s of single runs."""
+"""Of the table; "lowest" and "highest" are output tokens/s of single runs."""
 
 
 def rows(results: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:

@@ -1,4 +1,4 @@
-"""One call of `llmfw bench`: probes the server, runs the workloads, prints the results."""
+"""One call of `llmfw bench`: probe the server, run the workloads, print what was found."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def _measure(settings: Settings) -> list[Figures]:
 
 
 async def _prompt_source(settings: Settings, client: CompletionClient, mode: str) -> PromptSource:
-    """Return the source of prompts for a mode, tested on the server."""
+    """Return the source of prompts for a mode, tried on the server."""
     folder = settings.tokenizer
     source: PromptSource
     if mode == "ids":
@@ -102,7 +102,7 @@ async def _prompt_source(settings: Settings, client: CompletionClient, mode: str
 async def _measure_workload(
     settings: Settings, client: CompletionClient, workload: Workload, prompts: PromptSource, seed: int
 ) -> Figures:
-    """Run the workload once to warm up, then as often as requested, and return the medians."""
+    """Run the workload once to warm up, then as often as asked, and return the medians."""
     workload = workload.scaled(settings.scale)
     _progress(f"{workload.name}: warm-up")
     await run_workload(client, workload.warmup(), prompts, f"{seed}/{workload.name}/warm-up")
@@ -129,7 +129,7 @@ def _progress(line: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, on uvloop if it is installed: it reads a stream at half the cost."""
+    """Run to the end, on uvloop where there is one: it reads a stream at half the cost."""
     try:
         import uvloop
     except ImportError:

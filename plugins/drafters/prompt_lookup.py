@@ -1,4 +1,4 @@
-"""Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
+"""Prompt lookup: where the last tokens have been in the sequence before, what came after them then comes again.
 
 (Saxena, 2023, "Prompt Lookup Decoding".) Places are found as in LZ77's compressors, by chains:
 

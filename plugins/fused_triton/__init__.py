@@ -7,7 +7,7 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Register three independent passes. The norms come first, because attention modules may contain some."""
+    """Bring three passes, each of which does without the others. The norms come first, as attention may have some."""
     register(
         "triton-norm",
         f"{_PACKAGE}.norms:NormPass",

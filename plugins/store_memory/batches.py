@@ -90,7 +90,7 @@ class MemoryResults(BatchResults):
         )
 
     def drop(self) -> None:
-        """Drop all results: the job has ended."""
+        """Forget all: the job has ended."""
         self._lines = None
 
     async def add(self, results: Sequence[LineResult]) -> None:

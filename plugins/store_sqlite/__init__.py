@@ -1,4 +1,4 @@
-"""Stores in SQLite files, whose contents survive restarts and crashes."""
+"""Stores in SQLite files: what they hold survives a restart and a crash."""
 
 from __future__ import annotations
 

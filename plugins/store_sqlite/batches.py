@@ -1,7 +1,7 @@
 """Batch jobs and the results of their lines in a SQLite file.
 
-Results are removed after their job has ended, by a `Sweeper`. Leases are in memory: only this process
-has the file, so earlier owners of leases are gone when it is opened.
+Results are removed after their job has ended, by a `Sweeper`. Leases are in memory: this process alone has the file,
+so that whoever had a lease when it was opened is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE_LINES, PIECE_BYTES = 500, 2**20  # of lines that are read at once, whichev
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Create the tables of jobs and of running jobs' results. `record` is the job as JSON, without the two counts."""
+    """Jobs, and results of those that run. `record` is the job as JSON, but for the two counts."""
     db.table("batches").create(
         {
             "number": int,
@@ -49,7 +49,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """Add the tenant that owns a job, which its record has always had."""
+    """The tenant that a job belongs to, which its record has named all along."""
     db.execute("alter table batches add column tenant text not null default ''")
     db.execute("update batches set tenant = coalesce(json_extract(cast(record as text), '$.tenant'), '')")
     db.table("batches").create_index(["tenant", "id"])
@@ -149,7 +149,7 @@ class SqliteBatches(BatchStore):
 
 
 class SqliteResults(BatchResults):
-    """The results of one job. Looks up the job's number at each call, because the job may have ended."""
+    """The results of one job. Knows it by its number, which it asks for each time: the job may have ended."""
 
     def __init__(self, batch_id: str, file: Database, statements: StatementThread) -> None:
         self._id = batch_id
@@ -187,7 +187,7 @@ class SqliteResults(BatchResults):
         return {row[0] for row in rows}
 
     def _piece(self, failed: bool, after: int) -> tuple[list[bytes], int | None]:
-        """Return some of the lines after this one, and the number of the last; None: there are no more."""
+        """Return some of the lines after this one, and the last one's number; None: there are no more."""
         rows = self._connection.execute(
             f"select line, data from results where batch = ? and line > ? and failed = {int(failed)} order by line",
             [self._number(), after],
@@ -210,7 +210,7 @@ class SqliteResults(BatchResults):
 
 
 def _state(record: BatchRecord) -> dict[str, Any]:
-    """Return the columns that are derived from a job's state."""
+    """Return the columns that follow from a job's state."""
     return {
         "status": record.status,
         "ended": record.status in ENDED,

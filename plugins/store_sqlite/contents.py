@@ -1,6 +1,6 @@
-"""A folder with files' bytes, each written under a temporary name before it gets its final name.
+"""A folder of files' bytes, each written under a passing name before it gets its own.
 
-A temporary name contains the token of the final name, so that either name leads to the bytes. A name is never reused.
+A passing name holds the token of the name that follows, so that either leads to the bytes. A name is never used twice.
 Knows nothing of records.
 """
 
@@ -25,16 +25,16 @@ INCOMING = ".incoming-"
 
 
 def has_entries(folder: Path) -> bool:
-    """Return whether a folder exists and is not empty."""
+    """Return whether there is a folder, and something in it."""
     return folder.is_dir() and bool(os.listdir(folder))
 
 
 class Stock(msgspec.Struct, frozen=True):
-    """Differences between a folder and the names in its records.
+    """What a folder holds, compared with the names that its records have.
 
     Attributes:
-        unknown: names of files without a record that were not marked for removal.
-        missing: names in records whose file is missing.
+        unknown: names of files that no record has and that were not to be removed.
+        missing: names that a record has and the folder lacks.
     """
 
     unknown: Collection[str]
@@ -42,10 +42,10 @@ class Stock(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """A folder of files' bytes.
+    """The folder.
 
     Args:
-        folder: path; created with access for this user only.
+        folder: is made, for this user alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,11 +56,11 @@ class Contents:
         _sync(folder.parent)
 
     def settle(self, known: Collection[str], removed: Collection[str]) -> Stock:
-        """Finish the work of a killed process: give committed files their final names, and remove unfinished uploads.
+        """Finish what a killed process has left: give names that were committed, remove unfinished uploads.
 
         Args:
-            known: names in the records.
-            removed: names whose records were removed. Only these and unfinished uploads are removed.
+            known: names that records have.
+            removed: names whose records were removed. Nothing but these and unfinished uploads is removed.
         """
         there = {entry.name for entry in os.scandir(self._folder) if entry.is_file()}
         passing = {_passing(name): name for name in known if name not in there}
@@ -77,14 +77,14 @@ class Contents:
         return Stock(there - gone - set(known) - passing.keys(), missing)
 
     def reserve_room(self) -> None:
-        """Reserve disk space that `spend_reserve` frees, so that files can be deleted even on a full disk."""
+        """Keep room that `spend_reserve` gives back, that on a full disk files can still be deleted."""
         with contextlib.suppress(OSError):
             self._reserve.touch(0o600)
             if self._reserve.stat().st_size < RESERVE:
                 self._reserve.write_bytes(bytes(RESERVE))
 
     def spend_reserve(self) -> bool:
-        """Free the reserved space; return whether there was any."""
+        """Return whether there is room now that was reserved."""
         try:
             size = self._reserve.stat().st_size
             self._reserve.unlink()
@@ -93,11 +93,11 @@ class Contents:
         return size > 0
 
     def incoming(self) -> Incoming:
-        """Return a new file to write."""
+        """Return a file to write."""
         return Incoming(self._folder)
 
     def open(self, name: str) -> BinaryIO:
-        """Return a file's bytes; readers keep them even if the name is removed."""
+        """Return a file's bytes; they stay as they are for who has them, also when the name is gone."""
         try:
             return open(self._folder / name, "rb", buffering=0)
         except FileNotFoundError:
@@ -118,12 +118,12 @@ class Contents:
         return True
 
     def sync(self) -> None:
-        """Flush the folder's names to the disk."""
+        """Have the folder's names on the disk."""
         _sync(self._folder)
 
 
 class Incoming:
-    """A file that is being written. One thread at a time may use it."""
+    """A file while it comes in. Any one thread at a time may use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -142,14 +142,14 @@ class Incoming:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def finish(self) -> None:
-        """Flush all bytes and the temporary name to the disk."""
+        """Have all bytes, and the passing name, on the disk."""
         self.write(b"")
         os.fsync(self._descriptor)
         self._close()
         _sync(self._folder)
 
     def name(self, file_id: str) -> str:
-        """Return the final name of the file.
+        """Return the name that the file will have.
 
         Raises:
             ValueError: the id cannot be in the name of a file.
@@ -159,7 +159,7 @@ class Incoming:
         return f"{file_id}.{self._token}"
 
     def publish(self, name: str) -> None:
-        """Give the file its final name, which its record already has. If that fails, the next start does it."""
+        """Give the file its name, which a record has by now. If that fails, the next start does it."""
         self.release()
         try:
             os.rename(self._path, self._folder / name)
@@ -167,7 +167,7 @@ class Incoming:
             logger.warning("%s keeps its passing name until the next start: %s", self._path, error)
 
     def release(self) -> None:
-        """Keep the file from now on: a record has it, or may have it."""
+        """Leave the file where it is, whatever comes: a record has it now, or may have."""
         self._released = True
 
     def discard(self) -> None:
@@ -183,12 +183,12 @@ class Incoming:
 
 
 def _passing(name: str) -> str:
-    """Return the temporary name of the bytes with this final name."""
+    """Return the passing name of the bytes that have a name, or will have it."""
     return INCOMING + name.rpartition(".")[2]
 
 
 def _sync(folder: Path) -> None:
-    """Flush a folder's names to the disk."""
+    """Have a folder's names on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""A SQLite file of one schema, owned by one process: opens, migrates, locks and changes it.
+"""A SQLite file of one schema, owned by one process: opened, brought up to date, locked, changed.
 
-Knows nothing of the tables' contents.
+Knows nothing of what is in the tables.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .failures import refusal
 from .soundness import check_contents, check_presence
 
 Migration = Callable[[sqlite_utils.Database], None]
-"""Upgrades a file by one version."""
+"""Brings a file of one version to the next."""
 
 BUSY_MS = 250
-"""Milliseconds that one attempt waits for another process's lock. `StatementThread` makes many attempts."""
+"""For how long one attempt waits for a lock that another process holds. `StatementThread` makes many."""
 
 USED = b"used\n"
-"""Content of the lock file once a database exists, so that its loss is noticed."""
+"""In the lock file once there is a database, so that its loss is found."""
 
 
 def bindable(text: str) -> str | bytes:
-    """Return a text as a query argument; for one that SQLite cannot hold, bytes that equal no text."""
+    """Return what stands for a text in a query: bytes, which equal no text, for one that SQLite cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -41,7 +41,7 @@ def bindable(text: str) -> str | bytes:
 
 
 def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
-    """Return the condition that a column has one of some values, and add these to the query's arguments."""
+    """Return the condition that a column has one of some values, and add these to a query's arguments."""
     names = [f"{column}{number}" for number in range(len(values))]
     args.update(zip(names, map(bindable, values), strict=True))
     return f"{column} in ({', '.join(f':{name}' for name in names)})"
@@ -50,14 +50,14 @@ def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
 class Database:
     """An open file.
 
-    Its version is in `PRAGMA user_version`: how many of the migrations it has had. The lock is on a separate file
+    Its version is in `PRAGMA user_version`: how many of the migrations it has had. The lock is on a file beside it
     and ends with the process, however that ends; readers such as the sqlite3 tool are not kept out. What is made here
     is for this user alone: the file has what people said.
 
     Args:
-        path: path of the file; its folder is created.
-        application_id: id in the file's header that identifies the schema.
-        migrations: all migrations ever, oldest first.
+        path: of the file; its folder is made.
+        application_id: says in the file's head whose it is.
+        migrations: all that ever were, the oldest first.
 
     Raises:
         ConfigError: another server has it, it is damaged or missing, someone else's or of a newer version, or it cannot be
@@ -91,18 +91,18 @@ class Database:
             stack.pop_all()
 
     def close(self) -> None:
-        """Close the file and release the lock."""
+        """Close the file and let others have it."""
         self.db.conn.close()
         os.close(self._lock)
 
     @contextlib.contextmanager
     def changes(self, *, synced: bool = False) -> Iterator[sqlite_utils.Database]:
-        """Make changes atomically: after the block all of them exist, or (with an exception) none.
+        """Make changes together: after the block all of them are there, or (with an exception) none.
 
         They survive a crash of the process.
 
         Args:
-            synced: whether these changes, and all earlier ones, also survive a power failure; waits for the disk.
+            synced: they, and all before them, survive a loss of power, too; it waits for the disk.
 
         Raises:
             FileNotFoundError: the file is no longer there, so that what SQLite writes to the open one would be lost; or
@@ -125,16 +125,16 @@ class Database:
             raise
 
     def count(self, pragma: str) -> int:
-        """Return the number that a pragma reports."""
+        """Return the number that a pragma tells."""
         return int(self.db.conn.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def shrink(self, num_pages: int = 0) -> None:
-        """Return `num_pages` free pages to the file system, or all if it is 0. Must not be called within `changes`."""
+        """Give free pages back to the file system: so many, or all; not within changes."""
         # execute() would stop after the first page
         self.db.conn.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 
     def _migrate(self, application_id: int, migrations: Sequence[Migration]) -> None:
-        """Set the file's permanent properties, and run the missing migrations: all of them, or none."""
+        """Set what is the file's for ever, and run the migrations that it lacks: all of them, or none."""
         if not self.count("page_count"):  # later it would change nothing, and yet be written
             self.db.conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self.db.enable_wal()
@@ -149,7 +149,7 @@ class Database:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return values that distinguish a file from a new one in its place; None if it does not exist."""
+    """Return what tells a file from one that is made in its place; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -158,7 +158,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _lock(path: Path) -> int:
-    """Return the descriptor of the locked lock file. Closing it releases the lock."""
+    """Return the descriptor of the lock file, locked; whoever closes it gives the lock up."""
     lock = path.with_suffix(".lock")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Converts errors of the system and of SQLite to errors that state the problem and what to do."""
+"""What the system and SQLite report → errors that say what stands in the way, and what to do."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PROBE = b"\0" * 2**16
 
 
 def code_of(error: BaseException) -> int:
-    """Return SQLite's primary result code; 0 if there is none."""
+    """Return SQLite's primary result code, 0 where there is none."""
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
-    """Return the error to raise for a failed operation on a file or folder.
+    """Return the error to raise for what happened to a file or folder.
 
     Args:
-        path: file or folder, if the error does not name it.
+        path: what was worked on, where the error does not name it.
     """
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
@@ -45,10 +45,10 @@ def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
 
 
 def refusal(error: sqlite3.Error | OSError, path: Path) -> ConfigError:
-    """Return the error that ends the start because a file or folder cannot be opened.
+    """Return the error that ends the start, for what happened as a file or folder was opened.
 
     Args:
-        path: file or folder.
+        path: what was opened.
     """
     if code_of(error) in DAMAGED:
         return ConfigError(f"{str(path)!r} is damaged ({_reason(error)}): {how_to_replace(path)}")
@@ -69,7 +69,7 @@ def _reason(error: BaseException) -> str:
 def _is_full(error: sqlite3.Error | OSError, path: Path) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
-    # SQLite has a code for a full disk, but reports "I/O error" for quotas and for the database's -wal and -shm files.
+    # SQLite has a code for a full disk, but for the files beside the database, and for quotas, it says "I/O error".
     code = code_of(error)
     return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and not _has_room(path.parent))
 

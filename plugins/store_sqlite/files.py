@@ -1,9 +1,9 @@
-"""Files in a folder, with their records in a SQLite database.
+"""Files in a folder, and what is known of them in a SQLite file.
 
-A record always has its bytes, because of the order of the steps. Before the record is committed, the bytes are on the
-disk under a temporary name; they get their final name after it. A deletion commits a note together with the removal of
-the record, and the bytes are removed after that. So a crash leaves either a temporary name or a note, and the next
-start removes only these. Bytes without either stay, because an older copy of the database does not know newer files.
+A record is never without its bytes, because of the order of the steps. The bytes are on the disk, under a passing name,
+before the record is committed, and get their own name after it. They are removed after the record is, by a note that is
+committed with that. So each crash leaves either a passing name or a note, and the next start removes these alone. Bytes
+without either are not removed: an older copy of the database does not know the newer files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESTORE = "bring it back from a copy, or delete the file"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Create the table of files; `content` is the name of the bytes in the folder."""
+    """Files; `content` is the name of the bytes in the folder."""
     db.table("files").create(
         {
             "id": str,
@@ -58,7 +58,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """Add the tenant that owns a file; files of older folders have none."""
+    """The tenant that a file belongs to; those of older folders belong to none."""
     db.execute("alter table files add column tenant text not null default ''")
     db.table("files").create_index(["space", "tenant", "id"])
 
@@ -67,7 +67,7 @@ MIGRATIONS = (_first_tables, _tenants, create_removals)
 
 
 class SqliteFiles(FileStore):
-    """Keeps files in the folder `files`, and their records in `files.db`.
+    """Keeps files in the folder `files`, and what is known of them in `files.db`.
 
     Raises:
         ConfigError: from the constructor, as `Database`, or no folder was named, or its files are not known.
@@ -96,7 +96,7 @@ class SqliteFiles(FileStore):
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
 
     def _settled(self) -> Contents:
-        """Return the folder after finishing or reporting an earlier process's leftovers."""
+        """Return the folder, after what an earlier process left in it is finished or reported."""
         try:
             known = {row[0] for row in self._db.execute("select content from files")}
             if known and not self._folder.is_dir():
@@ -115,7 +115,7 @@ class SqliteFiles(FileStore):
         return contents
 
     def _report(self, stock: Stock) -> None:
-        """Log the differences between folder and database."""
+        """Log what the folder has, or lacks, compared with the database."""
         if stock.unknown:
             logger.warning(
                 "%s holds %d files that files.db does not know, such as %r; they are kept. If files.db is an older copy, "
@@ -199,7 +199,7 @@ class SqliteFiles(FileStore):
             raise explained(error, self._folder) from error
 
     async def _receive(self, incoming: Incoming, chunks: AsyncIterator[bytes]) -> int:
-        """Write chunks, small ones together; return the number of bytes."""
+        """Write chunks, small ones together; return how many bytes they have."""
         size, written = 0, 0
         waiting: list[bytes] = []
         async for chunk in chunks:
@@ -213,7 +213,7 @@ class SqliteFiles(FileStore):
         return size
 
     def _keep(self, record: FileRecord, incoming: Incoming) -> None:
-        """Commit a record whose bytes are written; remove the bytes that it replaces."""
+        """Commit a record whose bytes are written; remove those that it replaces."""
         content = incoming.name(record.id)
         row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
         row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
@@ -232,8 +232,7 @@ class SqliteFiles(FileStore):
             self._removals.carry_out(old["content"])
 
     def _sync_names(self) -> None:
-        """Flush the name of a stored file to the disk. The file is stored either way: its temporary name also leads to
-        it."""
+        """Have the name of a stored file on the disk. It is stored either way: the passing name leads to it as well."""
         try:
             self._contents.sync()
         except OSError as error:
@@ -251,13 +250,13 @@ class SqliteFiles(FileStore):
         self._contents.reserve_room()
 
     def _forget(self, file_id: str, content: str) -> None:
-        """Commit that a file is deleted, and that its bytes are to be removed."""
+        """Commit that a file is gone, and that its bytes are to be removed."""
         with self._file.changes(synced=True) as db:
             db.execute("delete from files where id = ?", [file_id])
             self._removals.note(content)
 
     def _open(self, file_id: str, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-        """Open a file's bytes until the stack is closed; return them and their number."""
+        """Open a file's bytes until the stack is left; return them and their number."""
         row = self._row(file_id)
         try:
             return stack.enter_context(self._contents.open(row["content"])), row["bytes"]
@@ -286,5 +285,5 @@ def _record(row: Mapping[str, Any]) -> FileRecord:
 
 
 def _is_missing(path: Path) -> bool:
-    """Return whether a file is missing or empty, which SQLite takes for a new database."""
+    """Return whether there is no file, or one without a byte, which SQLite takes for a new database."""
     return not path.exists() or path.stat().st_size == 0

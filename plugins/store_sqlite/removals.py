@@ -1,7 +1,7 @@
-"""Tracks contents without a record in the database until they are removed from the disk.
+"""Names of contents that no record has any more, kept in the database until they are off the disk.
 
-A name is noted in the transaction that removes its record. So a start removes only contents that the database itself
-marks as removed. An older copy of the database marks only contents that were deleted before the copy.
+A name is noted in the transaction that removes its record. So what a start removes is what the database itself says is
+to be removed, and a copy of the database of an earlier day says so only of what was deleted before that day.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ CLEARED_AT = 100  # notes of names that are off the disk; clearing them waits fo
 
 
 def create_removals(db: sqlite_utils.Database) -> None:
-    """Create the table, as a migration."""
+    """Make the table, as a migration."""
     db.execute("create table removals (content text primary key) without rowid")
 
 
 class Removals:
-    """Records and carries out removals. Runs in the statements' thread.
+    """Notes and carries out removals. Works in the statements' thread.
 
     Args:
-        file: database with the table `removals`.
+        file: with the table `removals`.
     """
 
     def __init__(self, file: Database, contents: Contents) -> None:
@@ -38,27 +38,27 @@ class Removals:
         self._done: list[str] = []
 
     def noted(self) -> Collection[str]:
-        """Return the names to be removed."""
+        """Return the names that are to be removed."""
         return {row[0] for row in self._file.db.execute("select content from removals")}
 
     def note(self, content: str) -> None:
-        """Note a name, in the same transaction as the removal of its record."""
+        """Note a name, within the changes that remove its record."""
         self._file.db.execute("insert or ignore into removals values (?)", [content])
 
     def carry_out(self, content: str) -> None:
-        """Remove the bytes of a noted name."""
+        """Remove the bytes of a name that was noted."""
         if self._contents.remove(content):
             self._done.append(content)
         if len(self._done) >= CLEARED_AT:
             self.clear()
 
     def clear(self) -> None:
-        """Drop the notes of removed names."""
+        """Drop the notes of the names that were carried out."""
         if self.drop(self._done):
             self._done.clear()
 
     def drop(self, contents: Collection[str]) -> bool:
-        """Drop the notes of names whose bytes are removed; return whether that succeeded."""
+        """Drop the notes of names whose bytes are removed; return whether that is done."""
         if not contents:
             return True
         try:

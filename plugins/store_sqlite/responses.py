@@ -1,4 +1,4 @@
-"""Responses in a SQLite file. Knows nothing of their contents."""
+"""Responses in a SQLite file. Knows nothing of what they hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPLICATION_ID = 0x6C6C6D72  # "llmr"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Create the tables of responses and conversations. A conversation's name is the id of its first response."""
+    """Responses, and the conversations that they are in: named by their first response's id."""
     db.table("responses").create(
         {
             "id": str,
@@ -40,7 +40,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
 
 
 def _tenants(db: sqlite_utils.Database) -> None:
-    """Add the tenant that owns a response; responses of older folders have none."""
+    """The tenant that a response belongs to; those of older folders belong to none."""
     db.execute("alter table responses add column tenant text not null default ''")
 
 

@@ -1,7 +1,7 @@
-"""Checks that a SQLite file is complete, and the same as before, without writing to it.
+"""Whether a SQLite file is whole, and the one that was there before: found before anything is written to it.
 
-A writable connection moves the changes of the `-wal` file into the database when it closes. A refused file must stay
-unchanged, so this module uses a read-only connection.
+A closing connection that may write moves the changes of the `-wal` file into the database. A file that is refused must
+stay as it is, so this reads it by a connection that cannot write.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from llmfw.core import ConfigError
 
 SMALL = 64 * 2**20
-"""Maximum size of files whose pages are all checked: 64 MiB take 0.1 s, or a second if the disk has to be read."""
+"""Bytes up to which all pages are checked: 64 MiB take 0.1 s, and a second if the disk has to be read."""
 
 WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
 FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
 
 
 def beside(path: Path, end: str) -> Path:
-    """Return the path of a file that SQLite keeps next to a database: "wal" or "shm"."""
+    """Return the path of a file that SQLite keeps beside a database: "wal" or "shm"."""
     return path.with_name(f"{path.name}-{end}")
 
 
@@ -37,15 +37,15 @@ def how_to_replace(path: Path) -> str:
 
 
 def size_of(path: Path) -> int | None:
-    """Return a file's size in bytes; None if it does not exist."""
+    """Return a file's size in bytes; None if there is none."""
     return path.stat().st_size if path.exists() else None
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that is missing or empty. SQLite would create a new one in its place.
+    """Refuse a database that is missing or cut to nothing. SQLite would make a new one in its place.
 
     Args:
-        was_used: whether a server has stored something in it.
+        was_used: a server has kept something in it.
 
     Raises:
         ConfigError: it, or its `-wal` file, is not there any more, or a folder is there.
@@ -75,7 +75,7 @@ def check_presence(path: Path, *, was_used: bool) -> None:
 
 
 def check_contents(path: Path, application_id: int, version: int) -> None:
-    """Refuse a database that is damaged, or that this version of llmfw cannot read.
+    """Refuse a database that is damaged, or not what this version of llmfw can read.
 
     Raises:
         ConfigError: with the reason.
@@ -101,7 +101,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, application_id: int,
 
 
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that lacks pages or, if it is small, has inconsistent pages."""
+    """Refuse a file that lacks pages or, if it is small, one whose pages do not fit together."""
     size, page_size = path.stat().st_size, _number(connection, "page_size")
     num_pages = _number(connection, "page_count")
     missing = range(size // page_size + 1, num_pages + 1)
@@ -118,7 +118,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages in a `-wal` file, except pages of an earlier use."""
+    """Yield the numbers of the pages that a `-wal` file has, but for those of an earlier use of it."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

@@ -1,4 +1,4 @@
-"""Removes the results of ended jobs in small steps, so that other work can run in between."""
+"""Removes the results of ended jobs, in steps between which others have their turn."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _DELETE = (
 
 
 class Sweeper:
-    """Removes results in the statements' thread. Work that is left, because the process ends or the disk is full, is
-    done later.
+    """Works in the statements' thread. What it leaves, because the process ends or the disk is full, comes later.
 
     Args:
-        file: database with the tables `batches` and `results`.
+        file: with the tables `batches` and `results`.
     """
 
     def __init__(self, file: Database, statements: StatementThread) -> None:
@@ -34,11 +33,11 @@ class Sweeper:
         self._stopped = False
 
     def start(self) -> None:
-        """Start to remove results of ended jobs. Returns at once."""
+        """Remove what is to be removed now. Returns at once."""
         self._statements.later(self._begin)
 
     def stop(self) -> None:
-        """Start no further step."""
+        """Take no further step."""
         self._stopped = True
 
     def _begin(self) -> None:
@@ -55,7 +54,7 @@ class Sweeper:
             self._statements.later(self._go_on)
 
     def _delete_some(self) -> bool:
-        """Delete some results; return whether there were any."""
+        """Return whether there was something to delete."""
         query = "select number from batches where ended and not swept order by number limit 1"
         row = self._connection.execute(query).fetchone()
         if row is None:
@@ -66,7 +65,7 @@ class Sweeper:
         return True
 
     def _shrink(self) -> bool:
-        """Return free pages to the system; return whether there were any."""
+        """Return whether there was room to give back."""
         before = self._file.count("freelist_count")
         if before:
             self._file.shrink(STEP_PAGES)

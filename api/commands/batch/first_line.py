@@ -1,4 +1,4 @@
-"""Reads the endpoint of a file of requests from its first line."""
+"""What the first line of a file of requests says of all of them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def may_pass(error: RemoteError) -> bool:
 
 
 class _Counted:
-    """A file that reports the number of bytes read. httpx determines its size by `fileno()`."""
+    """A file that reports the number of bytes read. httpx finds its size through the file number."""
 
     def __init__(self, file: BinaryIO, on_read: Callable[[int], None]) -> None:
         self._file = file

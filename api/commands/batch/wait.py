@@ -1,4 +1,4 @@
-"""Waits until a batch of a server has ended, and reports the result."""
+"""Waits for the end of a batch in a server, and says how it ended. Knows no command."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ INTERRUPTED = 130
 
 
 class BatchError(LLMFWError):
-    """A batch failed, was cancelled or has expired."""
+    """A batch did not end as it was meant to."""
 
 
 def wait_for_end(server: BatchServer, batch_id: str) -> Job:
-    """Show the progress of a batch until it has ended; return the batch.
+    """Show how a batch goes on until it has ended, and return it.
 
-    Ctrl-C ends the command with exit code 130, and prints that the batch continues.
+    Ctrl-C ends the command with exit code 130, and says that the batch goes on.
 
     Raises:
-        RemoteError: the server does not know the batch, or does not answer for `GIVE_UP_AFTER_S` seconds.
+        RemoteError: the server does not know it, or has been away for too long.
     """
     try:
         with LineMeter() as meter:
@@ -45,7 +45,7 @@ def wait_for_end(server: BatchServer, batch_id: str) -> Job:
 
 
 def report_end(server: BatchServer, job: Job) -> None:
-    """Print how a batch ended, and how to get its results.
+    """Say how a batch ended and what can be had of it.
 
     Raises:
         BatchError: it has not completed.
@@ -82,7 +82,7 @@ def _wait(server: BatchServer, batch_id: str, meter: LineMeter) -> Job:
 
 
 def _patiently(ask: Callable[[], Job], meter: LineMeter) -> Job:
-    """Call a function, and retry for a while if the error may be temporary."""
+    """Ask, and ask again for a while where an answer may still come."""
     given_up_at = None
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Commands for finding faults in llmfw itself."""
+"""Commands for those who look for a fault in llmfw itself."""

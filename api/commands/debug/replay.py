@@ -1,4 +1,4 @@
-"""`llmfw debug replay`: computes recorded steps again."""
+"""`llmfw debug replay`: recorded steps, computed again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from llmfw.api.settings.loaded_plugins import plugins_of
 
 MOST_SHOWN = 10
-"""Maximum number of differing steps to print."""
+"""Differing steps that are printed."""
 
 
 @click.command("replay", short_help="Compute recorded steps again, and compare the tokens.")

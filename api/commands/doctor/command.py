@@ -1,4 +1,4 @@
-"""The command `llmfw plugins doctor`: prints one line per finding, and sets an exit code for CI."""
+"""The command itself: what was found, a line each, and an exit code for CI."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def installed_plugins() -> list[str]:
 
 
 def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the component that it examined when it died or was stopped; None if it finished."""
+    """Run one process; return the component at which it was stopped or died, or None if no other process is needed."""
     child = _Child(name, left_out)
     current = f"plugin {name!r}"
     component: str | None = None

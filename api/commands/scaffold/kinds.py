@@ -44,7 +44,7 @@ class Kind:
 
     @property
     def is_component(self) -> bool:
-        """Whether this kind is a component, that is, has its own interface."""
+        """Whether it is a component, with an interface of its own."""
         return self.name in HOOK_NAMES
 
 

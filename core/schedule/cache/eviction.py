@@ -18,29 +18,28 @@ if TYPE_CHECKING:
 Eviction = Callable[["CacheNode"], float]
 
 TICKS = 2**48
-"""Upper bound of the cache's clock."""
+"""More than the cache's clock ever counts."""
 
 
 def lru(leaf: CacheNode) -> float:
-    """Evict the least recently used prefix first. Suits conversations, whose next turn comes soon or never."""
+    """Keep what was used last. Right for conversations, whose next turn comes soon or never."""
     return leaf.last_use
 
 
 def lfu(leaf: CacheNode) -> float:
-    """Evict the least often found prefix first; of equals, the least recently used.
+    """Keep what was found most often; of equals, what was used last.
 
-    Suits a fixed set of documents or few-shot prompts. A prefix that was popular once stays forever.
+    Right for a fixed set of documents or few-shot prompts. What was popular once stays for ever, however long ago.
     """
     return leaf.hits * TICKS + leaf.last_use
 
 
 def size(leaf: CacheNode) -> float:
-    """Evict large prefixes that are rarely found first: GreedyDual-Size-Frequency (Cherkasova, 1998), with equal cost
-    per miss.
+    """Keep what is small and found often: GreedyDual-Size-Frequency (Cherkasova, 1998), every miss costing the same.
 
-    The value of a leaf is its number of uses per page, so that as many requests as possible find something, even if the
-    found tokens are fewer. The floor is added to this: the value of the last evicted leaf at the time of the leaf's
-    last use. So a prefix that was popular once loses value, relative to the ones in use now, and is evicted.
+    A leaf is worth its uses for each page that it takes, so that as many requests as possible find something; of
+    tokens found there may be fewer. To this is added the worth of what was evicted last when the leaf was last used
+    (the floor): what was popular once sinks, relative to what is used now, and goes.
     """
     return leaf.floor + (1 + leaf.hits) / len(leaf.pages)
 

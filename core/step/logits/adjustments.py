@@ -128,7 +128,7 @@ class Adjustments:
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
     def _hold(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Mask the end tokens in the rows of outputs that must not end yet."""
+        """Forbid end tokens at some places, whose outputs may not end yet."""
         stops = [
             (place, token) for place in places.tolist() for token in self._stop_token_ids[int(rows[place])]
         ]

@@ -1,7 +1,7 @@
-"""Computes log probabilities of the tokens that requests ask for, from logits.
+"""Logits → log probabilities, of the tokens that requests ask for.
 
-These are the model's own: the natural logarithm of the softmax of its float32 logits, before temperature, penalties,
-bias and masks. Only the rows that ask for them are processed, in slices, because a row is as wide as the vocabulary.
+They are those of the model itself: the natural logarithm of the softmax of its float32 logits, before temperature,
+penalties, bias and masks. Only rows that ask are looked at, in slices, since a row is as wide as the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from llmfw.core.base.request import TokenLogprob
 
 LOWEST = -9999.0
-"""Replaces minus infinity, which JSON lacks."""
+"""In place of minus infinity, which JSON does not have."""
 
 SLICE_ELEMENTS = 1 << 24
 
 MOST_LIKELY = 20
-"""Maximum number of most likely tokens that OpenAI's API can request."""
+"""As many of the most likely tokens as OpenAI's API may be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class RowLogprobs:
     """Log probabilities of R rows, on any device.
 
     Attributes:
-        chosen: log probability of each row's token: [R].
+        chosen: of each row's token: [R].
         top_ids: the k most likely tokens, the most likely first: [R, k].
-        top: log probabilities of `top_ids`: [R, k].
+        top: theirs: [R, k].
     """
 
     chosen: torch.Tensor
@@ -37,12 +37,12 @@ class RowLogprobs:
 
     @classmethod
     def of(cls, logits: torch.Tensor, token_ids: torch.Tensor, k: int) -> RowLogprobs:
-        """Compute log probabilities.
+        """Compute them.
 
         Args:
             logits: [R, vocab].
-            token_ids: token of each row, int64: [R].
-            k: number of most likely tokens.
+            token_ids: [R], int64.
+            k: how many of the most likely tokens.
         """
         size = max(1, SLICE_ELEMENTS // logits.shape[-1])
         pieces = [
@@ -51,22 +51,22 @@ class RowLogprobs:
         return cls(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
     def tensors(self) -> list[torch.Tensor]:
-        """Return the tensors that must be copied to the host."""
+        """Return what has to reach the host."""
         return [self.chosen, self.top_ids, self.top]
 
     def records(self) -> list[TokenLogprob]:
-        """Return one record per row, in the form that is sent to the API: [R]."""
+        """Return them as they cross the wire: [R]."""
         rows = zip(self.chosen.tolist(), self.top_ids.tolist(), self.top.tolist(), strict=True)
         return [TokenLogprob(*row) for row in rows]
 
 
 def num_looked_for(k: int, vocab_size: int) -> int:
-    """Return how many of the most likely tokens to find if k are requested: 0, 20, or the next power of two."""
+    """Return how many of the most likely tokens to look for where k are wanted: 0, 20, or by powers of two."""
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 
 
 def first_of(record: TokenLogprob, k: int) -> TokenLogprob:
-    """Return a record cut to its k most likely tokens."""
+    """Return a record that has k of the most likely tokens, of one that has at least as many."""
     return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k])
 
 

@@ -1,4 +1,4 @@
-"""Random numbers that depend only on a seed and a position.
+"""Random numbers that depend on a seed and a position, and on nothing else.
 
 The mixing is SplitMix64's (Steele, Lea and Flood, 2014), as in Java's SplittableRandom.
 """
@@ -21,7 +21,7 @@ def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> 
 
 
 def derive_seed(base: int, number: int) -> int:
-    """Return a 63-bit seed for item `number` of a series that shares a base seed."""
+    """Return a 63-bit seed for the `number`-th of things that share a base seed."""
     mixed = (
         _mix(np.array([base & _ALL_BITS], dtype=np.uint64)) + np.array([number], dtype=np.uint64) * _GOLDEN
     )
@@ -29,7 +29,7 @@ def derive_seed(base: int, number: int) -> int:
 
 
 def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return each number scrambled. Products wrap around, as with unsigned integers."""
+    """Return each number scrambled. Products wrap around, as arrays of unsigned numbers do."""
     state = state + _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND

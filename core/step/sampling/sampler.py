@@ -24,7 +24,7 @@ from .randomness import uniform
 from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
-"""Temperature below which sampling takes the most likely token, because the division would overflow."""
+"""A temperature below this one takes the most likely token: dividing by it would overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
 """Kinds of sampling: the most likely token; filtered, from a few candidates; filtered, from all tokens; from all tokens."""
@@ -45,17 +45,17 @@ LARGEST_DRAW = 1 - 2.0**-32
 """Its product with a 31-bit integer stays below that integer, even when float64 rounds it."""
 
 Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
-"""Function (logits [S, vocab], parameters of the rows) → tokens [S]."""
+"""(logits [S, vocab], what decides) → tokens [S]."""
 
 
 class Sampler:
     """Samples one token for each row of logits.
 
     Args:
-        max_rows: maximum number of sequences that run at once.
+        max_rows: sequences that may run at once.
         vocab_size: width of the logits.
-        device: device of the logits.
-        staging: sends numbers to the device.
+        device: where they are.
+        staging: brings numbers there.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Sampler:
         self._kinds = np.zeros(max_rows, dtype=np.int8)
 
     def start(self, start: RowStart) -> None:
-        """Store the sampling parameters of a sequence that gets a row."""
+        """Note how a sequence is sampled that gets a row."""
         row, params = start.row, start.sampling
         self._temperature[row] = params.temperature
         self._top_k[row] = self._vocab_size if params.top_k <= 0 else min(params.top_k, self._vocab_size)
@@ -85,7 +85,7 @@ class Sampler:
         self._adjustments.start(start)
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
-        """Replace the token counts for penalties of some rows."""
+        """Replace what penalties count of some rows."""
         self._adjustments.recount(counts)
 
     def sample(
@@ -95,9 +95,9 @@ class Sampler:
 
         Args:
             logits: [S, vocab], float32. Changed in place.
-            rows: rows of the page table: [S].
-            positions: positions of the sampled tokens: [S].
-            masks: masks of allowed tokens, for rows with forbidden ones.
+            rows: of the page table that they belong to: [S].
+            positions: of the tokens that are sampled: [S].
+            masks: which tokens are allowed, for the rows where not all are.
 
         Returns:
             [S], int64, on the device.
@@ -136,7 +136,7 @@ class Sampler:
         return tokens
 
     def _way_of(self, kind: int, rows: Ints) -> Choose:
-        """Return the function that samples rows of a kind."""
+        """Return how rows of a kind are sampled."""
         if kind == AMONG_MANY:
             limits = Limits(
                 bool((self._top_k[rows] < self._vocab_size).any()),
@@ -153,7 +153,7 @@ class Sampler:
         return ways[kind]
 
     def _kind(self, row: int) -> int:
-        """Return the kind of sampling for a row."""
+        """Return how a row is sampled."""
         if self._temperature[row] < GREEDY_TEMPERATURE or self._top_k[row] == 1:
             return GREEDY
         limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
@@ -162,19 +162,19 @@ class Sampler:
         return AMONG_FEW if self._top_k[row] <= self._num_candidates else AMONG_MANY
 
     def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
-        """Return the first of the most likely tokens."""
+        """Take the first of the most likely tokens."""
         if self._staging.is_shared:  # numpy compares many numbers at a time, torch one after the other
             return torch.from_numpy(logits.numpy().argmax(axis=-1))
         return logits.argmax(dim=-1)
 
     def _sample_candidates(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
-        """Sample from a few candidates, when these are known to suffice."""
+        """Sample among a few candidates, which are enough."""
         return sample_candidates(logits, numbers, self._num_candidates)[0]
 
     def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
-        """Sample from a few candidates; if these turn out not to suffice, sample from all tokens.
+        """Sample among a few candidates; where these turn out not to be enough, among all.
 
-        Used if host and device share memory, so that checking costs nothing. Candidates take a third of the time.
+        For a host that shares its memory with the device, and so may look: candidates take it a third of the time.
         """
         tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
         if limits.top_k:  # top_p is of what top_k leaves, which a few candidates do not tell
