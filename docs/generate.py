@@ -26,9 +26,9 @@ from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, package_files
 from llmfw.api.schemas.refusals import REFUSALS
-from llmfw.api.settings.foreign_flags import PROGRAMS, foreign_flags
 from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import setting_options
+from llmfw.api.settings.other_servers_flags import PROGRAMS, foreign_flags
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -159,7 +159,8 @@ def rooms() -> str:
 def refusals() -> str:
     """Return a table of the fields that text routes refuse unless they honour them."""
     rows = (
-        f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)} | "
+        f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)}"
+        f"{'; any without ' * bool(each.tunes)}{', '.join(f'`{tuned}`' for tuned in each.tunes)} | "
         f"{', '.join(f'`{use}`' for use in each.use) or each.why} |"
         for name, each in sorted(REFUSALS.items())
     )

@@ -49,7 +49,7 @@ LIGHT_COMMANDS = (
     "plugins doctor --help",
     "serve --help",
     "serve --show-config",
-    "serve --help-part policy.lpm",
+    "serve --help-component policy.lpm",
     "chat --help",
     "complete --help",
     "batch --help",

@@ -16,6 +16,8 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from llmfw.api.text.terms import key_name
 
+from .redaction import Redaction
+
 logger = logging.getLogger("llmfw.access")
 
 MAX_PATH = 200  # characters
@@ -23,10 +25,15 @@ _PLAIN = re.compile(r"[a-z_]{1,30}")
 
 
 class AccessLog:
-    """Logs each request when its reply starts. Must stand outside of what checks keys."""
+    """Logs each request when its reply starts. Must stand outside of what checks keys.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        redact: hides keys in a path and a request id.
+    """
+
+    def __init__(self, app: ASGIApp, redact: Redaction) -> None:
         self._app = app
+        self._redact = redact
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -40,21 +47,27 @@ class AccessLog:
         def logged(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 given = dict(message["headers"]).get(b"x-request-id", b"")
-                line = access_line(request, message["status"], key_name.get(), given.decode("latin-1"))
-                logger.info("%s", line)
+                if logger.isEnabledFor(logging.INFO):
+                    tenant, request_id = key_name.get(), given.decode("latin-1")
+                    logger.info(
+                        "%s", access_line(request, message["status"], tenant, request_id, self._redact)
+                    )
             return send(message)
 
         await self._app(scope, receive, logged)
 
 
-def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str) -> str:
+def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:
     """Return the line of a request: client, method, path, status and, if there are any, the tenant and the id.
 
     Of a query string the names of its parameters are shown, and not their values.
+
+    Args:
+        redact: as of `AccessLog`.
     """
     client = scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "-"
-    target = quote(scope["path"][: MAX_PATH + 1])
+    target = quote(redact(scope["path"]), safe="/*…")
     if len(target) > MAX_PATH:
         target = f"{target[:MAX_PATH]}…"
     if query := scope.get("query_string"):
@@ -62,7 +75,7 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str) -> 
     phrase = responses.get(status, "")
     line = f'{address} - "{scope["method"]} {target} HTTP/{scope["http_version"]}" {status} {phrase}'.rstrip()
     line += f" tenant={tenant}" if tenant else ""
-    return f"{line} id={request_id}" if request_id else line
+    return f"{line} id={redact(request_id)}" if request_id else line
 
 
 def _redacted(query: bytes) -> str:

@@ -12,8 +12,8 @@ from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.api.text.terms import key_name
 
+from .key_table import ADMIN
 from .keyring import Keyring
-from .keys import ADMIN
 
 
 class ApiKey:

@@ -12,8 +12,8 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 
 from .key_file import Signature, read_keys, signature_of
+from .key_table import Keys
 from .key_text import digest_of
-from .keys import Keys
 
 logger = logging.getLogger(__name__)
 

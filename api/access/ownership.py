@@ -8,8 +8,8 @@ from llmfw.api.text.terms import key_name
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 
+from .key_table import ADMIN
 from .keyring import Keyring
-from .keys import ADMIN
 
 logger = logging.getLogger(__name__)
 

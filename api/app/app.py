@@ -17,6 +17,7 @@ from llmfw.api.access.access_log import AccessLog
 from llmfw.api.access.authentication import AdminOnly, ApiKey
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.access.redaction import Redaction
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.routes.about import about_routes
@@ -147,7 +148,9 @@ def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
     """Put around an application what holds for every request."""
     guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
-    return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))))
+    has_any = keys.has_keys or keys.has_admin
+    redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
+    return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))), redact)
 
 
 def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:

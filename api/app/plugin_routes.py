@@ -13,7 +13,7 @@ from typing import Any
 from litestar import Request, Response, Router
 from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 
-from llmfw.api.http.errors import error_response, handle
+from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.plugins import package_of
@@ -56,8 +56,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         if isinstance(error, LLMFWError | HTTPException):
             return handle(request, error)
-        where = f"{request.method} {request.url.path}"
-        return error_response(ledger.of(route_entry(plugin, path)).failed(error, where))
+        return error_response(ledger.of(route_entry(plugin, path)).failed(error, route_of(request)))
 
     return Router("/", route_handlers=[found], exception_handlers={HTTPException: handle, Exception: failed})
 

@@ -24,7 +24,7 @@ from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import open_stores, start_engine
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.base.log import TIME_FORMAT, TIME_PREFIX
+from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LineHandler
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
@@ -111,7 +111,7 @@ class Server(uvicorn.Server):
         garbage.settle()
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
-        logger.info("%s", self._ready)
+        logger.info("%s", self._ready, extra=SEVERAL_LINES)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests finish for a while; then end what still runs by ending the engine."""
@@ -256,7 +256,7 @@ def _setup_uvicorn_logging() -> None:
     """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):
-        handler = logging.StreamHandler()
+        handler = LineHandler()
         handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False

@@ -5,7 +5,6 @@ Imports pytest and the tests only when the component is known, through `api.chec
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 import json
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmfw.api.settings.component_options import OPTIONS, Assignment, collect
 from llmfw.api.settings.loaded_plugins import plugins_of
-from llmfw.api.settings.part_options import OPTIONS, Assignment, collect
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.suggestion import did_you_mean
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
 from .check_others import KINDS, check_others, find_others
@@ -41,8 +41,7 @@ def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
     found = kind.replace("-", "_")
     kinds = (*INTERFACES, *KINDS)
     if found not in kinds:
-        nearest = difflib.get_close_matches(found, kinds, n=1)
-        hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(found, kinds)
         raise click.BadParameter(f"there is no kind {kind!r}; kinds are {', '.join(kinds)}{hint}", ctx, param)
     return found
 

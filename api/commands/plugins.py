@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from llmfw.api.settings.component_source import declared_options, kinds_with_options
 from llmfw.api.settings.loaded_plugins import plugins_of
-from llmfw.api.settings.part_source import declared_options, kinds_with_options
 from llmfw.core.interfaces.lazy_command import LazyCommand
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.registry import Entry

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.component_options import OPTIONS, say_where_from
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
-from llmfw.api.settings.part_options import OPTIONS, say_where_from
 from llmfw.api.settings.shown_config import shown_config
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import LLMFWError

@@ -23,8 +23,7 @@ from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
 from .form import FileForm
 from .in_use import SETTLING, inputs_in_use
-from .room import DiskRoom
-from .rules import (
+from .limits import (
     ANCHOR,
     MAX_FILE_BYTES,
     check_anchor,
@@ -33,6 +32,7 @@ from .rules import (
     check_seconds,
     lifetime_of,
 )
+from .room import DiskRoom
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
 from .form import FileForm
+from .limits import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
 from .room import DiskRoom
-from .rules import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
 from .service import log_stored, new_record, object_of
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Knows which fields a Struct declares as refused or ignored (`schemas.common`); n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ import msgspec
 
 from llmfw.api.schemas.common import Body, GenerationRequest, Inert, StreamOptions
 from llmfw.api.schemas.native import GenerateRequest
+from llmfw.api.schemas.refusals import REFUSALS
 from llmfw.api.server.json_scan import CODE
 from llmfw.core.base.errors import RequestError
 
@@ -128,6 +129,9 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
         value = _decode(given[name])
         refusal = body.refused.get(name)
         if refusal is not None and not refusal.passes(value):
+            if refusal.tunes and not any(_is_used(given, field) for field in refusal.tunes):
+                ignored.append(prefix + name)
+                continue
             advice = refusal.advice(body.__struct_fields__)
             raise RequestError(
                 f"{prefix}{name} is {_shown(value)}, which is not supported: {advice}",
@@ -137,6 +141,15 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
         if refusal is None and value is not None:
             ignored.append(prefix + name)
     return sorted(ignored)
+
+
+def _is_used(given: Mapping[str, msgspec.Raw], field: str) -> bool:
+    """Return whether a body has a field with a value that changes something."""
+    if field not in given:
+        return False
+    value = _decode(given[field])
+    refusal = REFUSALS.get(field)
+    return value is not None and (refusal is None or not refusal.passes(value))
 
 
 def ignored_header(names: list[str]) -> dict[str, str]:

@@ -176,10 +176,15 @@ def log_unexpected(error: Exception, where: str) -> None:
         logger.error("%s failed", where, exc_info=error)
 
 
+def route_of(request: Request[Any, Any, Any]) -> str:
+    """Return a request's method and route for the log, such as "GET /v1/files/{id}": no text of the client."""
+    return f"{request.method} {request.scope.get('path_template') or '(no route)'}"
+
+
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Return the reply for an exception of a route, with what the request tells of it; log it if need be."""
+    log_unexpected(error, route_of(request))
     where = f"{request.method} {request.url.path}"
-    log_unexpected(error, where)
     if isinstance(error, HTTPException) and error.status_code == 404:
         error.detail = f"Unknown request URL: {where}"
     elif isinstance(error, HTTPException) and error.status_code == 405:

@@ -12,8 +12,8 @@ from litestar.types import ASGIApp
 
 from llmfw.api.files.disposition import write_disposition
 from llmfw.api.files.form import MEDIA_TYPE
+from llmfw.api.files.limits import MAX_FILE_BYTES
 from llmfw.api.files.ranges import UnsatisfiableRangeError, read_range
-from llmfw.api.files.rules import MAX_FILE_BYTES
 from llmfw.api.files.service import FILE_PREFIX, FileService, file_form
 from llmfw.api.http.cursor_page import read_page_query
 from llmfw.api.http.operation import describe

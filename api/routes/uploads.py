@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from llmfw.api.files.form import MEDIA_TYPE
-from llmfw.api.files.rules import MAX_PART_BYTES
+from llmfw.api.files.limits import MAX_PART_BYTES
 from llmfw.api.files.uploads import UploadService, part_form
 from llmfw.api.http.body import decode_checked, decode_nested, report_ignored
 from llmfw.api.http.operation import describe

@@ -18,12 +18,14 @@ class Refusal(NamedTuple):
         use: names of fields that do the same; a body may have one of them.
         why: for bodies that have none.
         is_of_prompt: it changes the prompt, so that it also changes how many tokens that has.
+        tunes: fields without which it changes nothing: a body that has none of them is not refused for it.
     """
 
     neutral: tuple[Any, ...] = ()
     use: tuple[str, ...] = ()
     why: str = ""
     is_of_prompt: bool = False
+    tunes: tuple[str, ...] = ()
 
     def passes(self, value: Any) -> bool:
         """Return whether a value changes nothing. False is not 0, and True is not 1."""
@@ -53,6 +55,15 @@ def absent(
     return Refusal(neutral, (), why)
 
 
+def tuning(
+    tunes: tuple[str, ...],
+    *neutral: Any,
+    why: str = "this server does not constrain or alter generation in this way",
+) -> Refusal:
+    """Return a refusal of what only changes how other fields work."""
+    return Refusal(neutral, (), why, tunes=tunes)
+
+
 def of_prompt(why: str, *neutral: Any) -> Refusal:
     """Return a refusal of what would change the prompt."""
     return Refusal(neutral, (), why, is_of_prompt=True)
@@ -64,6 +75,9 @@ _COMPLETIONS = "/v1/completions takes it"
 _KWARGS = "use chat_template_kwargs on a route of chats"
 _UNPACK = "send the fields in it themselves"
 _TEXT_FORMAT = {"type": "text"}
+_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "rep_pen")
+_BEAMS = ("num_beams", "use_beam_search")
+_LOGPROBS = ("logprobs", "top_logprobs", "return_logprob", "prompt_logprobs", "n_probs")
 
 REFUSALS: Mapping[str, Refusal] = {
     # How many tokens.
@@ -110,15 +124,15 @@ REFUSALS: Mapping[str, Refusal] = {
     "mirostat": absent(0),
     "mirostat_mode": absent(0),
     "no_repeat_ngram_size": absent(0),
-    "penalize_nl": absent(True, why="penalties count each token, those of line breaks too"),
+    "penalize_nl": tuning(_PENALTIES, True, why="penalties count each token, those of line breaks too"),
     "penalty_alpha": absent(0),
     "presence_penalty": renamed("presence_penalty", neutral=(0,)),
     "random_seed": renamed("seed", "sampling_seed"),
     "rep_pen": renamed("repetition_penalty", neutral=(1,)),
-    "repeat_last_n": absent(-1, why="penalties count the whole text"),
+    "repeat_last_n": tuning(_PENALTIES, -1, why="penalties count the whole text"),
     "repeat_penalty": renamed("repetition_penalty", neutral=(1,)),
     "repetition_penalty": renamed("repetition_penalty", neutral=(1,)),
-    "repetition_penalty_range": absent(0, -1, why="penalties count the whole text"),
+    "repetition_penalty_range": tuning(_PENALTIES, 0, -1, why="penalties count the whole text"),
     "samplers": absent([], "", why="the order of the samplers is fixed"),
     "sampling_seed": renamed("seed"),
     "seed": renamed("seed", "sampling_seed"),
@@ -133,11 +147,11 @@ REFUSALS: Mapping[str, Refusal] = {
     "xtc_probability": absent(0),
     # How many answers, and how they are searched for.
     "best_of": absent(1, why=_COMPLETIONS),
-    "diversity_penalty": absent(0),
-    "early_stopping": absent(False),
-    "length_penalty": absent(1),
+    "diversity_penalty": tuning(_BEAMS, 0),
+    "early_stopping": tuning(_BEAMS, False),
+    "length_penalty": tuning(_BEAMS, 1),
     "n": absent(1, why="a request has one answer on this route"),
-    "num_beam_groups": absent(1),
+    "num_beam_groups": tuning(_BEAMS, 1),
     "num_beams": absent(1),
     "use_beam_search": absent(False),
     # What runs in the engine.
@@ -197,9 +211,11 @@ REFUSALS: Mapping[str, Refusal] = {
     "return_hidden_states": absent(False, why="this server returns no hidden states"),
     "return_logprob": renamed("logprobs", "top_logprobs", neutral=(False,)),
     "return_token_ids": absent(False, why="/v1/tokenize has the tokens of a text"),
-    "return_tokens_as_token_ids": absent(False, why="log probabilities name tokens by their text"),
+    "return_tokens_as_token_ids": tuning(_LOGPROBS, False, why="log probabilities name tokens by their text"),
     "skip_special_tokens": renamed("skip_special_tokens", neutral=(True,)),
-    "spaces_between_special_tokens": absent(True, why="special tokens stand as the tokenizer decodes them"),
+    "spaces_between_special_tokens": tuning(
+        ("skip_special_tokens",), True, why="special tokens stand as the tokenizer decodes them"
+    ),
     "top_logprobs": renamed("logprobs", "top_logprobs_num", neutral=(0,)),
     # Objects that hold fields: a client library was to unpack them, or another server does.
     "extra_body": absent({}, why=_UNPACK),
@@ -209,7 +225,8 @@ REFUSALS: Mapping[str, Refusal] = {
     "sampling_params": absent({}, why=_UNPACK),
     "vllm_xargs": absent({}, why="this server has no processors that would read it"),
 }
-"""Field → why text routes refuse it. What only tunes another of these (`mirostat_tau`, `dry_base`) changes nothing alone."""
+"""Field → why text routes refuse it. What only tunes a field that is refused itself (`mirostat_tau`, `dry_base`) is not in it:
+alone it changes nothing, and is reported as ignored."""
 
 PROMPT_REFUSALS: Mapping[str, Refusal] = {name: each for name, each in REFUSALS.items() if each.is_of_prompt}
 """Those of bodies that only count a prompt's tokens."""

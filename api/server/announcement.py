@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.plugin.part_options import option_text
+from llmfw.core.plugin.component_options import option_text
 
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")

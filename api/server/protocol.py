@@ -53,12 +53,17 @@ class _Expects(enum.Enum):
 
 
 class _RefusedError(Exception):
-    """A request that is ended while it is parsed."""
+    """A request that is ended while it is parsed.
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    Args:
+        logged: what the log says; "": the message, which then has no text of the client.
+    """
+
+    def __init__(self, status: int, code: str, message: str, logged: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.logged = logged
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -144,7 +149,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
             self._refusal = self._head_too_large()
         if self._refusal is not None:
-            self._refuse(self._refusal.status, self._refusal.code, str(self._refusal))
+            self._refuse(self._refusal.status, self._refusal.code, str(self._refusal), self._refusal.logged)
         elif not self._open or self._expects is _Expects.BODY:
             self._table.heard(self)
         else:
@@ -185,7 +190,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
             raise self._stop(_RefusedError(429, "too_many_pipelined", message))
-        problem = problem_of(self.parser.get_method(), self.url, self.headers)
+        version = self.parser.get_http_version()
+        problem = problem_of(self.parser.get_method(), self.url, version, self.headers)
         if problem is not None:
             raise self._stop(_RefusedError(*problem))
         super().on_headers_complete()
@@ -345,12 +351,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refusal = refusal
         return refusal
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse(self, status: int, code: str, message: str, logged: str = "") -> None:
         """Answer a request that never reaches the application, or not whole, and end the connection.
 
         While earlier requests of the connection are being answered, it ends after their replies instead.
         """
-        self._note(code, message)
+        self._note(code, logged or message)
         self._is_deaf = True
         if self._expects is not _Expects.BODY:
             if self._open:

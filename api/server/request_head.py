@@ -14,34 +14,66 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class HeadProblem(NamedTuple):
-    """Why a request is refused, as the reply says it."""
+    """Why a request is refused, as the reply says it.
+
+    Attributes:
+        logged: what the log says, if the message has text of the client, which may be a key.
+    """
 
     status: int
     code: str
     message: str
+    logged: str = ""
 
 
-def problem_of(method: bytes, target: bytes, headers: Headers) -> HeadProblem | None:
+def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> HeadProblem | None:
     """Return what is wrong with a request, or None.
 
     A proxy may read another host than this server out of a request that names two. So such a request is refused.
+
+    Args:
+        version: of HTTP, such as "1.1".
     """
     if method == b"CONNECT":
         return HeadProblem(405, "method_not_allowed", "CONNECT is for proxies, and this server is none")
     try:
         url = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError:
-        return HeadProblem(400, "invalid_http", f"the URL {_shown(target)} cannot be read")
-    hosts = [value.strip() for name, value in headers if name == b"host"]
-    if len(hosts) > 1:
-        return HeadProblem(400, "invalid_http", f"the request has {len(hosts)} host headers; send one")
+        return HeadProblem(
+            400, "invalid_http", f"the URL {_shown(target)} cannot be read", "a URL cannot be read"
+        )
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings not in ([], [b"chunked"]):
         message = "the request has a transfer-encoding other than chunked; send it without"
         return HeadProblem(501, "unsupported_transfer_encoding", message)
-    if url.host is not None and hosts and url.host.lower() != _name(hosts[0]):
-        message = f"the URL names the host {_shown(url.host)} and the host header {_shown(hosts[0])}; they must agree"
+    return _host_problem(url.host, version, headers) or _expect_problem(headers)
+
+
+def _host_problem(named: bytes | None, version: str, headers: Headers) -> HeadProblem | None:
+    """Return what is wrong with the hosts of a request (RFC 9112, section 3.2).
+
+    Args:
+        named: the host in the URL.
+    """
+    hosts = [value.strip() for name, value in headers if name == b"host"]
+    if len(hosts) > 1:
+        return HeadProblem(400, "invalid_http", f"the request has {len(hosts)} host headers; send one")
+    if not hosts and version != "1.0":
+        return HeadProblem(400, "invalid_http", "the request has no host header; send one")
+    if named is not None and hosts and named.lower() != _name(hosts[0]):
+        message = (
+            f"the URL names the host {_shown(named)} and the host header {_shown(hosts[0])}; they must agree"
+        )
         return HeadProblem(400, "invalid_http", message)
+    return None
+
+
+def _expect_problem(headers: Headers) -> HeadProblem | None:
+    """Return which expectation the server does not know (RFC 9110, section 10.1.1)."""
+    for name, value in headers:
+        if name == b"expect" and value.strip().lower() != b"100-continue":
+            message = f"the request has the header expect: {_shown(value)}; only 100-continue is known, or leave it out"
+            return HeadProblem(417, "expectation_failed", message, "the header expect is not 100-continue")
     return None
 
 

@@ -25,9 +25,9 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.small_files import check_files, read_text
 from llmfw.core.model.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
-from llmfw.core.plugin.part_options import with_keywords
 from llmfw.core.plugin.registry import Registry, refuse_options
 
 from .services import ModelComponents, Stores

@@ -11,7 +11,7 @@ import msgspec
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.engine_info import EngineInfo
-from llmfw.core.plugin.part_options import option_text
+from llmfw.core.plugin.component_options import option_text
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
 """Kinds of components that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""

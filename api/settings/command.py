@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .foreign_flags import advice
+from .other_servers_flags import advice
 
 
 class SettingsCommand(click.Command):

@@ -12,15 +12,16 @@ types of values are found here; whether a value is allowed is the option's to sa
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from llmfw.core.base.suggestion import nearest
+
+from .component_options import OPTIONS, ComponentOption, check_keys
 from .option import CONFIG_FILE, Elsewhere, SettingOption
-from .part_options import OPTIONS, ComponentOption, check_keys
 
 _FLAGS: dict[type, str] = {
     bool: "true or false",
@@ -53,7 +54,7 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
                 )
             values[option.name] = _checked(option, value, ctx, _place(key, path))
     ctx.default_map = values
-    ctx.meta[OPTIONS] = list(_part_options(tables, ctx, path))
+    ctx.meta[OPTIONS] = list(_component_options(tables, ctx, path))
     return path
 
 
@@ -76,10 +77,10 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
 
 
 def _unknown(key: str, value: Any, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
     if isinstance(value, dict):
-        return f"there is no such table; options of a part stand in [options.{key}]"
-    return f"there is no such setting; {f'did you mean {nearest[0]!r}?' if nearest else 'they are the options of serve'}"
+        return f"there is no such table; options of a component stand in [options.{key}]"
+    meant = nearest(key.replace("_", "-"), known)
+    return f"there is no such setting; {f'did you mean {meant!r}?' if meant else 'they are the options of serve'}"
 
 
 def _place(key: str, path: str) -> Elsewhere:
@@ -89,7 +90,7 @@ def _place(key: str, path: str) -> Elsewhere:
 def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
     """Return the value for the option; raise BadParameter if it is not of the option's type."""
     if isinstance(value, dict):
-        message = f"it is a table; options of a part stand in [options.{option.key}]"
+        message = f"it is a table; options of a component stand in [options.{option.key}]"
         raise click.BadParameter(message, ctx, param_hint=place)
     wanted = _type_of(option)
     several = value if isinstance(value, list) and option.multiple else [value]
@@ -108,12 +109,12 @@ def _type_of(option: SettingOption) -> type:
     return float if isinstance(option.type, click.FloatRange) else str
 
 
-def _part_options(tables: Any, ctx: click.Context, path: str) -> Iterable[ComponentOption]:
+def _component_options(tables: Any, ctx: click.Context, path: str) -> Iterable[ComponentOption]:
     for kind, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
         place = _place(f"options.{kind}" if kind else "options", path)
         if not isinstance(table, dict):
             raise click.BadParameter(
-                "options stand in a table for each kind of part: [options.policy]", ctx, param_hint=place
+                "options stand in a table for each kind of component: [options.policy]", ctx, param_hint=place
             )
         for name, value in table.items():
             place = _place(f"options.{kind}.{name}", path)

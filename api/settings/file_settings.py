@@ -16,8 +16,8 @@ from click.core import ParameterSource
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
 
+from .component_options import OPTIONS, ComponentOption, say_where_from
 from .options import model_option, setting_options
-from .part_options import OPTIONS, ComponentOption, say_where_from
 
 
 class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +26,17 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         values: by the names of the fields of EngineConfig and ServerConfig.
         model: its name.
-        part_options: of components, and where each is from.
+        component_options: of components, and where each is from.
     """
 
     values: Mapping[str, Any] = {}
     model: str | None = None
-    part_options: tuple[ComponentOption, ...] = ()
+    component_options: tuple[ComponentOption, ...] = ()
 
     @property
     def options(self) -> dict[str, OptionValue]:
         """Options of components, "kind.key" → value."""
-        return {option.key: option.value for option in self.part_options}
+        return {option.key: option.value for option in self.component_options}
 
     @contextlib.contextmanager
     def telling_where_from(self, given: Container[str]) -> Iterator[None]:
@@ -48,7 +48,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
         try:
             yield
         except LLMFWError as error:
-            say_where_from(error, [option for option in self.part_options if option.key not in given])
+            say_where_from(error, [option for option in self.component_options if option.key not in given])
             raise
 
 
@@ -58,7 +58,7 @@ def read_settings(path: str) -> FileSettings:
     Raises:
         ConfigError: it cannot be read, or a key or value in it is wrong; the message names key and file.
     """
-    options = [*setting_options(without=("options", "show_config", "help_part")), model_option()]
+    options = [*setting_options(without=("options", "show_config", "help_component")), model_option()]
     for option in options:
         option.envvar = None
     try:
@@ -70,5 +70,5 @@ def read_settings(path: str) -> FileSettings:
         name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) is from_file
     }
     return FileSettings(
-        values=values, model=values.pop("model_option", None), part_options=tuple(ctx.meta[OPTIONS])
+        values=values, model=values.pop("model_option", None), component_options=tuple(ctx.meta[OPTIONS])
     )

@@ -1,6 +1,6 @@
-"""The options of a part, as its `Options` declares them: names, types, allowed values, defaults, descriptions.
+"""The options of a component, as its `Options` declares them: names, types, allowed values, defaults, descriptions.
 
-Knows nothing of the sources of their values (`part_options`).
+Knows nothing of the sources of their values (`component_options`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _ATTRIBUTE = re.compile(r"(\w+): (.*)")
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """One option of a part, described as text.
+    """One option of a component, described as text.
 
     Attributes:
         type: type and allowed values, as in "whole number, 0 or more".
         default: default as written in a config file; None: no default, the option is required.
-        about: description; empty if the part has none.
+        about: description; empty if the component has none.
         example: example of a value, as text; None: none is known.
     """
 

@@ -16,11 +16,11 @@ from llmfw.core.base.setting import Declared, Setting, declared
 from llmfw.core.base.values import Values, values_of
 
 from .click_types import DEVICE, TENANT, TEXT, ChunkSize, FiniteRange, Name, Names, PluginName
+from .component_options import Assignment, collect
 from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
 from .loaded_plugins import leave_out
 from .option import SettingOption
-from .part_options import Assignment, collect
 
 Command = Callable[..., Any]
 
@@ -43,7 +43,7 @@ _SHOW_CONFIG = Setting(
     unset="start the server",
     is_local=True,
 )
-_HELP_PART = Setting(
+_HELP_COMPONENT = Setting(
     "Print what a component is and its options, as in attention.flashinfer, and exit.",
     unset="start the server",
     metavar="KIND[.NAME]",
@@ -51,11 +51,11 @@ _HELP_PART = Setting(
 )
 
 
-def _show_part(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
+def _show_component(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
     if wanted is not None:
-        from .part_help import show_part  # brings ast
+        from .component_help import show_component  # brings ast
 
-        show_part(ctx, param, wanted)
+        show_component(ctx, param, wanted)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -100,7 +100,12 @@ def _all_options() -> Iterator[SettingOption]:
     )  # fmt: skip
     yield SettingOption("show_config", _SHOW_CONFIG, flag="--show-config", is_flag=True)
     yield SettingOption(
-        "help_part", _HELP_PART, flag="--help-part", is_eager=True, expose_value=False, callback=_show_part
+        "help_component",
+        _HELP_COMPONENT,
+        flag="--help-component",
+        is_eager=True,
+        expose_value=False,
+        callback=_show_component,
     )
     of_engine = {each.field for each in declared(EngineConfig)}
     for struct in (ServerConfig, EngineConfig):

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from .component_options import OPTIONS, ComponentOption
 from .option import SettingOption
-from .part_options import OPTIONS, ComponentOption
 
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
 """In a URL."""
@@ -37,8 +37,8 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
             else:
                 yield _setting(option, ctx)
     found: dict[str, list[ComponentOption]] = {}
-    for part_option in ctx.meta[OPTIONS]:
-        found.setdefault(part_option.key.partition(".")[0], []).append(part_option)
+    for component_option in ctx.meta[OPTIONS]:
+        found.setdefault(component_option.key.partition(".")[0], []).append(component_option)
     for kind, options in found.items():
         yield f"\n[options.{kind}]"
         for each in options:

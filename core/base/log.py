@@ -5,11 +5,43 @@ Both processes call `setup_logging` once, so that their lines look alike. This m
 
 from __future__ import annotations
 
+import copy
 import logging
+import re
 import sys
+from typing import TextIO
 
 TIME_PREFIX = "[%(asctime)s]"
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS_OF_A_LINE = re.compile(_CONTROLS.pattern.replace(r"\x0a-", r"\x0b-"))
+
+
+SEVERAL_LINES = {"several_lines": True}
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes to stderr. Text of clients can neither start a line of its own nor move a terminal's cursor.
+
+    Control characters in a message are escaped. The lines of a traceback are indented. A message of several lines that has
+    no text of clients is logged with `extra=SEVERAL_LINES`.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        safe = copy.copy(record)
+        controls = _CONTROLS_OF_A_LINE if hasattr(record, "several_lines") else _CONTROLS
+        safe.msg, safe.args = _escaped(controls, record.getMessage()), ()
+        if record.exc_info and record.exc_info[0] is not None:
+            lines = logging.Formatter().formatException(record.exc_info)
+            safe.exc_text = "  " + _escaped(_CONTROLS_OF_A_LINE, lines).replace("\n", "\n  ")
+        return super().format(safe)
+
+
+def _escaped(controls: re.Pattern[str], text: str) -> str:
+    return controls.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class LineFormatter(logging.Formatter):
@@ -27,6 +59,6 @@ class LineFormatter(logging.Formatter):
 
 def setup_logging(level: str) -> None:
     """Send all records from `level` ("debug", "info", "warning", "error") up to stderr, replacing other handlers."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

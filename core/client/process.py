@@ -22,7 +22,7 @@ from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineInfo,
 from llmfw.core.base.errors import EngineDeadError, EngineError
 from llmfw.core.base.request import EmbedRequest, EventBatch, Request, StatsQuery, ToEngine, TokenEvent
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
-from llmfw.core.ipc.child import parent_environment, signals_blocked
+from llmfw.core.ipc.child import start_child
 from llmfw.core.ipc.environment import child_environment
 from llmfw.core.ipc.wire import (
     Frames,
@@ -199,11 +199,10 @@ class ProcessEngineClient(EngineClient):
         self._socket, theirs = new_pair()
         page = new_page()
         try:
-            with signals_blocked(), theirs:
+            with theirs:
                 inherited = [theirs.fileno(), page]
-                environment = {**child_environment(), **parent_environment()}
-                process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, pass_fds=inherited, env=environment
+                process = start_child(
+                    self._command, child_environment(), stdin=subprocess.PIPE, pass_fds=inherited
                 )
                 launch = Launch(self._config, [theirs.fileno()], page)
             self._page = HeartbeatReader(page)

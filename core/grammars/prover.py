@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from llmfw.core.base.errors import ComponentError, GrammarCostError, LLMFWError, OverloadedError, RequestError
 from llmfw.core.base.request import GrammarSpec
-from llmfw.core.ipc.child import PARENT, signals_blocked
+from llmfw.core.ipc.child import start_child
 from llmfw.core.ipc.environment import child_environment
 from llmfw.core.ipc.wire import Frames, framed
 
@@ -227,13 +226,9 @@ class _Channel(asyncio.Protocol):
 
 
 def _start(command: Sequence[str], sock: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a supervisor in its own session, so that only the API process handles the terminal's Ctrl-C.
-
-    Runs in a thread of the event loop's executor, which lives as long as the loop: the supervisor ends with it.
-    """
-    environment = {**child_environment(), **_ENVIRONMENT, PARENT: str(os.getpid())}
-    with signals_blocked():
-        return subprocess.Popen(command, stdin=sock.fileno(), env=environment, start_new_session=True)
+    """Start a supervisor in its own session, so that only the API process handles the terminal's Ctrl-C."""
+    environment = {**child_environment(), **_ENVIRONMENT}
+    return start_child(command, environment, stdin=sock.fileno(), start_new_session=True)
 
 
 def _spec_of(verdict: Verdict, spec: GrammarSpec, tenant: str) -> GrammarSpec:

@@ -10,9 +10,12 @@ import ctypes
 import faulthandler
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 PARENT = "LLMFW_PARENT_PID"
 """Environment variable: the process with which a child ends."""
@@ -24,17 +27,38 @@ _HELD = (*LEFT_TO_PARENT, signal.SIGUSR1, signal.SIGPIPE)  # Python ignores the 
 _PR_SET_PDEATHSIG = 1
 
 
-def parent_environment() -> Mapping[str, str]:
-    """Return the environment variable by which a child learns who its parent is.
+def start_child(
+    command: Sequence[str], environment: Mapping[str, str], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends with this one once it has called `settle`. Any thread may call this.
 
-    Linux takes the end of the thread that started a process for the end of its parent. So only the main thread names one.
+    Linux takes the end of the thread that started a process for the end of its parent. So a thread of its own starts it,
+    and waits until it has ended. A process that is stopped before `settle` outlives its parent, if that ends then: nothing
+    but a function that runs between fork and exec could prevent that, and with several threads that may hang.
+
+    Args:
+        environment: the process gets it, and the id of this process.
+        options: further ones of Popen.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    return {PARENT: str(os.getpid())} if is_main else {}
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def attend() -> None:
+        try:
+            with _signals_blocked():
+                process = subprocess.Popen(command, env={**environment, PARENT: str(os.getpid())}, **options)
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        with contextlib.suppress(ChildProcessError):  # another thread has waited for it
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    threading.Thread(target=attend, name="llmfw-child-parent", daemon=True).start()
+    return started.result()
 
 
 @contextlib.contextmanager
-def signals_blocked() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     """Block, in processes that this thread starts meanwhile, the signals that `settle` handles: none ends them before it."""
     old = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:

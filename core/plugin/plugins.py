@@ -26,6 +26,7 @@ import pluggy
 
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ConfigError, PluginError
+from llmfw.core.base.suggestion import did_you_mean
 
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .package_metadata import name_and_version, without_plugins
@@ -196,11 +197,7 @@ class _Loader:
         known = [name for name in vars(HookSpecs) if name.startswith("register_")]
         for caller in self._manager.get_hookcallers(module) or []:
             if not caller.has_spec():
-                import difflib  # only for errors
-
-                nearest = difflib.get_close_matches(caller.name, known, n=1)
-                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-                raise PluginError(f"there is no hook {caller.name!r}{hint}")
+                raise PluginError(f"there is no hook {caller.name!r}{did_you_mean(caller.name, known)}")
 
     def _call_hooks(self, module: object, plugin: LoadedPlugin) -> None:
         others = [other for other in self._manager.get_plugins() if other is not module]

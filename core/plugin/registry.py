@@ -1,6 +1,6 @@
-"""Maps names to classes of parts.
+"""Maps names to classes of components.
 
-Plugins register names and import paths (see `hookspecs`); a part is imported when its name is chosen. Two parts of one kind
+Plugins register names and import paths (see `hookspecs`); a component is imported when its name is chosen. Two components of one kind
 may have the same name: both stay available as "plugin/name", and choosing the bare name is an error. This module does not
 know entry points and hooks: `plugins` fills it.
 """
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmfw.core.base.about import version
 from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
+from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .slow_import import warn_if_slow
 
-PartT = TypeVar("PartT")
+ComponentT = TypeVar("ComponentT")
 
 if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue
@@ -46,7 +47,7 @@ INTERFACES: Mapping[str, str] = {
     "reasoning_parser": "llmfw.core:ReasoningParser",
     "model": "llmfw.core:ModelSource",
 }
-"""Kind of part → the interface that its classes implement."""
+"""Kind of component → the interface that its classes implement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,9 @@ class BrokenPlugin:
     version: str
     reason: str
 
-    def is_named_in(self, part: str) -> bool:
-        """Return whether a part's name contains the plugin's name, or is contained in it or in the package's name."""
-        plugin, _, bare = part.rpartition("/")
+    def is_named_in(self, component: str) -> bool:
+        """Return whether a component's name contains the plugin's name, or is contained in it or in the package's name."""
+        plugin, _, bare = component.rpartition("/")
         own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
         if len(wanted) < FEWEST_LETTERS:
             return plugin == self.name or bare == self.name
@@ -72,7 +73,7 @@ class BrokenPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered part, as known before it is imported.
+    """A registered component, as known before it is imported.
 
     Attributes:
         kind: kind of the interface that it implements, a key of `INTERFACES`.
@@ -81,7 +82,7 @@ class Entry:
         plugin: name of the plugin that registered it.
         distribution, version: installed package that contains the plugin.
         summary: one line for listings.
-        needs: names of modules that must be importable for the part to work.
+        needs: names of modules that must be importable for the component to work.
         rank: rank in the choice "auto"; larger is tried first.
         prepare: "package.module:function" that is called before an engine is started (see `preparation`), or "".
     """
@@ -112,7 +113,7 @@ class Entry:
         return [module for module in self.needs if not _is_installed(module)]
 
     def lacking(self) -> str | None:
-        """Return what is not installed and, where the package has an extra of the part's name, how to install it."""
+        """Return what is not installed and, where the package has an extra of the component's name, how to install it."""
         missing = self.missing()
         if not missing:
             return None
@@ -121,7 +122,7 @@ class Entry:
         return f"{clause}: {hint}" if hint else clause
 
     def install_hint(self) -> str | None:
-        """Return the command that installs what the part needs, where its package has an extra of the part's name."""
+        """Return the command that installs what the component needs, where its package has an extra of the component's name."""
         extra = self.name.replace("_", "-")
         return f"pip install '{self.distribution}[{extra}]'" if extra in _extras(self.distribution) else None
 
@@ -145,15 +146,15 @@ class Entry:
             raise ComponentError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
         return found
 
-    def build(self, part: type[PartT], *args: Any, **kwargs: Any) -> PartT:
-        """Return an object of the part's class, or of a class derived from it.
+    def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
+        """Return an object of the component's class, or of a class derived from it.
 
         Raises:
             ConfigError: the class does not work with these settings.
             ComponentError: the class raised any other exception.
         """
         try:
-            return part(*args, **kwargs)
+            return component(*args, **kwargs)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
@@ -169,10 +170,10 @@ class Entry:
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
         """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
 
-        Strings are converted to the type that the part declares; lists and objects are JSON text.
+        Strings are converted to the type that the component declares; lists and objects are JSON text.
 
         Raises:
-            ConfigError: the part has no such option, or a value has the wrong type.
+            ConfigError: the component has no such option, or a value has the wrong type.
             ComponentError: as in `load`.
         """
         given = {
@@ -180,7 +181,7 @@ class Entry:
         }
         import msgspec
 
-        from .part_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
+        from .component_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
@@ -209,7 +210,7 @@ class Entry:
         return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
-        """Return the keywords for building a part in addition to its interface's: its options, if it has some.
+        """Return the keywords for building a component in addition to its interface's: its options, if it has some.
 
         Raises the same as `build_options`.
         """
@@ -221,10 +222,10 @@ class Entry:
 
 
 class Registry:
-    """All registered parts.
+    """All registered components.
 
     Args:
-        entries: the parts; each name occurs once per plugin and kind.
+        entries: the components; each name occurs once per plugin and kind.
         broken: plugins that did not load. The error for an unknown name quotes them, because it may be theirs.
         silent: function that returns clauses on packages that name no plugin; called only for the same error.
 
@@ -244,28 +245,28 @@ class Registry:
 
     @functools.cached_property
     def ledger(self) -> ComponentLedger:
-        """The calls of the parts in use."""
+        """The calls of the components in use."""
         from .calls import ComponentLedger  # imports the modules of requests
 
         return ComponentLedger()
 
     def entries(self, kind: str) -> list[Entry]:
-        """Return the parts of a kind, by descending rank, then by name and plugin."""
+        """Return the components of a kind, by descending rank, then by name and plugin."""
         found = [entry for entry in self._entries if entry.kind == kind]
         return sorted(found, key=lambda entry: (-entry.rank, entry.name, entry.plugin))
 
     def names(self, kind: str) -> list[str]:
-        """Return the names that choose a part of this kind, sorted; "plugin/name" if two plugins register one name."""
+        """Return the names that choose a component of this kind, sorted; "plugin/name" if two plugins register one name."""
         entries = self.entries(kind)
         bare = [entry.name for entry in entries]
         return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
 
     def find(self, kind: str, name: str) -> Entry:
-        """Return the part with this name, "name" or "plugin/name".
+        """Return the component with this name, "name" or "plugin/name".
 
         Raises:
-            LostComponentError: no part has this name, and a plugin that did not load probably registers it.
-            UnknownComponentError: no part has this name; the message lists the known names.
+            LostComponentError: no component has this name, and a plugin that did not load probably registers it.
+            UnknownComponentError: no component has this name; the message lists the known names.
             ConfigError: several plugins register this name.
         """
         found = [entry for entry in self.entries(kind) if name in (entry.name, entry.full_name)]
@@ -290,28 +291,30 @@ class Registry:
         if not causes:
             return UnknownComponentError(message)
         # A broken plugin's registrations are unknown: if no known name is similar, the name may be one of them.
-        error = UnknownComponentError if _nearest(name, known) else LostComponentError
+        error = UnknownComponentError if nearest(name, known) else LostComponentError
         return error(f"{message} ({'; '.join(causes)})")
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for a key that is not "kind.key" of a kind of part that takes options.
+    """Raise ConfigError for a key that is not "kind.key" of a kind of component that takes options.
 
-    Whether the chosen part has that option is checked when it is built (`Entry.build_options`).
+    Whether the chosen component has that option is checked when it is built (`Entry.build_options`).
     """
     kinds = kinds_with_options() if options else []
     for key in options:
         kind, dot, name = key.partition(".")
         if not (dot and name and kind in kinds):
-            parts = ", ".join(f"{kind}.…" for kind in kinds)
+            names = ", ".join(f"{kind}.…" for kind in kinds)
             none = (
-                f"parts of the kind {kind!r} have none; " if kind in INTERFACES and kind not in kinds else ""
+                f"components of the kind {kind!r} have none; "
+                if kind in INTERFACES and kind not in kinds
+                else ""
             )
-            raise ConfigError(f"there is no part option {key!r}; {none}options are named {parts}")
+            raise ConfigError(f"there is no component option {key!r}; {none}options are named {names}")
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
-    """Raise ConfigError if an option is given to a kind of which no part is chosen.
+    """Raise ConfigError if an option is given to a kind of which no component is chosen.
 
     Args:
         why: a clause that says so, and how to choose one.
@@ -323,7 +326,7 @@ def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> N
 
 
 def kinds_with_options() -> list[str]:
-    """Return the kinds of parts that have options."""
+    """Return the kinds of components that have options."""
     return [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
 
 
@@ -347,16 +350,7 @@ def _known_names(name: str, known: Collection[str]) -> str:
     """Return a clause for error messages: the names there are, and the one that was probably meant."""
     if not known:
         return "none is registered"
-    nearest = _nearest(name, known)
-    hint = f". Did you mean {nearest!r}?" if nearest else ""
-    return f"known: {', '.join(known)}{hint}"
-
-
-def _nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the name that was probably meant, if there is one."""
-    import difflib  # only for errors
-
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    return f"known: {', '.join(known)}{did_you_mean(name, known)}"
 
 
 def _import_path(path: str) -> Any:

@@ -6,7 +6,6 @@ The component is built as a server builds it. Its class provides what a test cla
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -17,7 +16,8 @@ import pytest
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
-from llmfw.core.plugin.part_options import with_keywords
+from llmfw.core.base.suggestion import did_you_mean
+from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 
@@ -131,6 +131,5 @@ def _made_fixture(make: Callable[[], Any]) -> Any:
 
 
 def _unknown_fixture(entry: Entry, key: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(key, known, n=1)
-    hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+    hint = did_you_mean(key, known)
     return f"the tests of {entry.kind} have no fixture {key!r}; they have {', '.join(known)}{hint}"

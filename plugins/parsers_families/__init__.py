@@ -11,7 +11,7 @@ _HERE = "llmfw.plugins.parsers_families"
 def register_reasoning_parsers(register: Register) -> None:
     register(
         "qwen3",
-        f"{_HERE}.qwen3:Qwen3ReasoningParser",
+        f"{_HERE}.qwen3_reasoning:Qwen3ReasoningParser",
         summary="<think>…</think> before the answer (Qwen3 and many others)",
     )
     register(

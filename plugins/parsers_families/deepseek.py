@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from llmfw.core import CallFormat
 
 from .calls import CallParser, Steps, examples
-from .qwen3 import Deltas, Qwen3ReasoningParser
+from .qwen3_reasoning import Deltas, Qwen3ReasoningParser
 
 CALLS = "<｜tool▁calls▁begin｜>"
 CALLS_END = "<｜tool▁calls▁end｜>"

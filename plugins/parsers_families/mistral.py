@@ -9,7 +9,7 @@ from llmfw.core import CallFormat
 
 from .calls import Steps, examples
 from .json_call import JsonCallParser
-from .qwen3 import Qwen3ReasoningParser
+from .qwen3_reasoning import Qwen3ReasoningParser
 
 CALLS = "[TOOL_CALLS]"
 CALL_ID = "[CALL_ID]"

@@ -48,7 +48,7 @@ AT_LOAD = {
     "undecorated": ("def register_models(register): pass", r"register_models has no @hookimpl"),
     "misspelt": (
         "from llmfw.core import hookimpl\n@hookimpl\ndef register_model(register): pass",
-        "there is no hook 'register_model'; did you mean 'register_models'",
+        "there is no hook 'register_model'. Did you mean 'register_models'",
     ),
     "newer": ("from llmfw.core import hookimpl", r"it needs llmfw-engine>=9, and this is llmfw \d"),
     "policies": (

@@ -288,7 +288,7 @@ def test_special_tokens_are_text_to_a_parser_that_reads_them(
     )
     server.chat("Hi")
     monkeypatch.setattr(
-        "llmfw.plugins.parsers_families.qwen3.Qwen3ReasoningParser.needs_special_tokens", True
+        "llmfw.plugins.parsers_families.qwen3_reasoning.Qwen3ReasoningParser.needs_special_tokens", True
     )
     server.chat("Hi")
     assert seen == [True, False]

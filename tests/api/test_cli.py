@@ -167,7 +167,7 @@ WRONG = {
     "--chunked-prefill-size 0": "give 1 or more, or -1 to never cut prompts",
     "-o policy.x": "'policy.x' has no '='",
     "-o policy.x=1 -o policy.x=2": "'policy.x' is given twice: '1' and '2'",
-    "-o module_pass.x=1": "no part option 'module_pass.x'; parts of the kind 'module_pass' have none; options are named attention.…, policy.…",
+    "-o module_pass.x=1": "no component option 'module_pass.x'; components of the kind 'module_pass' have none; options are named attention.…, policy.…",
     "--no-plugin nope": "'--no-plugin': there is no plugin 'nope' to leave out; installed: .*policies",
     "--no-plugin policies --policy lpm": "unknown policy 'lpm'; none is registered",
     "--no-plugin policies": "unknown policy 'lpm'; none is registered",
@@ -256,23 +256,23 @@ def test_a_broken_plugin_stops_nothing_that_does_not_need_it(install_plugin, lin
     assert llmfw(line).exit_code == 0
 
 
-def test_plugins_lists_parts_commands_and_what_is_broken(install_plugin):
+def test_plugins_lists_components_commands_and_what_is_broken(install_plugin):
     install_plugin("greeter", HELLO, "greetings")
     install_plugin("ours", "raise OSError('disk')")
     found = json.loads(llmfw("plugins --json").stdout)
-    (lpm,) = [part for part in found["parts"] if (part["kind"], part["name"]) == ("policy", "lpm")]
+    (lpm,) = [each for each in found["components"] if (each["kind"], each["name"]) == ("policy", "lpm")]
     assert (lpm["plugin"], lpm["package"], lpm["lacks"]) == ("policies", "llmfw-engine", [])
     assert ("command", "hello", "greetings") in {
-        (part["kind"], part["name"], part["package"]) for part in found["parts"]
+        (each["kind"], each["name"], each["package"]) for each in found["components"]
     }
     assert {"name": "ours", "package": "foreign", "version": "1.2", "reason": "OSError: disk"} in found[
         "broken"
     ]
 
 
-def test_plugins_prints_what_a_part_lacks(install_plugin):
-    part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
-    install_plugin("ours", f"@hookimpl\ndef register_attention_backends(register): {part}")
+def test_plugins_prints_what_a_component_lacks(install_plugin):
+    call = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
+    install_plugin("ours", f"@hookimpl\ndef register_attention_backends(register): {call}")
     (line,) = [line for line in llmfw("plugins").stdout.splitlines() if "\tfast\t" in line]
     assert line.count("no_such_kernels") == 2
     assert "foreign 1.2" in line
@@ -299,7 +299,7 @@ def test_a_command_that_two_plugins_bring_is_refused_with_both_spellings(install
     assert llmfw("two/hello").stdout == "hello\n"
 
 
-def test_the_shell_completes_names_of_parts():
+def test_the_shell_completes_names_of_components():
     complete = ShellComplete(build_cli(), {}, "llmfw", "_LLMFW_COMPLETE")
     found = [item.value for item in complete.get_completions(["serve", "--policy"], "l")]
     assert found == ["lpm"]

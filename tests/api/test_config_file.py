@@ -16,8 +16,8 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.batch.run import run_command
 from llmfw.api.commands.serve import build_configs, serve_command
+from llmfw.api.settings.component_options import say_where_from
 from llmfw.api.settings.options import config_names
-from llmfw.api.settings.part_options import say_where_from
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import ResolvedModel
 
@@ -36,11 +36,11 @@ WRONG = {
     "no-plugin = 'nope'": "'no-plugin' in FILE: there is no plugin 'nope'",
     "policy = 'lpm'\nschedule-policy = 'fcfs'": "'schedule-policy' in FILE: the setting is there twice",
     "log-level = 'loud'": "'log-level' in FILE: 'loud' is not one of",
-    "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a part stand in .options.policy.",
-    "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a part stand in",
+    "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a component stand in .options.policy.",
+    "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a component stand in",
     "options = 1": "'options' in FILE: options stand in a table for each kind",
     "[options]\npolicy = 1": "'options.policy' in FILE: options stand in a table",
-    "[options.polcy]\nx = 1": "'options.polcy.x' in FILE: there is no part option 'polcy.x'; .*policy.…",
+    "[options.polcy]\nx = 1": "'options.polcy.x' in FILE: there is no component option 'polcy.x'; .*policy.…",
     "[options.policy]\nx = 1979-05-27": "'options.policy.x' in FILE: 1979-05-27 is neither",
     "port = \n": "'--config': .*FILE' is not a TOML file: .*line 1",
 }
@@ -145,7 +145,7 @@ def test_what_is_wrong_in_the_file_is_named_with_key_and_file(write, text, messa
     [
         ("LLMFW_PORT", "http", "Invalid value for LLMFW_PORT: 'http' is not a valid integer"),
         ("LLMFW_POLICY", "lmp", "Invalid value for LLMFW_POLICY: unknown policy 'lmp'"),
-        ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no part option 'polcy.x'"),
+        ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no component option 'polcy.x'"),
         ("LLMFW_STRICT_PARAMS", "maybe", "Invalid value for LLMFW_STRICT_PARAMS: 'maybe'"),
         ("LLMFW_CONFIG", "/no/such/file", "'/no/such/file' cannot be read: No such file"),
     ],
@@ -211,7 +211,7 @@ def test_keys_and_passwords_are_not_shown():
 def test_an_error_of_a_part_says_where_its_option_was_set(write):
     file = write("[options.policy]\nmax_overtaken = 8\nother = 1")
     with serve_command.make_context("serve", ["--config", file]) as ctx:
-        options = ctx.meta["llmfw.part_options"]
+        options = ctx.meta["llmfw.component_options"]
     for text in ("policy 'lpm' has no option 'other'; known", "options of policy 'lpm': … - at `$.other`"):
         error = ConfigError(text)
         say_where_from(error, options)

@@ -21,7 +21,7 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.parsers_families import deepseek, harmony, mistral
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.json_calls import JsonCallsToolParser
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 
 from ..doubles.echo_engine import VOCAB_SIZE
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving

@@ -12,7 +12,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import Thinking
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.harmony import GptOssReasoningParser
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 
 from ..doubles.serving import MARKERS, Served, byte_tokenizer
 

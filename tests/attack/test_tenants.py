@@ -169,6 +169,9 @@ def test_keys_are_in_no_log_process_list_or_child(
     for key in (ALICE, EVE, ROOT, "wrong-0123456789abcdef"):
         client_of(key).get("/v1/models", params={"api_key": key, key: "1"})
         client_of(key).get(f"/v1/files?{key}")
+    for key in (ALICE, EVE, ROOT):
+        client_of(key).get(f"/v1/files/{key}/content", headers={"x-request-id": key})
+        client_of("wrong").get(f"/v1/models/a/{key}/{key}", headers={"x-request-id": f"a:{key}"})
     log = server.log.read_text()
     assert '"GET /v1/models?api_key=***&*** HTTP/1.1" 200 OK tenant=eve' in log
     api, *engine = sorted(server.pids)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from llmfw.api.cli import build_cli
-from llmfw.api.settings.foreign_flags import foreign_flags
+from llmfw.api.settings.other_servers_flags import foreign_flags
 
 ROOT = Path(__file__).parents[2]
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
@@ -20,7 +20,7 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 OTHERS = {
     "api/checks/component_check.py": {"--rootdir", "--basetemp", "--capture", "--import-mode"},  # pytest's
     "api/llmfw_engine.py": {"--yes"},  # pip's
-    "api/settings/foreign_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
+    "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "docs/clients.md": {"--batch_size", "--model_args", "--apply_chat_template"},  # lm-evaluation-harness's
     "plugins/cpu_native/build.py": {"--install"},  # xcode-select's
 }

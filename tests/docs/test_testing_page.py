@@ -19,7 +19,7 @@ from llmfw.plugins.chat_jinja.named import ChatML as MyTemplate
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend as MyGrammars
 from llmfw.plugins.model_demo.source import DemoModel as MyModel
 from llmfw.plugins.parsers_families.hermes import HermesToolParser as MyTools
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser as MyReasoning
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser as MyReasoning
 from llmfw.plugins.store_sqlite.responses import SqliteResponses as MyResponses
 """
 

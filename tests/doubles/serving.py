@@ -30,7 +30,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 from llmfw.plugins.store_memory.batches import MemoryBatches
 from llmfw.plugins.store_memory.files import MemoryFiles
 from llmfw.plugins.store_memory.responses import MemoryResponses

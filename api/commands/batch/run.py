@@ -17,9 +17,9 @@ import msgspec
 from llmfw.api.offline.whole_file import check_writable
 from llmfw.api.settings.click_types import TEXT
 from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.component_options import OPTIONS, say_where_from
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
-from llmfw.api.settings.part_options import OPTIONS, say_where_from
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.plugin.model_name import resolve_model

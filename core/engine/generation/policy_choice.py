@@ -9,7 +9,7 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.base.control import PolicyInfo
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.plugin.part_options import option_text
+from llmfw.core.plugin.component_options import option_text
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 
@@ -24,7 +24,7 @@ class PolicyChoice:
     Args:
         registry: registry of the policies.
         name: name of the first policy.
-        options: "policy.key" → value, among options of other parts.
+        options: "policy.key" → value, among options of other components.
 
     Attributes:
         policy: policy in force.

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from llmfw.api.access.key_table import ADMIN
 from llmfw.api.access.keyring import Keyring
-from llmfw.api.access.keys import ADMIN
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
 from llmfw.api.text.terms import key_name
 from llmfw.core.base.config import ServerConfig

@@ -72,9 +72,15 @@ class Process:
         self.popen.send_signal(number)
         return self.popen.wait(timeout_s)
 
+    def children(self) -> list[int]:
+        threads = Path(f"/proc/{self.popen.pid}/task").iterdir()
+        return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+
     def engine_pid(self) -> int:
-        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
-        [pid] = [int(pid) for pid in children]
+        """Return the child that does not compile grammars."""
+        [pid] = [
+            pid for pid in self.children() if b"grammars" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
         return pid
 
 

@@ -32,10 +32,6 @@ def server(model: Path) -> Iterator[Process]:
         yield process
 
 
-def children_of(process: Process) -> list[str]:
-    return Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
-
-
 @pytest.mark.parametrize(
     ("number", "line"),
     [
@@ -74,7 +70,7 @@ def test_sigterm_while_loading_leaves_no_process(model: Path, delay_s: float) ->
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
         process.wait_for("Settings")
         time.sleep(delay_s)
-        children = children_of(process)
+        children = process.children()
         process.popen.send_signal(signal.SIGHUP)  # ends nothing at any moment
         process.popen.send_signal(signal.SIGTERM)
         process.popen.send_signal(signal.SIGTERM)

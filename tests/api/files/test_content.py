@@ -87,7 +87,7 @@ def test_a_client_that_goes_or_reads_slowly_holds_up_nobody(url):
     assert httpx.get(url).content == CONTENT
 
 
-def test_lost_content_is_an_error_not_retried(tmp_path):
+def test_lost_content_is_an_error_not_retried(tmp_path, caplog):
     store = SqliteFiles(tmp_path / "store")
     with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"files": store}) as server:
         with server.openai() as sdk:
@@ -98,4 +98,5 @@ def test_lost_content_is_an_error_not_retried(tmp_path):
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "file_lost")
         assert reply.headers["x-should-retry"] == "false"
         assert str(tmp_path) not in reply.text
+        assert "GET /v1/files/{file_id}/content failed: " in caplog.text  # no text of the client
         assert httpx.delete(f"{server.url}/v1/files/{file.id}").json()["deleted"]

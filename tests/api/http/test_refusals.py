@@ -62,11 +62,43 @@ def test_neutral_values_pass_and_others_are_refused(kind: type[Body], name: str)
     for value in (None, *kind.refused[name].neutral):
         _, ignored = decode(json.dumps({**body, name: value}).encode())
         assert ignored == []
+    if kind.refused[name].tunes:
+        return  # see the test of these
     with pytest.raises(RequestError) as caught:
         decode(json.dumps({**body, name: {"other": 1}}).encode())
     assert caught.value.code == "unsupported_parameter"
     assert (caught.value.param or "").endswith(name)
     assert f'{name} is {{"other":1}}, which is not supported: ' in str(caught.value)
+
+
+USED = {"skip_special_tokens": False, "presence_penalty": 0.5}
+NEUTRAL = {"skip_special_tokens": True, "presence_penalty": 0}
+
+
+@pytest.mark.parametrize("kind", TEXT_ROUTES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("repeat_last_n", 64),
+        ("repetition_penalty_range", 64),
+        ("penalize_nl", False),
+        ("length_penalty", 0.6),
+        ("early_stopping", True),
+        ("return_tokens_as_token_ids", True),
+        ("spaces_between_special_tokens", False),
+    ],
+)
+def test_what_tunes_nothing_is_ignored(kind: type[Body], name: str, value: Any) -> None:
+    body, decode = ROUTES[kind]
+    given = {**body, name: value}
+    assert any(name in each for each in decode(json.dumps(given).encode())[1])
+    for tuned in kind.refused[name].tunes:
+        if tuned in NEUTRAL and (tuned in kind.refused or tuned in kind.__struct_fields__):
+            assert any(
+                name in each for each in decode(json.dumps({**given, tuned: NEUTRAL[tuned]}).encode())[1]
+            )
+        with pytest.raises(RequestError):
+            decode(json.dumps({**given, tuned: USED.get(tuned, 3)}).encode())
 
 
 @pytest.mark.parametrize("kind", TEXT_ROUTES)

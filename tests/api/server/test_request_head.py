@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,8 @@ AMBIGUOUS = {
     "the same host twice": b"GET /health HTTP/1.1\r\n" + HOST + HOST + b"\r\n",
     "host of the URL": b"GET http://evil.example/health HTTP/1.1\r\n" + HOST + b"\r\n",
     "host of the header": b"GET http://localhost/health HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "no host": b"GET /health HTTP/1.1\r\n\r\n",
+    "no host, with one in the URL": b"GET http://localhost/health HTTP/1.1\r\n\r\n",
     "no such port": b"GET http://localhost:99999999/ HTTP/1.1\r\n" + HOST + b"\r\n",
     "bytes in a path": b"GET /v1/models/\xff HTTP/1.1\r\n" + HOST + b"\r\n",
     "unknown version": b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n",
@@ -53,7 +56,10 @@ ANSWERED = {
     "absolute URL": (b"GET http://localhost/health HTTP/1.1\r\n" + HOST, 200),
     "absolute URL with a port": (b"GET http://LOCALHOST:1/health HTTP/1.1\r\nHost: localhost:1\r\n", 200),
     "absolute URL of an address": (b"GET http://[::1]:1/health HTTP/1.1\r\nHost: [::1]:1\r\n", 200),
-    "other expectation": (POST + b"Expect: 200-maybe\r\nContent-Length: 0\r\n", 400),
+    "no host in HTTP/1.0": (b"GET /health HTTP/1.0\r\n", 200),
+    "other expectation": (POST + b"Expect: 200-maybe\r\nContent-Length: 0\r\n", 417),
+    "two expectations": (POST + b"Expect: 100-continue, x\r\nContent-Length: 0\r\n", 417),
+    "an expectation twice": (POST + b"Expect: 100-continue\r\nExpect: x\r\nContent-Length: 0\r\n", 417),
     "%00 in a path": (b"GET /v1/files/%00 HTTP/1.1\r\n" + HOST, 404),
     "dots in a path": (b"GET /v1/files/%2e%2e%2f%2e%2e%2fetc%2fpasswd/content HTTP/1.1\r\n" + HOST, 404),
     "WebSocket": (
@@ -112,6 +118,13 @@ def test_odd_requests_are_answered(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize("hosts", [b"", HOST + HOST])
+def test_servers_with_keys_need_one_host_too(tmp_path: Path, hosts: bytes) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key=(("", "k" * 20),)) as served:
+        head, _ = reply_to(served, b"GET /health HTTP/1.1\r\n" + hosts + b"\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+
+
 @pytest.mark.parametrize("raw", ["TLS", "HTTP/2"])
 def test_other_protocols_are_named(server: Served, raw: str) -> None:
     message = json.loads(reply_to(server, AMBIGUOUS[raw])[1])["error"]["message"]
@@ -133,3 +146,18 @@ def test_http_1_0_gets_no_chunks(server: Served, stream: bool) -> None:
         assert got.endswith(b"data: [DONE]\n\n")
     else:
         assert json.loads(got)["choices"][0]["text"] == "ab"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET http://a:99999999/SECRET HTTP/1.1\r\n" + HOST,
+        b"GET http://localhost/health HTTP/1.1\r\nHost: SECRET\r\n",
+        POST + b"Expect: SECRET\r\n",
+    ],
+)
+def test_refused_heads_are_logged_without_their_text(
+    server: Served, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert b"SECRET" in b"".join(reply_to(server, raw + b"\r\n"))
+    assert "SECRET" not in caplog.text

@@ -17,7 +17,7 @@ from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
 from llmfw.core.interfaces.parsers import CallFormat
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 
 from ...doubles.echo_engine import EOS, score
 from ...doubles.serving import byte_tokenizer

@@ -13,7 +13,7 @@ from llmfw.core.base.request import FinishReason, TokenEvent
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCallDelta
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 
 from ...doubles.serving import byte_tokenizer
 

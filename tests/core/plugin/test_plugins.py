@@ -32,7 +32,7 @@ BREAKING = {
     "import no_such_module": "ModuleNotFoundError: No module named 'no_such_module'",
     "raise SystemExit(3)": "SystemExit: 3",
     POLICY + "@hookimpl\ndef register_models(register): raise OSError('disk')": "OSError: disk",
-    "@hookimpl\ndef register_schedule_policy(register): pass": "no hook 'register_schedule_policy'; did you mean "
+    "@hookimpl\ndef register_schedule_policy(register): pass": "no hook 'register_schedule_policy'. Did you mean "
     "'register_schedule_policies'?",
     "@hookimpl\ndef register_models(register, engine): pass": "register_models has the argument 'engine', which this llmfw "
     "does not pass; it passes 'register'",

@@ -210,13 +210,15 @@ def test_an_option_of_the_wrong_type_is_said_as_it_was_written():
 
 
 def test_options_of_a_kind_that_has_none_are_refused_with_that():
-    with pytest.raises(ConfigError, match="parts of the kind 'module_pass' have none; options are named"):
+    with pytest.raises(
+        ConfigError, match="components of the kind 'module_pass' have none; options are named"
+    ):
         check_option_keys({"module_pass.x": "1"})
 
 
 @pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "module_pass.x", ".x"])
 def test_an_option_key_that_no_kind_of_part_takes_is_refused(key):
-    with pytest.raises(ConfigError, match=r"no part option .* named attention.…, policy.…"):
+    with pytest.raises(ConfigError, match=r"no component option .* named attention.…, policy.…"):
         check_option_keys({key: "1"})
 
 

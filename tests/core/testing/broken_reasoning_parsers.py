@@ -8,7 +8,7 @@ import pytest
 
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ReasoningParser
 from llmfw.core.testing import ReasoningExample, ReasoningParserTests
-from llmfw.plugins.parsers_families.qwen3 import Deltas, Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Deltas, Qwen3ReasoningParser
 
 
 class LosesTheRest(Qwen3ReasoningParser):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.interfaces.parsers import ReasoningDelta
-from llmfw.plugins.parsers_families.qwen3 import Qwen3ReasoningParser
+from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 
 pieces = st.sampled_from(["<think>", "</think>", "<", "think", ">", "\n\n", " ", "a", "b"])
 

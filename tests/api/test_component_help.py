@@ -1,4 +1,4 @@
-"""`--help-part`: what a part is and its options, also where it cannot be imported; and `llmfw plugins`."""
+"""`--help-component`: what a part is and its options, also where it cannot be imported; and `llmfw plugins`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
+from llmfw.api.settings.component_source import declared_options, kinds_with_options
 from llmfw.api.settings.option_fields import fields_of
-from llmfw.api.settings.part_source import declared_options, kinds_with_options
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.plugin.plugins import load_plugins
@@ -92,7 +92,7 @@ def test_types_ranges_defaults_and_descriptions_are_those_of_the_struct():
 
 
 def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
-    shown = llmfw("serve", "--help-part", "policy.lpm").stdout
+    shown = llmfw("serve", "--help-component", "policy.lpm").stdout
     assert shown.startswith("policy.lpm: longest cached prefix first")
     assert "plugin policies, of llmfw-engine 0." in shown
     assert "  max_overtaken  (whole number, 0 or more; default: 256)\n      most later requests" in shown
@@ -101,7 +101,7 @@ def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
 
 
 def test_a_kind_alone_shows_all_its_parts_and_a_part_without_options_says_so():
-    shown = llmfw("serve", "--help-part", "policy").stdout
+    shown = llmfw("serve", "--help-component", "policy").stdout
     assert all(f"policy.{name}: " in shown for name in load_plugins().registry.names("policy"))
     assert "It has no options." in shown
 
@@ -119,14 +119,14 @@ def test_options_are_known_without_importing_the_part(install_policy, imports, n
 
 def test_a_part_that_lacks_something_is_shown_with_its_options(install_policy):
     install_policy("import no_such_kernels", ("no_such_kernels",))
-    shown = llmfw("serve", "--help-part", "policy.mine").stdout
+    shown = llmfw("serve", "--help-component", "policy.mine").stdout
     assert "needs no_such_kernels, which is not installed" in shown
     assert "most  (Annotated[int, msgspec.Meta(ge=1)]; default: 8)" in shown
 
 
 def test_a_part_that_cannot_be_imported_says_so_and_shows_its_options(install_policy):
     install_policy("raise OSError('disk')")
-    shown = llmfw("serve", "--help-part", "policy.mine").stdout
+    shown = llmfw("serve", "--help-component", "policy.mine").stdout
     assert "cannot be imported: OSError: disk" in shown
     assert "  most  (" in shown
 
@@ -134,12 +134,12 @@ def test_a_part_that_cannot_be_imported_says_so_and_shows_its_options(install_po
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("polcy.lpm", "there is no kind of part 'polcy'; known: attention, .*Did you mean 'policy'"),
+        ("polcy.lpm", "there is no kind of component 'polcy'; known: attention, .*Did you mean 'policy'"),
         ("policy.lmp", "unknown policy 'lmp'; .*Did you mean 'lpm'"),
     ],
 )
 def test_a_part_that_is_not_there_is_an_error_that_says_what_is(wanted, message):
-    result = llmfw("serve", "--help-part", wanted)
+    result = llmfw("serve", "--help-component", wanted)
     assert result.exit_code == 2
     assert re.search(message, " ".join(result.stderr.split()))
 

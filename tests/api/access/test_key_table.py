@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from llmfw.api.access.key_file import read_keys
+from llmfw.api.access.key_table import ADMIN, Keys
 from llmfw.api.access.key_text import digest_of, hashed
-from llmfw.api.access.keys import ADMIN, Keys
 from llmfw.core.base.errors import ConfigError
 
 LONG = "0123456789abcdef" * 2

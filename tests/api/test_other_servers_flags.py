@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.serve import serve_command
-from llmfw.api.settings.foreign_flags import advice, foreign_flags
+from llmfw.api.settings.other_servers_flags import advice, foreign_flags
 
 OWN = {name for param in serve_command.params for name in param.opts}
 

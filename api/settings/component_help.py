@@ -1,30 +1,30 @@
-"""`--help-part KIND.NAME`: what a part is, whether it can be used here, and its options. Imports the part."""
+"""`--help-component KIND.NAME`: what a component is, whether it can be used here, and its options. Imports the component."""
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Iterator
 
 import click
 
 from llmfw.core.base.errors import ComponentError, ConfigError
+from llmfw.core.base.suggestion import did_you_mean
 from llmfw.core.plugin.registry import INTERFACES, Entry
 
+from .component_options import variable_of
+from .component_source import declared_options
 from .loaded_plugins import plugins_of
 from .option_fields import OptionField, fields_of
-from .part_options import variable_of
-from .part_source import declared_options
 
 WIDTH = 100
 
 
-def show_part(ctx: click.Context, param: click.Parameter, wanted: str) -> None:
-    """Callback of `--help-part`: print the help of the parts that it names, and end."""
+def show_component(ctx: click.Context, param: click.Parameter, wanted: str) -> None:
+    """Callback of `--help-component`: print the help of the components that it names, and end."""
     if ctx.resilient_parsing:
         return
     entries = _entries(ctx, param, wanted)
-    click.echo("\n\n".join("\n".join(part_help(entry)) for entry in entries))
+    click.echo("\n\n".join("\n".join(component_help(entry)) for entry in entries))
     ctx.exit()
 
 
@@ -32,15 +32,14 @@ def _entries(ctx: click.Context, param: click.Parameter, wanted: str) -> list[En
     kind, _, name = wanted.partition(".")
     kind = kind.replace("-", "_")
     if kind not in INTERFACES:
-        nearest = difflib.get_close_matches(kind, INTERFACES, n=1)
-        hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(kind, INTERFACES)
         raise click.BadParameter(
-            f"there is no kind of part {kind!r}; known: {', '.join(INTERFACES)}{hint}", ctx, param
+            f"there is no kind of component {kind!r}; known: {', '.join(INTERFACES)}{hint}", ctx, param
         )
     registry = plugins_of(ctx).registry
     if not name:
         if not registry.entries(kind):
-            raise click.BadParameter(f"no part of kind {kind!r} is registered", ctx, param)
+            raise click.BadParameter(f"no component of kind {kind!r} is registered", ctx, param)
         return registry.entries(kind)
     try:
         return [registry.find(kind, name)]
@@ -48,8 +47,8 @@ def _entries(ctx: click.Context, param: click.Parameter, wanted: str) -> list[En
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-def part_help(entry: Entry) -> Iterator[str]:
-    """Yield the lines of a part's help."""
+def component_help(entry: Entry) -> Iterator[str]:
+    """Yield the lines of a component's help."""
     yield f"{entry.kind}.{entry.name}: {entry.summary}" if entry.summary else f"{entry.kind}.{entry.name}"
     yield f"  plugin {entry.plugin}, of {entry.distribution} {entry.version}".rstrip() + f"; {entry.path}"
     if entry.needs:
@@ -70,9 +69,9 @@ def part_help(entry: Entry) -> Iterator[str]:
 
 
 def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
-    """Return a part's options, and why they are not all that can be known of them.
+    """Return a component's options, and why they are not all that can be known of them.
 
-    Where the part cannot be imported, they are as its source has them; None: there is no source either.
+    Where the component cannot be imported, they are as its source has them; None: there is no source either.
     """
     import msgspec
 

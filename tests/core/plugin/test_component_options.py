@@ -7,7 +7,7 @@ import pytest
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.generation.policy_choice import PolicyChoice
-from llmfw.core.plugin.part_options import converted, option_text
+from llmfw.core.plugin.component_options import converted, option_text
 from llmfw.core.plugin.plugins import load_plugins
 
 VALUES = ["text", "8", 8, 0.5, True, ["a", 1], {"a": [1]}]

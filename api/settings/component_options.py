@@ -18,13 +18,13 @@ from llmfw.core.plugin.registry import check_option_keys
 
 from .option import ENVIRONMENT, Elsewhere
 
-OPTIONS = "llmfw.part_options"
-"""Key of the context's `meta` for the options of parts: those of the config file first, then all."""
+OPTIONS = "llmfw.component_options"
+"""Key of the context's `meta` for the options of components: those of the config file first, then all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentOption:
-    """One option of a part: its key "kind.name", its value, and where it is from; None: the command line."""
+    """One option of a component: its key "kind.name", its value, and where it is from; None: the command line."""
 
     key: str
     value: OptionValue
@@ -32,9 +32,9 @@ class ComponentOption:
 
 
 class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
-    """One "part.key=value"."""
+    """One "kind.key=value"."""
 
-    name = "part.key=value"
+    name = "kind.key=value"
 
     def convert(
         self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
@@ -45,14 +45,14 @@ class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
         if not equals:
             has_output = ctx is not None and any("--output" in other.opts for other in ctx.command.params)
             hint = "; a file for the results is given by --output" if has_output else ""
-            self.fail(f"{value!r} has no '='; write part.key=value{hint}", param, ctx)
+            self.fail(f"{value!r} has no '='; write kind.key=value{hint}", param, ctx)
         return key.strip(), text
 
 
 def collect(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, OptionValue]:
-    """Callback of a repeatable option of `Assignment`s: return all options of parts as a mapping."""
+    """Callback of a repeatable option of `Assignment`s: return all options of components as a mapping."""
     given: dict[str, ComponentOption] = {}
     for key, text in pairs:
         if key in given:
@@ -66,7 +66,7 @@ def collect(
 def check_keys(
     option: ComponentOption, ctx: click.Context, place: Elsewhere | None = None
 ) -> ComponentOption:
-    """Return the option; raise BadParameter if no part can have it."""
+    """Return the option; raise BadParameter if no component can have it."""
     try:
         check_option_keys({option.key: option.value})
     except ConfigError as error:
@@ -81,14 +81,14 @@ def variable_of(key: str) -> str:
 
 def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
     for variable, text in sorted(os.environ.items()):
-        kind, parts, name = variable.removeprefix(ENVIRONMENT).partition("__")
-        if text and parts and variable.startswith(ENVIRONMENT):
+        kind, underscores, name = variable.removeprefix(ENVIRONMENT).partition("__")
+        if text and underscores and variable.startswith(ENVIRONMENT):
             key = f"{kind}.{name}".lower()
             yield check_keys(ComponentOption(key, text, variable), ctx, Elsewhere(variable))
 
 
 def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
-    """Add to an error, for each option of a part that it names, where it was set if not on the command line."""
+    """Add to an error, for each option of a component that it names, where it was set if not on the command line."""
     text = str(error)
     places = [
         f"{option.key} is set in {option.source}"

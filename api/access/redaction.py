@@ -1,0 +1,61 @@
+"""Hides API keys in text of clients that the log shows: in paths and request ids.
+
+A key is found by its digest, or by its form. A wrong key that looks like an ordinary id cannot be told from one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+HIDDEN = "***"
+MAX_WORDS = 20
+"""Runs of letters and digits, and signs, of a text that are shown, and of a key that is found: each costs a digest."""
+MAX_TEXT = 2048  # characters
+
+_WORD = re.compile(r"[A-Za-z0-9]+|.", re.DOTALL)
+_LIKE_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"(?:sk|pk|rk|hf|gh[opsu]|github_pat|glpat|gsk|xai|xox[a-z]|pplx|nvapi|key|api[-_]?key|token|secret)[-_=:][A-Za-z0-9_+/=.-]{8,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]+"  # a JSON web token
+    r"|AIza[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{12,}"
+    r"|(?=[A-Za-z0-9_+-]*[a-z])(?=[A-Za-z0-9_+-]*[A-Z])(?=[A-Za-z0-9_+-]*[0-9])[A-Za-z0-9_+-]{40,}=*"  # 30 random bytes
+    r")"
+)
+
+
+class Redaction:
+    """Hides keys.
+
+    Args:
+        is_key: whether bytes are a key of the server; None: the server has none.
+    """
+
+    def __init__(self, is_key: Callable[[bytes], bool] | None = None) -> None:
+        self._is_key = is_key
+
+    def __call__(self, text: str) -> str:
+        """Return a text without what is a key of the server or looks like one, cut after MAX_WORDS words."""
+        words = _WORD.findall(text[:MAX_TEXT])
+        hidden = "".join(self._without_known(words[: 2 * MAX_WORDS]))  # a key may start before the cut
+        shown = _WORD.findall(_LIKE_KEY.sub(HIDDEN, hidden))
+        cut = "…" if len(shown) > MAX_WORDS or len(words) > 2 * MAX_WORDS or len(text) > MAX_TEXT else ""
+        return "".join(shown[:MAX_WORDS]) + cut
+
+    def _without_known(self, words: list[str]) -> list[str]:
+        """Return words with HIDDEN in place of each run that is a key, the longest run from its start."""
+        if self._is_key is None:
+            return words
+        start, shown = 0, []
+        while start < len(words):
+            end = self._end_of_key(words, start)
+            shown.append(words[start] if end is None else HIDDEN)
+            start = start + 1 if end is None else end
+        return shown
+
+    def _end_of_key(self, words: list[str], start: int) -> int | None:
+        assert self._is_key is not None
+        for end in range(min(len(words), start + MAX_WORDS), start, -1):
+            if self._is_key("".join(words[start:end]).encode("utf-8", "surrogatepass")):
+                return end
+        return None

@@ -1,0 +1,43 @@
+"""Lines of the log: text of clients cannot forge one."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from llmfw.core.base.log import LineFormatter, LineHandler
+
+HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800"
+
+
+@pytest.fixture
+def written() -> tuple[logging.Logger, io.StringIO]:
+    # Without a parent: pytest's record of half a surrogate pair could not be sent between its processes.
+    stream, logger = io.StringIO(), logging.Logger("test of lines")  # noqa: LOG001
+    handler = LineHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger.addHandler(handler)
+    return logger, stream
+
+
+def test_a_message_stays_on_its_line(written: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = written
+    logger.warning("%s said %s", "ä", HOSTILE)
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith(
+        r"ä said a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800" + "\n"
+    )
+
+
+def test_a_traceback_starts_no_line(written: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = written
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logger.exception("it failed")
+    lines = stream.getvalue().splitlines()
+    assert "it failed" in lines[0]
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert not {"\x1b", "\x9b", "\r", "\u202e"} & set(stream.getvalue())
