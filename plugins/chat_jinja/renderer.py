@@ -22,7 +22,7 @@ postpone_index()  # before
 from transformers.utils import chat_template_utils
 
 MAX_SOURCE = 131_072
-"""Maximum characters of a template. The largest ones of models have about 30,000."""
+"""Characters of a template. The largest that models come with have some 30,000."""
 
 _SCALARS = frozenset({int, float, bool, type(None)})
 
