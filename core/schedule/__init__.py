@@ -1,4 +1,5 @@
-"""Scheduling without tensors: which sequences run, in which pages, what they share, and which tokens are guessed.
+"""Scheduling without tensors: chooses which sequences run, their pages, shared prefixes and drafts.
 
-It needs no model: property tests, the simulator and the authors of policies drive it with integers and numpy alone.
+The scheduler needs no model: property tests, the simulator and policy authors drive it with integers and
+numpy alone.
 """

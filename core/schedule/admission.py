@@ -1,4 +1,4 @@
-"""Starts waiting sequences, in the policy's order, while the memory that they are expected to need is available."""
+"""Admission: starts waiting sequences, in the policy's order, while their expected memory is available."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Admission:
     """Admits waiting sequences.
 
     Args:
-        pages: where sequences get their pages.
+        pages: source of the sequences' pages.
         live, deferrable: the sequences of each class.
-        desk: asks the policy.
-        retraction: makes deferrable sequences give way to live ones.
-        leaders: says which sequences follow others.
-        whole: most sequences and prompt tokens of a step.
-        trace: receives each decision; None: nothing does.
+        desk: adapter that calls the policy.
+        retraction: retracts deferrable sequences that live ones need to replace.
+        leaders: decides which sequences follow others.
+        whole: maximum number of sequences and prompt tokens in a step.
+        trace: receives each decision; None: decisions are not traced.
     """
 
     def __init__(
@@ -100,22 +100,26 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Trace why these sequences wait, in their order."""
+        """Send the trace a reason why each of these sequences waits, first in order first."""
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
 
     def _reserved_tokens(self, lane: Lane) -> float:
-        """Return the tokens for which running sequences are expected to need pages; for the live lane, live ones only."""
+        """Return the number of further tokens for which running sequences are expected to need pages.
+
+        For the live lane, only live sequences count.
+        """
         lanes = (self._live,) if lane is self._live else (self._live, self._deferrable)
         size = self._pages.page_size
         return sum(each.ratio.expected_tokens(self._table, each.running_indices, size) for each in lanes)
 
     def _start(self, lane: Lane, seq: SequenceState, room: StepRoom, reserved: float) -> int | None:
-        """Give a waiting sequence its first pages.
+        """Admit a waiting sequence: give it a row and its first pages.
 
         Returns:
-            The number of tokens that it computes, 0 if it follows another sequence; None if it must wait.
+            The number of tokens that the sequence computes in this step (0 if it follows another sequence);
+            None if it does not fit and must wait.
         """
         if self._num_running == self._whole.places:
             self._retraction.give_way(lane)
@@ -135,7 +139,10 @@ class Admission:
         return None
 
     def _fits(self, seq: SequenceState, reserved: float) -> bool:
-        """Return whether a sequence that has a row fits. For a live one, deferrable sequences do not count."""
+        """Return whether the pages suffice for a sequence that already has a row.
+
+        For a live sequence, pages of deferrable sequences count as available.
+        """
         is_live = not seq.request.deferrable
         if not (self._live.num_running if is_live else self._num_running):
             return True
@@ -145,7 +152,7 @@ class Admission:
         return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
     def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
-        """Give a sequence pages; return whether there were enough."""
+        """Give a sequence pages, if necessary by retracting deferrable ones; return whether it has them."""
         while not self._pages.extend(seq, num_tokens):
             if not self._retraction.give_way(lane):
                 return False

@@ -1,4 +1,4 @@
-"""Tracks which part of each row of the page table is unchanged since it was last copied."""
+"""Tracks how many leading entries of each page table row are unchanged since they were last copied."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from llmfw.core.base.step import NO_INTS, Ints
 
 
 class CleanPlaces:
-    """Tracks the leading places of each row that have not been rewritten since they were taken.
+    """Tracks the clean entries of each row: leading entries that were not rewritten since they were taken.
 
         row        [ 7 3 9 4 4 1 . . ]    pages
-                     └ clean ┘            taken, and the same since
+                     └ clean ┘            taken, and unchanged since
                              └─┘          written since, or never taken: `take` returns these
 
-    Writing past the clean places changes nothing, so code that only appends pages need not call `spoil`.
+    Entries after the clean ones are never clean, so code that only appends pages need not call `spoil`.
 
     Args:
         num_rows: number of rows of the page table.
@@ -25,18 +25,18 @@ class CleanPlaces:
         self._num_clean = np.zeros(num_rows, dtype=np.int64)
 
     def spoil(self, row: int, place: int) -> None:
-        """Record that a row has been written, from a place on."""
+        """Mark a row as overwritten from index `place` on: those entries are no longer clean."""
         self._num_clean[row] = min(self._num_clean[row], place)
 
     def take(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[Ints, Ints]:
-        """Return the places of these rows, up to the ends, that are not clean, and mark them clean.
+        """Return the positions of these rows' entries that are not clean, and mark the entries as clean.
 
         Args:
-            rows: rows, each once: [B].
-            ends: number of leading places wanted of each row: [B].
+            rows: row numbers without repetition: [B].
+            ends: number of leading entries to consider in each row: [B].
 
         Returns:
-            The row and the place of each: [N], [N].
+            The row and the column of each entry: [N], [N].
         """
         starts = self._num_clean[rows]
         counts = ends - starts

@@ -1,12 +1,13 @@
-"""Constrains one output: the state of its grammar and of its thinking, on the host.
+"""Constrains one output by a grammar and a thinking budget, and tracks the state of both on the host.
 
     before ──begin──► inside ──end──► space ──► after
       └────────────any other token───────────────┘
 
-The grammar applies from "after" on; in "space", if the model has that phase, one token of white space may come first. If
-only one continuation is possible (the end of a thinking whose budget is spent, the rest of an opening mark, or tokens that
-the grammar forces), its tokens are queued and taken in order, so that the output does not depend on whether they are
-sampled one by one or appended together. This module knows token ids and bits, not logits, steps or sequences.
+The grammar applies in the phase "after". In the phase "space", which only some models have, one token of
+white space may come first. If only one continuation is possible (the closing mark once the thinking budget is
+spent, the rest of an opening mark, or tokens that the grammar forces), its tokens are queued and taken in
+order. So the output does not depend on whether they are sampled one by one or appended together. This module
+handles token ids and mask bits; it does not depend on logits, steps or sequences.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_FOR_ANSWER = 1024
-"""Tokens reserved for an answer with a grammar, which its thinking cannot use; at most a quarter of `max_tokens`."""
+"""Number of tokens that thinking leaves for an answer with a grammar; at most a quarter of `max_tokens`."""
 
 
 class Phase(enum.Enum):
@@ -51,18 +52,18 @@ class _StuckError(ValueError):
 
 
 class Constraint:
-    """The grammar and the thinking of one output.
+    """State of one output's grammar and thinking.
 
     Args:
-        request: the output's request. With a grammar, it has an end-of-sequence token.
+        request: the output's request. If there is a grammar, the request must have an end-of-sequence token.
         grammar: grammar in its initial state, not shared; None: only the thinking is limited.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
 
     Attributes:
-        forced: tokens that come next, in this order, whatever the logits are.
-        has_ended: whether the output has ended with its grammar; the end holds even before `min_tokens`.
-        is_hastened: whether tokens were removed from its masks, so that it ends before `max_tokens`.
+        forced: tokens that must come next, in this order, regardless of the logits.
+        has_ended: whether the grammar has ended the output, which takes precedence over `min_tokens`.
+        is_hastened: whether tokens were removed from the masks to end the output before `max_tokens`.
     """
 
     __slots__ = (
@@ -106,7 +107,7 @@ class Constraint:
         self._on_cost = on_cost
         self._failure: Exception | None = None
         self._num_begun = 0  # tokens of the opening mark so far
-        self._num_thought = 0  # tokens since then
+        self._num_thought = 0  # tokens after the opening mark
         self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
         self._phase = Phase.AFTER
         if thinking is not None and (thinking.is_open or thinking.begin):
@@ -115,17 +116,17 @@ class Constraint:
 
     @property
     def has_mask(self) -> bool:
-        """Whether some tokens may not come next."""
+        """Whether some tokens are forbidden as the next token."""
         return bool(self.forced) or (self._grammar is not None and not self.has_ended)
 
     @property
     def grammar_to_ask(self) -> Grammar | None:
-        """The grammar on which the next token's mask depends, or None."""
+        """The grammar that must compute the next token's mask; None if the mask does not depend on it."""
         return None if self.forced or self._phase is Phase.INSIDE else self._grammar
 
     @property
     def is_held(self) -> bool:
-        """Whether the grammar decides on the next token, and does not force it."""
+        """Whether the grammar restricts the next token without forcing a particular one."""
         return self._phase is Phase.AFTER and not self.has_ended and self.grammar_to_ask is not None
 
     @property
@@ -140,10 +141,10 @@ class Constraint:
         return self._budget is not None and num_thought >= self._budget
 
     def edit_mask(self, words: Words) -> None:
-        """Complete the mask of the next token.
+        """Apply forced tokens and the thinking phase to the mask of the next token.
 
         Args:
-            words: [ceil(vocab / 32)], the mask of `grammar_to_ask`, if there is one. Changed in place.
+            words: mask from `grammar_to_ask`, or zeros if that is None: [ceil(vocab / 32)]. Changed in place.
         """
         if self.forced:
             words[:] = 0
@@ -160,11 +161,11 @@ class Constraint:
                 allow(words, token_id)
 
     def charge_mask(self, seconds: float) -> None:
-        """Count the CPU time of a mask; `accept` then fails if the grammar has taken too much."""
+        """Count the CPU time of a mask. `accept` raises if the grammar has taken too much in total."""
         self._cost.charge(seconds)
 
     def fail(self, reason: str | Exception) -> None:
-        """Record that there is no mask: the next token is sampled without one, and `accept` then raises.
+        """Record that the mask failed: the next token is sampled without one, and `accept` then raises.
 
         Args:
             reason: reason as text, or the exception that the grammar's backend raised.
@@ -172,7 +173,11 @@ class Constraint:
         self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
 
     def blame(self, error: Exception, where: str) -> Exception:
-        """Log an exception from `accept`, and where it was raised, if a plugin is at fault; return the request's error."""
+        """Return the request's error for an exception from `accept`. Logs it unless the request caused it.
+
+        Args:
+            where: place of the failure, for the log.
+        """
         if isinstance(error, RequestError):
             if isinstance(error, GrammarCostError):
                 self._on_cost()
@@ -183,10 +188,11 @@ class Constraint:
         return self._calls.failed(error, where)
 
     def accept(self, token_id: int) -> None:
-        """Advance to the state after this token.
+        """Advance the state by one token.
 
         Raises:
-            ValueError: the grammar does not allow it. Other exceptions of the grammar or from `fail` pass through.
+            ValueError: the grammar does not allow the token. Other exceptions from the grammar or `fail` pass
+                through.
             RequestError: the grammar has taken too much CPU time.
         """
         if self._failure is not None:
@@ -232,14 +238,14 @@ class Constraint:
             return
         is_end = token_id in self._eos
         if not (is_end and self._grammar.is_finished()):
-            # A broken grammar allows the end, so that there is a token; its `accept` rejects it.
+            # A broken grammar allows the end, to have a non-empty mask; its `accept` then rejects the token.
             begun = thread_time()
             self._grammar.accept(token_id)
             self._cost.charge(thread_time() - begun)
         self.has_ended = is_end
 
     def hasten(self) -> None:
-        """Record that tokens were removed from a mask, so that the output ends before `max_tokens`."""
+        """Record that tokens were removed from a mask to end the output before `max_tokens`."""
         self.is_hastened = True
 
     def _force(self) -> None:
@@ -269,18 +275,21 @@ def constraint_of(
     calls: ComponentCalls | None = None,
     on_cost: Callable[[], None] = lambda: None,
 ) -> Constraint | None:
-    """Return a request's constraint, or None if its output is free.
+    """Return a request's constraint, or None if it has neither a grammar nor a thinking budget.
 
     Args:
         calls: record of the calls of the grammar's backend.
-        on_cost: as in `Constraint`.
+        on_cost: function called when the grammar is too expensive.
     """
     has_budget = request.thinking is not None and request.thinking.budget is not None
     return Constraint(request, grammar, calls, on_cost) if grammar is not None or has_budget else None
 
 
 def _budget_of(request: Request, grammar: Grammar | None) -> int | None:
-    """Return the limit of thinking tokens. If a grammar waits for the end, part of `max_tokens` is kept for the answer."""
+    """Return the maximum number of thinking tokens; None: no limit.
+
+    If a grammar applies after the thinking, part of `max_tokens` is reserved for the answer.
+    """
     if request.thinking is None:
         return None
     budget, most = request.thinking.budget, request.sampling.max_tokens
@@ -303,6 +312,6 @@ def forbid(words: Words, token_ids: Sequence[int]) -> None:
 
 
 def _num_matched(tail: deque[int], mark: tuple[int, ...]) -> int:
-    """Return how many of the mark's first tokens end the tail."""
+    """Return the length of the longest prefix of `mark` that `tail` ends with."""
     seen = tuple(tail)
     return next(n for n in range(min(len(seen), len(mark)), -1, -1) if seen[len(seen) - n :] == mark[:n])

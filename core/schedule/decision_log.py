@@ -1,8 +1,9 @@
-"""What was decided about the last requests, kept to be asked for, and written to the log at level debug.
+"""Records the scheduler's decisions about recent requests, for queries and for the log (level DEBUG).
 
-A run of equal decisions is one entry: a request that waits for a thousand steps for want of a place has one, and so
-has a prompt that is computed in a hundred chunks. Tokens that are generated one by one are none. Reasons are equal if
-they are up to their first colon: what comes after it are figures, of which the last ones stay.
+Consecutive equal decisions form one entry: a request that waits for a thousand steps because no row is free
+has one entry, and so has a prompt that is computed in a hundred pieces. Decoding steps are not recorded. Two
+reasons are equal if their texts up to the first colon are equal; of the numbers after the colon, only the
+last are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_ENTRIES = 200
 
 
 class _Run:
-    """A run of equal consecutive decisions. Its fields are those of `TraceEntry`."""
+    """A run of equal consecutive decisions about a request, with the fields of `TraceEntry`."""
 
     __slots__ = ("at", "first", "kind", "last", "num_ahead", "num_tokens", "reason", "until")
 
@@ -53,7 +54,13 @@ class _Run:
 
 
 class _Record:
-    """One request: its arrival, in seconds since the epoch and on the clock, and the decisions about it."""
+    """The decisions about one request.
+
+    Attributes:
+        arrived_at: arrival, in seconds since the epoch.
+        arrived: arrival, in seconds on the log's clock.
+        num_left_out: number of entries dropped.
+    """
 
     __slots__ = ("arrived", "arrived_at", "num_left_out", "prompt_tokens", "runs")
 
@@ -65,7 +72,7 @@ class _Record:
         self.num_left_out = 0
 
     def run(self, kind: str, now: float, step: int, reason: str = "") -> _Run:
-        """Return the last run if this decision continues it, else a new one."""
+        """Return the last run if this decision equals it, else a new run."""
         last = self.runs[-1] if self.runs else None
         if last is not None and last.kind == kind and _is_same(last.reason, reason):
             last.until, last.last, last.reason = now, step, reason
@@ -78,10 +85,10 @@ class _Record:
 
 
 class DecisionLog:
-    """A `DecisionTrace` that keeps the decisions.
+    """A `DecisionTrace` that stores the decisions about the most recent requests.
 
     Args:
-        most: number of most recent requests to keep.
+        most: number of requests to keep.
         clock: monotonic clock in seconds.
     """
 
@@ -89,13 +96,13 @@ class DecisionLog:
         self._most = most
         self._clock = clock
         self._records: OrderedDict[str, _Record] = OrderedDict()
-        self._step = 1  # the one that is planned now
+        self._step = 1  # number of the step that is being planned
 
     def find(self, request_id: str) -> RequestTrace:
         """Return the decisions about a request.
 
         Raises:
-            NotFoundError: the request is not among the kept ones.
+            NotFoundError: the request is unknown, or too old to be kept.
         """
         record = self._records.get(request_id)
         if record is None:
@@ -113,37 +120,37 @@ class DecisionLog:
         )
 
     def arrived(self, seq: SequenceState) -> None:
-        """As `DecisionTrace.arrived`."""
+        """Record an arrival; see `DecisionTrace.arrived`."""
         while len(self._records) >= self._most:
             self._records.popitem(last=False)
         self._records[seq.id] = _Record(time.time(), self._clock(), seq.prompt_len)
         self._note(seq, "arrived", "")
 
     def waits(self, seq: SequenceState, reason: str, num_ahead: int) -> None:
-        """As `DecisionTrace.waits`."""
+        """Record that a request was not admitted; see `DecisionTrace.waits`."""
         if (run := self._note(seq, "waits", reason)) is not None:
             run.num_ahead = num_ahead
 
     def admitted(self, seq: SequenceState) -> None:
-        """As `DecisionTrace.admitted`."""
+        """Record an admission; see `DecisionTrace.admitted`."""
         self._note(seq, "admitted", "", seq.num_computed)
 
     def planned(self, plan: BatchPlan) -> None:
-        """As `DecisionTrace.planned`."""
+        """Record a step's pieces of prompts; see `DecisionTrace.planned`."""
         for part in plan.prefills:
             self._note(part.seq, "computed", "", part.count)
         self._step += 1
 
     def retracted(self, seq: SequenceState, reason: str) -> None:
-        """As `DecisionTrace.retracted`."""
+        """Record a retraction; see `DecisionTrace.retracted`."""
         self._note(seq, "retracted", reason)
 
     def ended(self, seq: SequenceState, reason: str) -> None:
-        """As `DecisionTrace.ended`."""
+        """Record the end of a request; see `DecisionTrace.ended`."""
         self._note(seq, "ended", reason)
 
     def _note(self, seq: SequenceState, kind: str, reason: str, num_tokens: int = 0) -> _Run | None:
-        """Add a decision to a request's last run, or begin one; None: the request is not kept any more."""
+        """Add a decision to a request's record and return its run; None if the request is no longer kept."""
         record = self._records.get(seq.id)
         if record is None:
             return None

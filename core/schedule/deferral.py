@@ -1,10 +1,11 @@
-"""The two classes of sequences, live and deferrable, and the part of a step that each may take. No tensors, no time.
+"""The two classes of sequences, live and deferrable, and each class's limits in a step.
 
     live         sequences that clients wait for. Scheduled as if there were no other class.
-    deferrable   sequences that run in the rest: what live ones leave of a step, up to the share; the whole step if no
-                 sequence is live. They give slots and pages back as soon as a live sequence needs them.
+    deferrable   sequences that use the capacity that live ones leave in a step, up to the share, or the whole
+    step if
+                 no sequence is live. They lose their rows and pages as soon as a live sequence needs them.
 
-A running deferrable sequence that is not in the step is paused: it keeps its slot and its pages.
+A running deferrable sequence that is not in the step is paused: it keeps its row and its pages.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Limits:
     Attributes:
         places: maximum number of sequences.
         tokens: maximum number of prompt tokens.
-        tokens_per_place: tokens that each sequence counts in addition to its own. Used if the limits bound a step's
-            time, since sequences cost time, too.
+        tokens_per_place: number of tokens that each sequence counts in addition to its own. Above 0 if the
+            limits bound a step's time, since each sequence costs time, too.
     """
 
     places: int
@@ -36,17 +37,17 @@ class Limits:
 
     @classmethod
     def share_of(cls, whole: Limits, share: float) -> Limits:
-        """Return a share of a step, 0 to 1: nothing if it is 0, else at least one sequence and one token."""
+        """Return the limits for a share (0 to 1) of a step; above 0, at least one sequence and one token."""
         if share == 0:
             return cls(0, 0)
         return cls(max(1, int(share * whole.places)), max(1, int(share * whole.tokens)))
 
 
 class Lane:
-    """Sequences of one class.
+    """The sequences of one class, waiting and running.
 
     Args:
-        ratio: estimate of this class's tokens still to come.
+        ratio: estimate of the tokens that this class's running sequences will still need.
         table: table of all sequences.
 
     Attributes:
@@ -113,7 +114,7 @@ class Lane:
         seq.status = Status.WAITING
 
     def end(self, seq: SequenceState) -> None:
-        """Forget a sequence."""
+        """Remove a sequence that has ended."""
         if seq.status is Status.RUNNING:
             del self._running[seq.id]
             self._indices = None

@@ -1,6 +1,6 @@
 """Keeps a faulty drafter from failing requests: logs its first fault, and does not call the drafter again.
 
-A drafter comes from a plugin. If it raises, or drafts an invalid token, generation goes on without drafts.
+A drafter comes from a plugin. If it raises, or drafts an invalid token, generation continues without drafts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from llmfw.core.plugin.calls import ComponentCalls
 
 
 class IsolatedDrafter:
-    """A drafter whose drafts are valid tokens.
+    """Wraps a drafter so that its drafts are always valid, and empty after its first fault.
 
     Args:
         drafter: drafter, called until its first fault.
         vocab_size: size of the vocabulary; valid tokens are 0 to `vocab_size` - 1.
         who: description of the drafter for the log: name, plugin, package and version.
-        calls: record of the component's calls; None: none is kept.
+        calls: record of the component's calls; None: calls are not recorded.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class IsolatedDrafter:
 
     @property
     def failure(self) -> str | None:
-        """The drafter's fault, if it has failed; None: it is in use."""
+        """Description of the drafter's first fault; None if it has not failed."""
         return self._asked.failure
 
     def begin(self) -> SequenceDrafter | None:
-        """Return a drafter for one more sequence; None: the drafter has failed."""
+        """Return a drafter for a new sequence; None if the drafter has failed."""
 
         def ask() -> SequenceDrafter:
             found = self._drafter.begin()
@@ -47,11 +47,11 @@ class IsolatedDrafter:
         return self._asked.answer(ask)
 
     def draft(self, sequence: SequenceDrafter, new: list[int], limit: int) -> list[int]:
-        """Return a sequence's draft after its new tokens; an empty list once the drafter has failed.
+        """Pass a sequence's new tokens to its drafter, and return a draft; [] if the drafter has failed.
 
         Args:
             sequence: drafter of the sequence, from `begin`.
-            new: tokens that it has not seen yet.
+            new: tokens that the drafter has not seen yet.
             limit: maximum number of drafted tokens.
         """
 
@@ -64,7 +64,11 @@ class IsolatedDrafter:
 
 
 def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:
-    """Return a draft as the engine needs it, or raise WrongAnswerError."""
+    """Return a drafter's answer as a list of valid token ids.
+
+    Raises:
+        WrongAnswerError: the answer is too long or holds something other than valid token ids.
+    """
     try:
         tokens = [index(token) for token in found]
     except TypeError:

@@ -1,7 +1,7 @@
 """Keeps a faulty scheduling policy from failing requests: logs its first fault, and does not call the policy again.
 
-A policy comes from a plugin. If it raises, changes its input, or does not return each place once, first come, first
-served replaces it. The time that a policy takes is not checked.
+A policy comes from a plugin. If it raises, changes its input, or does not return each index exactly once,
+llmfw uses first come, first served instead. The time that a policy takes is not limited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
 class IsolatedPolicy(SchedulePolicy):
-    """A policy whose answers are always valid.
+    """Wraps a policy so that its answers are always valid; after its first fault, uses the default orders.
 
     Args:
         policy: policy, called until its first fault.
         plugin: description of the plugin for the log: name, package and version.
         name: name by which the policy was chosen.
-        calls: record of the component's calls; None: none is kept.
+        calls: record of the component's calls; None: calls are not recorded.
 
     Attributes:
         name: name by which the policy was chosen.
@@ -50,7 +50,7 @@ class IsolatedPolicy(SchedulePolicy):
 
     @property
     def failure(self) -> str | None:
-        """The policy's fault, if it has failed; None: it is in use."""
+        """Description of the policy's first fault; None if it has not failed."""
         return self._asked.failure
 
     @property
@@ -59,7 +59,7 @@ class IsolatedPolicy(SchedulePolicy):
         return bool(self._asked.answer(lambda: self._policy.preempts))
 
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
-        """Return the policy's order, or the order of arrival."""
+        """Return the policy's order; if the policy has failed, the order of arrival."""
 
         def ask() -> Ordering:
             return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
@@ -67,7 +67,7 @@ class IsolatedPolicy(SchedulePolicy):
         return self._asked.answer(ask) or Ordering.by(waiting.arrival)
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
-        """Return the policy's order of retraction, or the default one."""
+        """Return the policy's order of retraction; if the policy has failed, the default order."""
 
         def ask() -> Places:
             found = self._policy.retraction_order(_read_only(running), figures)
@@ -77,7 +77,7 @@ class IsolatedPolicy(SchedulePolicy):
         return super().retraction_order(running, figures) if places is None else places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
-        """Return the sequences that the policy would retract for a waiting one, or none."""
+        """Return the indices of sequences to retract for a waiting one; empty if the policy has failed."""
 
         def ask() -> Places:
             found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
@@ -92,12 +92,12 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
 
     Args:
         registry: registry that holds it.
-        name: "name" or "plugin/name".
+        name: policy name, as "name" or "plugin/name".
         options: options by "policy.key"; options of other kinds of components are ignored.
 
     Raises:
-        ConfigError: no policy has this name, or it does not have such an option or value.
-        ComponentError: it cannot be imported or built.
+        ConfigError: no policy has this name, an option does not exist, or its value is invalid.
+        ComponentError: the policy cannot be imported or built.
     """
     created = create(registry, "policy", name, options)
     entry = created.entry
@@ -106,7 +106,12 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
 
 
 def check_order(found: object, num_waiting: int) -> Ordering:
-    """Return an order as the scheduler needs it, or raise WrongAnswerError."""
+    """Return a policy's answer as a valid `Ordering`.
+
+    Raises:
+        WrongAnswerError: the answer is not an `Ordering`, or has wrong indices or a wrong number of held
+            requests.
+    """
     if not isinstance(found, Ordering):
         raise WrongAnswerError(f"order() returned {_kind(found)}, not an Ordering")
     try:
@@ -119,13 +124,16 @@ def check_order(found: object, num_waiting: int) -> Ordering:
 
 
 def check_places(method: str, found: object, num: int, *, all_of_them: bool = True) -> Places:
-    """Return places as the scheduler needs them, or raise WrongAnswerError.
+    """Return a policy's answer as an array of valid indices.
 
     Args:
-        method: name of the method that returned them.
-        found: places, as an array or a list of integers.
-        num: number of places: they are 0 to num - 1.
-        all_of_them: whether each place must be there; if not, each may be there at most once.
+        method: name of the policy's method, for errors.
+        found: answer, an array or a list of integers.
+        num: number of requests; valid indices are 0 to num - 1.
+        all_of_them: whether each index must occur exactly once; if not, at most once.
+
+    Raises:
+        WrongAnswerError: the answer has another type, or invalid, missing or repeated indices.
     """
     places = np.asarray(found)
     if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
@@ -150,7 +158,7 @@ def _kind(found: object) -> str:
 
 
 def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return read-only views of columns; their owner can still write to the arrays."""
+    """Return a copy with read-only views of the arrays, so that a policy cannot change them."""
     views: dict[str, Any] = {}
     for each in fields(columns):
         column = getattr(columns, each.name)

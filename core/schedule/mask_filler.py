@@ -1,4 +1,4 @@
-"""Which tokens may be sampled next: masks for the constrained rows of a step, and for no others."""
+"""Computes token masks for a step: which tokens each constrained sequence may sample next."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from .plan import BatchPlan
 from .sequence import SequenceState
 
 MAX_CLOSING = 256
-"""Tokens before `max_tokens` from which on a grammar's output is brought to its end; at most an eighth of `max_tokens`."""
+"""Number of last tokens before `max_tokens` in which a grammar's output is steered to its end; at most an
+eighth of `max_tokens`."""
 
 SUSPICIOUS_S = 0.025
-"""If the masks of several grammars take longer together, the next masks are computed one by one, and timed."""
+"""If the masks of several grammars together take longer, the next masks are computed and timed one by one."""
 
 FillMasks = Callable[[Sequence[Grammar], Words], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Constrained:
-    """A token to sample with a constraint.
+    """A token that will be sampled under a constraint.
 
     Attributes:
         place: index among the tokens that the step samples.
         seq: sequence of the token.
         constraint: constraint of the sequence.
-        num_before: number of output tokens before it.
+        num_before: number of output tokens before this token.
     """
 
     place: int
@@ -43,11 +44,13 @@ class _Constrained:
 
 
 class MaskFiller:
-    """Computes the masks of a step; with `start`, in a thread of its own.
+    """Computes the masks of a step: `make` in the calling thread, `start` in a separate thread.
 
     Args:
         vocab_size: width of the logits.
-        fill_masks, hasten: functions of the grammar backend.
+        fill_masks: the grammar backend's function that writes the masks of several grammars.
+        hasten: the grammar backend's function that removes tokens from a mask so that the output ends soon;
+            returns whether it removed any.
     """
 
     def __init__(
@@ -57,10 +60,10 @@ class MaskFiller:
         self._fill_masks = fill_masks
         self._hasten = hasten
         self._thread: ThreadPoolExecutor | None = None
-        self._is_suspicious = False  # the last masks of several grammars took long
+        self._is_suspicious = False  # the last masks of several grammars took too long
 
     def start(self, plan: BatchPlan) -> Callable[[], TokenMasks | None]:
-        """Start on the masks of a plan; return a function that waits for them."""
+        """Start to compute the masks of a plan; return a function that waits for them and returns them."""
         constrained = _constrained(plan)
         if not constrained:
             return lambda: None
@@ -69,12 +72,16 @@ class MaskFiller:
         return self._thread.submit(self._make, constrained).result
 
     def make(self, plan: BatchPlan) -> TokenMasks | None:
-        """Return the masks of a plan, or None if no sequence has any."""
+        """Return the masks of a plan, or None if no sequence in it needs one."""
         constrained = _constrained(plan)
         return self._make(constrained) if constrained else None
 
     def _make(self, constrained: list[_Constrained]) -> TokenMasks | None:
-        """Leave out a sequence without a mask; its constraint has recorded why, and will reject its next token."""
+        """Compute the masks of these tokens.
+
+        If a sequence's mask could not be computed, the result omits the sequence. Its constraint has recorded
+        the failure, and will reject the sequence's next token.
+        """
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([each.constraint for each in constrained], words)
         for each, row in zip(constrained, words, strict=True):
@@ -108,7 +115,7 @@ class MaskFiller:
         filled = np.zeros((len(asked), self._num_words), dtype=np.int32)
         try:
             self._fill_masks(grammars, filled)
-        except Exception as error:  # noqa: BLE001 - a plugin's: those of one sequence must not end the engine for all
+        except Exception as error:  # noqa: BLE001 - must not stop the engine for other sequences
             if len(constraints) > 1:
                 for i, constraint in enumerate(constraints):
                     self._ask_grammars([constraint], words[i : i + 1])
@@ -121,7 +128,7 @@ class MaskFiller:
             self._is_suspicious = perf_counter() - begun > SUSPICIOUS_S
 
     def _ask_each(self, constraints: list[Constraint], asked: list[int], words: Words) -> None:
-        """Ask grammars one by one, so that each is charged with its own time."""
+        """Compute the grammars' masks one by one, to charge each grammar with its own CPU time."""
         begun = perf_counter()
         self._is_suspicious = False
         for i in asked:
@@ -130,7 +137,10 @@ class MaskFiller:
 
 
 def _constrained(plan: BatchPlan) -> list[_Constrained]:
-    """Return the sampled tokens that have a mask. Sequences with a constraint have no drafts."""
+    """Return the tokens of a plan that are sampled with a mask.
+
+    Sequences with a constraint have no drafts.
+    """
     if all(seq.constraint is None for seq in plan.sequences):
         return []
     places = np.cumsum(plan.step.num_sampled).tolist()
@@ -144,13 +154,13 @@ def _constrained(plan: BatchPlan) -> list[_Constrained]:
 
 
 def _is_late(each: _Constrained) -> bool:
-    """Return whether a grammar's output has to come to its end now, not to be cut by `max_tokens`."""
+    """Return whether a grammar's output must be steered to its end now, before `max_tokens` truncates it."""
     most = each.seq.max_tokens
     return most - each.num_before <= min(MAX_CLOSING, most // 8) and each.constraint.is_held
 
 
 def _complete(each: _Constrained, words: Words) -> None:
-    """Add to a mask what the grammar does not know: forced tokens, thinking, min_tokens."""
+    """Apply to a mask what the grammar does not cover: forced tokens, the thinking phase and `min_tokens`."""
     each.constraint.edit_mask(words)
     if not words.any():
         each.constraint.fail("the grammar allows no token here, not even the end")

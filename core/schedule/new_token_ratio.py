@@ -1,8 +1,8 @@
 """Estimates how many tokens the running sequences will still need, and corrects the estimate after a retraction.
 
-As in SGLang, the estimate is a ratio of the tokens that running sequences may still generate. It starts at 0.7 (times the
-conservativeness), and falls linearly to a seventh of that over 600 steps. A retraction sets it to the tokens that the
-running sequences have generated, plus twenty steps each, divided by the tokens that they may generate.
+As in SGLang, the estimate is a ratio of the tokens that running sequences may still generate. The ratio
+starts at 0.7 (times the conservativeness), and falls linearly to 14% of that over 600 steps. A retraction
+sets it to (generated tokens + 20 per sequence) / allowed tokens, summed over the sequences that still run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from .sequence import SequenceState
 from .sequence_table import Indices, SequenceTable
 
 MAX_NEW_TOKENS_COUNTED = 4096
-"""Limit of the tokens to come that one sequence counts, so that a huge max_tokens does not block all other sequences."""
+"""Maximum number of future tokens counted per sequence, so that a huge `max_tokens` does not block other
+sequences."""
 
 INITIAL_RATIO = 0.7
 MIN_RATIO_FACTOR = 0.14
@@ -24,7 +25,7 @@ STEPS_AFTER_RETRACTION = 20
 
 
 class NewTokenRatio:
-    """The expected share of tokens still to come.
+    """Ratio of the tokens that running sequences are expected to generate to those that they may generate.
 
     Args:
         conservativeness: factor on the initial ratio; larger means fewer retractions and smaller batches.
@@ -40,7 +41,11 @@ class NewTokenRatio:
         self.value = max(self._minimum, self.value - (self._initial - self._minimum) / DECAY_STEPS)
 
     def correct(self, running: Iterable[SequenceState]) -> tuple[float, float]:
-        """Correct the ratio after a retraction that left these running; return the ratio before and after."""
+        """Correct the ratio after a retraction; return the ratio before and after.
+
+        Args:
+            running: sequences that still run.
+        """
         before = self.value
         generated = allowed = 0
         for seq in running:

@@ -1,4 +1,4 @@
-"""Appends sampled tokens, checks them for an end, and turns them into events."""
+"""Appends sampled tokens to their sequences, checks whether the sequences end, and creates events."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .tenants import OUTPUT_WEIGHT, Tenants
 
 
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
-    """Return the tokens to keep of a plan with drafts, for each sequence that samples, in order.
+    """Return the sampled tokens to keep of a plan with drafts: one list per sequence that samples, in order.
 
-    These are the token after the last known one, and the tokens after its drafts as far as the drafts match the samples.
+    A list holds the token sampled after the last known one, and a further token for each leading draft that
+    is correct.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -42,10 +43,11 @@ def take_sampled(
     """Append the sampled tokens of a plan to their sequences.
 
     Args:
-        kept: tokens to keep, of a plan with drafts.
+        kept: tokens from `kept_tokens`, if the plan has drafts.
 
     Returns:
-        An event for each sequence that has not ended meanwhile; and the sequences that end with their event, and why.
+        An event for each sequence that has not ended since the plan was launched; and the sequences that end
+        with this event, with their finish reasons.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
@@ -82,13 +84,13 @@ def take_sampled(
 
 
 def _by_request(plan: BatchPlan, output: StepOutput) -> dict[str, list[TokenLogprob]]:
-    """Return the log probabilities of sampled tokens by the id of their request."""
+    """Return the log probabilities of sampled tokens, by request id."""
     ids = {int(row): seq.id for row, seq in zip(plan.rows, plan.sequences, strict=True)}
     return {ids[row]: records for row, records in output.logprobs.items()}
 
 
 def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:
-    """Count correct drafts as known tokens, and wrong ones as not computed."""
+    """Correct the sequences' lengths: correct drafts count as known tokens, wrong ones as not computed."""
     for place, drafts in plan.drafts.items():
         seq = plan.sequences[place]
         if seq.status is Status.RUNNING:
@@ -100,7 +102,7 @@ def _correct(plan: BatchPlan, more: Mapping[str, Sequence[int]]) -> None:
 def _take(
     seq: SequenceState, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None
 ) -> TokenEvent:
-    """Append sampled tokens, and the tokens forced after them; return an event with all of them."""
+    """Append sampled tokens, and the forced tokens that follow; return an event with all of them."""
     event = TokenEvent(seq.id, [], logprobs=None if logprobs is None else list(logprobs[: len(token_ids)]))
     if not seq.output:
         event.cached_tokens = seq.num_cached_first or 0
@@ -124,7 +126,7 @@ def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
     try:
         if seq.constraint is not None:
             seq.constraint.accept(token_id)
-    except Exception as error:  # noqa: BLE001 - a plugin's: those of one sequence must not end the engine for all
+    except Exception as error:  # noqa: BLE001 - must not stop the engine for other sequences
         assert seq.constraint is not None
         failure = seq.constraint.blame(error, f"the grammar of request {seq.id} after token {token_id}")
         event.finish_reason = FinishReason.ERROR
@@ -132,5 +134,5 @@ def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
         return
     event.finish_reason = seq.finish_reason_now()
     if event.finish_reason is FinishReason.LENGTH and seq.constraint and seq.constraint.has_ended:
-        event.token_ids.pop()  # the end token, which an output that was too long does not report
+        event.token_ids.pop()  # the end token, which is not part of an output that ends by its length
         event.logprobs = event.logprobs and event.logprobs[: len(event.token_ids)]

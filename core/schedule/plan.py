@@ -1,6 +1,6 @@
-"""One planned step, as the scheduler remembers it until it is committed: which sequences are in it, and its `StepInput`.
+"""A planned step, which the scheduler keeps until the step is committed: its sequences and its `StepInput`.
 
-The plan does not leave the scheduler's process. `BatchPlan.step` holds the input of an executor.
+The plan does not leave the scheduler's process. `BatchPlan.step` is the executor's input.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class PlannedSequence:
         seq: the sequence.
         row: its row of the page table.
         start, count: range of tokens that this step computes: [start, start + count).
-        samples: whether the step samples the token after them, because they are the last ones.
+        samples: whether the step samples the next token, because the range ends with the sequence's last
+            token.
         is_new: whether this is the first step since the sequence got its row.
-        is_prefill: whether these are prompt tokens (or tokens that a retraction discarded), not the last sampled one.
-        drafts: guessed tokens at the end of the `count` tokens: a token is sampled after each of them, and after the one
-            before them.
+        is_prefill: whether the tokens are prompt tokens (or tokens recomputed after a retraction), not the
+            last sampled one.
+        drafts: drafted tokens, which are the last of the `count` tokens. A token is sampled after each of
+            them, and after the token before them.
     """
 
     seq: SequenceState
@@ -45,19 +47,19 @@ class PlannedSequence:
 
     @property
     def end(self) -> int:
-        """The first token that is not computed."""
+        """Position after the last computed token."""
         return self.start + self.count
 
 
 class BatchPlan:
-    """One step of B sequences. Sequences with one token come first.
+    """Plan of one step of B sequences. Sequences with one token come first.
 
     Args:
         step: input of the step.
         sequences: the B sequences, in the order in which their tokens are packed.
         indices: indices of the sequences in the table, valid until they end: [B].
-        is_new, is_prefill: as in `PlannedSequence`: [B].
-        drafts: drafts of the sequences that have any, by place.
+        is_new, is_prefill: flags as in `PlannedSequence`: [B].
+        drafts: drafted tokens of the sequences that have any, by index into `sequences`.
     """
 
     __slots__ = ("_prefills", "drafts", "indices", "is_new", "is_prefill", "sequences", "step")
@@ -81,7 +83,7 @@ class BatchPlan:
 
     @property
     def rows(self) -> Ints:
-        """The row of each sequence: [B]."""
+        """Page table row of each sequence: [B]."""
         return self.step.rows
 
     @property
@@ -91,22 +93,22 @@ class BatchPlan:
 
     @property
     def counts(self) -> Ints:
-        """Tokens of each sequence: [B]."""
+        """Number of tokens that each sequence computes in this step: [B]."""
         return self.step.counts
 
     @property
     def samples(self) -> Bools:
-        """Which sequences sample: [B]."""
+        """Whether each sequence samples a token: [B]."""
         return self.step.num_sampled > 0
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed in this step."""
+        """Number of tokens computed in this step."""
         return self.step.num_tokens
 
     @property
     def num_sampling(self) -> int:
-        """Number of sequences that sample."""
+        """Number of sequences that sample a token."""
         return self.step.num_sampling
 
     @property
@@ -116,31 +118,31 @@ class BatchPlan:
 
     @property
     def parts(self) -> list[PlannedSequence]:
-        """The same, sequence by sequence."""
+        """The plan as one `PlannedSequence` per sequence, in order."""
         return [self._part(place) for place in range(len(self.sequences))]
 
     @property
     def prefills(self) -> list[PlannedSequence]:
-        """The parts that compute prompt tokens, in order; usually few of the sequences."""
+        """The sequences that compute prompt tokens, in order; usually only a few of the step's sequences."""
         if self._prefills is None:
             self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
         return self._prefills
 
     @property
     def sampling(self) -> list[SequenceState]:
-        """The sequences that sample, in order."""
+        """The sequences that sample a token, in order."""
         if self.num_sampling == len(self.sequences):
             return list(self.sequences)
         return [seq for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True) if samples]
 
     @property
     def num_drafted(self) -> int:
-        """Number of guessed tokens."""
+        """Number of drafted tokens."""
         return sum(map(len, self.drafts.values()))
 
     @property
     def needs_last_tokens(self) -> bool:
-        """Whether masks of this step depend on tokens of the launched step before it."""
+        """Whether this step's masks depend on tokens of the previous, not yet committed step."""
         return any(
             samples and seq.num_in_flight > 1 and seq.constraint.needs_next_token
             for seq, samples in zip(self.sequences, self.samples.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Collects the parts of one step, in the order in which they are decided, and builds the plan."""
+"""Collects the decoding sequences, pieces of prompts and drafts of one step, and builds its plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .step_writer import write_decode, write_step
 
 
 class PlanBuilder:
-    """Builds one plan.
+    """Builds the plan of one step.
 
     Args:
         pages: pages of all sequences.
@@ -34,19 +34,19 @@ class PlanBuilder:
 
     @property
     def decoding(self) -> Indices:
-        """The sequences that compute their last token, a sampled one: [n]."""
+        """Indices of the decoding sequences in the table: [n]."""
         if len(self._decoding) == 1:
             return self._decoding[0]
         return np.concatenate([np.empty(0, np.intp), *self._decoding])
 
     @property
     def holds_prompts(self) -> bool:
-        """Whether there are pieces of prompts, or of tokens that a retraction discarded; forced tokens do not count."""
+        """Whether any piece holds prompt tokens or tokens to recompute after a retraction."""
         return any(seq.is_new or seq.num_computed < seq.prompt_len for seq, _ in self._pieces)
 
     @property
     def has_decoding(self) -> bool:
-        """Whether any sequence computes its last token, a sampled one."""
+        """Whether any sequence decodes."""
         return any(len(indices) for indices in self._decoding)
 
     @property
@@ -55,7 +55,7 @@ class PlanBuilder:
         return not self._pieces and not self.has_decoding
 
     def decode(self, indices: Indices) -> None:
-        """Add sequences that compute their last token, a sampled one, so that the next one is sampled."""
+        """Add decoding sequences: each computes its last sampled token, and its next token is sampled."""
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
@@ -64,11 +64,11 @@ class PlanBuilder:
         self.num_prompt_tokens += count
 
     def add_drafted(self, seq: SequenceState, tokens: Sequence[int]) -> None:
-        """Add guessed tokens that may follow the last one of a sequence that decodes."""
+        """Add drafted tokens after the last token of a decoding sequence."""
         self._drafted[seq.index] = tokens
 
     def launch(self) -> BatchPlan:
-        """Return the plan, and count its tokens as computed, or in flight, from now on."""
+        """Return the plan, and count its tokens as computed and the sampled ones as in flight from now on."""
         if self.is_empty:
             nothing = np.empty(0, dtype=np.bool_)
             return BatchPlan(NO_STEP, (), np.empty(0, np.intp), nothing, nothing)
@@ -100,7 +100,7 @@ class PlanBuilder:
         return BatchPlan(step, sequences, indices, is_new, is_prefill, drafts)
 
     def _launch_decoding(self, indices: Indices) -> BatchPlan:
-        """Return a plan with only these sequences."""
+        """Return a plan that holds only these decoding sequences."""
         table = self._pages.numbers
         step = write_decode(self._pages, indices)
         for column in (table.num_computed, table.num_in_flight, table.length):

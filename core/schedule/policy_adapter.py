@@ -1,4 +1,4 @@
-"""Builds a policy's input from sequences, pool and queue, and turns its answers into sequences."""
+"""Builds a policy's input from sequences, pool and queue, and converts its answers into sequences."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .turns import above_share, take_turns
 
 
 class PolicyAdapter:
-    """Calls the policy.
+    """Calls the scheduling policy.
 
     Args:
-        policy: policy in force; it may change between two steps.
+        policy: current policy; it may be replaced between two steps.
         pages: pages of all sequences.
         live, deferrable: the sequences of each class.
         tenants: usage counters of the tenants.
-        whole: maximum number of sequences and prompt tokens of a step.
-        clock: clock in seconds, from any start.
+        whole: maximum number of sequences and prompt tokens in a step.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PolicyAdapter:
         self._clock = clock
 
     def order(self, lane: Lane, budget: int = 0) -> Ordering:
-        """Return the order in which to admit a lane's waiting sequences: the policy's, with turns between API keys.
+        """Return the order in which to admit a lane's sequences: the policy's, with API keys taking turns.
 
         Args:
             budget: number of prompt tokens that the step may still compute.
@@ -56,17 +56,17 @@ class PolicyAdapter:
         return take_turns(self.policy.order(waiting, self._figures(lane, budget)), waiting, self._tenants)
 
     def retraction_order(self, lane: Lane) -> list[SequenceState]:
-        """Return a lane's running sequences, first to be retracted first."""
+        """Return a lane's running sequences in the order in which to retract them."""
         running = lane.running
         places = self.policy.retraction_order(self._view(running), self._figures(lane))
         return [running[place] for place in places.tolist()]
 
     def first(self, lane: Lane) -> SequenceState:
-        """Return a lane's first waiting sequence."""
+        """Return the waiting sequence of a lane that is first in the order."""
         return self._table.at(int(lane.queue.indices[self.order(lane).places[0]]))
 
     def give_way(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """Yield a lane's running sequences that may be retracted for a waiting one, first to go first."""
+        """Yield the running sequences that the policy would retract for a waiting one, in that order."""
         running = lane.running
         waiting = lane.queue.view(self._tenants, self._clock())
         place = int(self._table.place[seq.index])
@@ -75,11 +75,11 @@ class PolicyAdapter:
 
     @property
     def has_shares(self) -> bool:
-        """Whether requests of several API keys wait or run, so that each key has a share of the places."""
+        """Whether requests of several API keys wait or run, so that each key has a share of the rows."""
         return self._tenants.num_open_keys > 1
 
     def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """As `turns.above_share`, for a waiting sequence of a lane."""
+        """Yield running sequences to retract for a waiting one by API keys' shares; see `above_share`."""
         return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
 
     def _figures(self, lane: Lane, budget: int = 0) -> Figures:

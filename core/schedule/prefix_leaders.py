@@ -1,7 +1,7 @@
 """Lets sequences wait for a common prefix that another sequence computes.
 
-The computing sequence leads. Sequences that follow it run, but compute nothing until the prefix is in the cache. So
-simultaneous requests with one long prefix compute it once.
+The computing sequence is the leader. Its followers run, but compute nothing until the prefix is in the cache.
+So simultaneous requests with a common long prefix compute it only once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 
 LEAST_FOLLOWED = 32
-"""Least number of saved tokens for which a sequence starts to follow another one, since following may cost it a step."""
+"""Minimum number of saved tokens for a sequence to start following another one, since following may cost a
+step."""
 
 
 class PrefixLeaders:
@@ -24,9 +25,10 @@ class PrefixLeaders:
         self._pages = pages
 
     def follows(self, seq: SequenceState) -> bool:
-        """Return whether a sequence waits for tokens that another one computes; give it the pages newly in the cache.
+        """Return whether a sequence waits for tokens that another one computes.
 
-        A leading sequence does not follow: two sequences that wait for each other would wait forever.
+        Also gives the sequence the pages that were cached since it got its row. A leader never follows: two
+        sequences that wait for each other would wait forever.
         """
         if seq.subscription is None or seq.num_pages > seq.num_shared_pages:
             return False
@@ -34,16 +36,19 @@ class PrefixLeaders:
             self._pages.advance(seq)
         if seq.subscription.leads:
             return False
-        # One that has started to follow goes on to its end.
+        # A sequence that already follows continues until the last shared token.
         least = LEAST_FOLLOWED if seq.status is Status.WAITING else 1
         return self._pages.cache.num_awaited(seq.subscription, _rank(seq)) >= least
 
     def lead(self, seq: SequenceState) -> None:
-        """Record that a sequence computes its prompt."""
+        """Record that a sequence computes its prompt and may be followed."""
         if seq.subscription is not None:
             self._pages.cache.lead(seq.subscription, _rank(seq))
 
 
 def _rank(seq: SequenceState) -> int:
-    """Return a sequence's rank: a live sequence does not wait for tokens of a deferrable one, which may pause."""
+    """Return a sequence's rank as a leader.
+
+    Live ones rank higher: they never wait for a deferrable one, which may pause.
+    """
     return 1 if seq.request.deferrable else 2

@@ -1,4 +1,4 @@
-"""Collects the log probabilities of a prompt that is computed in several steps. No tensors."""
+"""Collects the log probabilities of a prompt whose tokens are computed in several steps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class PromptLogprobs:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all are known."""
+        """Whether all log probabilities are known."""
         return len(self.records) == self._prompt_len - 1
 
     def wanted(self, start: int, end: int) -> range:
-        """Return the tokens of [start, end) after which the logits are needed."""
+        """Return the positions in [start, end) whose logits are needed; empty if all records are known."""
         return range(start, min(end, self._prompt_len - 1)) if not self.is_complete else range(0)
 
     def take(self, start: int, records: Sequence[TokenLogprob]) -> None:
-        """Add the records of the tokens from `start` on. After a retraction, some may arrive a second time."""
+        """Store records from index `start` on.
+
+        After a retraction, some arrive a second time and replace the old ones.
+        """
         assert start <= len(self.records)
         self.records[start : start + len(records)] = records

@@ -1,4 +1,4 @@
-"""Takes the pages of running sequences if others need them more. The policy chooses the sequences."""
+"""Retraction: takes the pages of running sequences if the pool is full or others should run instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .trace import DecisionTrace
 logger = logging.getLogger(__name__)
 
 RETRACT_DECODE_STEPS = 20
-"""Number of further tokens of each remaining sequence that a retraction makes room for, as in SGLang."""
+"""Number of further tokens for which a retraction makes room per remaining sequence, as in SGLang."""
 
 
 class Retraction:
@@ -27,9 +27,9 @@ class Retraction:
     Args:
         pages: pages of all sequences.
         live, deferrable: the sequences of each class.
-        desk: asks the policy.
+        desk: adapter that calls the policy.
         places: maximum number of running sequences.
-        trace: receives each retraction; None: none is traced.
+        trace: receives each retraction; None: retractions are not traced.
 
     Attributes:
         num_retractions: number of retractions since start.
@@ -56,13 +56,20 @@ class Retraction:
     def make_room(
         self, lane: Lane, decoding: Indices, pieces: dict[SequenceState, int]
     ) -> tuple[Indices, bool]:
-        """Retract sequences until the step fits, and leave them out of `decoding` and `pieces`.
+        """Retract sequences until the step's sequences have enough pages, and remove them from the step.
 
-        Deferrable sequences go before live ones. One sequence of the lane stays, unless it waits for the pages of one
-        whose last token is in flight. Sequences that hold pages but are not in this step may be retracted, too.
+        Deferrable sequences are retracted before live ones. At least one of the step's sequences is never
+        retracted; it may still have to wait for pages of a sequence whose last token is in flight. Sequences
+        that hold pages but are not in this step may be retracted, too.
+
+        Args:
+            lane: lane of the sequences.
+            decoding: table indices of the decoding sequences.
+            pieces: number of prompt tokens of each other sequence; retracted ones are removed from it.
 
         Returns:
-            The sequences that still decode, with pages for it; and whether the lane's own sequences did not all fit.
+            The table indices of the sequences that still decode, which have got their pages; and whether the
+            lane's own sequences did not all fit.
         """
         wanted: dict[SequenceState, int] | None = None
         short = self._pages.short(decoding)
@@ -83,7 +90,10 @@ class Retraction:
         return np.array(still, dtype=np.intp), True
 
     def give_way(self, lane: Lane) -> bool:
-        """Retract a deferrable sequence for a live one; return whether there was one."""
+        """Retract a deferrable sequence for the live lane; return whether one was retracted.
+
+        For the deferrable lane, do nothing and return False.
+        """
         deferrable = self._deferrable
         if lane is deferrable or not deferrable.num_running:
             return False
@@ -93,9 +103,9 @@ class Retraction:
         return True
 
     def preempt(self, lane: Lane) -> None:
-        """Retract running sequences for the first waiting one, if it does not fit.
+        """Retract running sequences for the first waiting live one, if that does not fit.
 
-        The policy, or the shares of several API keys, decide which ones.
+        The policy, or the shares of several API keys, determine which sequences may be retracted.
         """
         policy = self._desk.policy
         if not (lane is self._live and lane.num_waiting and lane.num_running):
@@ -111,7 +121,10 @@ class Retraction:
             self._make_go(lane, first, self._desk.above_share(lane, first))
 
     def _make_go(self, lane: Lane, first: SequenceState, candidates: Iterable[SequenceState]) -> bool:
-        """Retract candidates until `first` fits; return False, and retract none, if even all do not make it fit."""
+        """Retract candidates until `first` fits.
+
+        If retracting all would not suffice, retract none and return False.
+        """
         victims: list[SequenceState] = []
         for victim in candidates:
             if not victim.awaits_end:
@@ -125,7 +138,7 @@ class Retraction:
         return True
 
     def _would_fit(self, lane: Lane, seq: SequenceState, without: list[SequenceState]) -> bool:
-        """Return whether a waiting sequence would fit if some running ones were retracted."""
+        """Return whether a waiting sequence would fit if the running sequences `without` were retracted."""
         staying = [each for each in lane.running if each not in without]
         if len(staying) >= self._places:
             return False

@@ -1,22 +1,25 @@
-"""Decides which sequences run in each step, and with how many tokens. No tensors, no text.
+"""The scheduler: decides which sequences run in each step, and how many tokens each computes.
 
-A step holds one token of each running sequence (decode) and, within a budget of tokens, pieces of prompts (chunked
-prefill). The scheduler admits waiting sequences in the policy's order while the memory that the running ones are expected
-to need is available. That expectation is a ratio of the tokens that they may still generate; it starts low and falls with
-every step (`NewTokenRatio`). If it was too low and the pool is full, the scheduler retracts sequences: they lose their
-pages, keep their tokens, and wait again.
+A step holds one token of each running sequence (decode) and, within a token budget, pieces of prompts
+(chunked prefill). The scheduler admits waiting sequences in the policy's order while enough pages remain for
+the tokens that running sequences are expected to generate. That number is estimated as a ratio of the tokens
+that they may still generate; the ratio falls with every step (`NewTokenRatio`). If the estimate was too low
+and the pool is full, the scheduler retracts sequences: they lose their pages, keep their tokens, and wait
+again.
 
-It plans each of two classes in turn (`deferral`). Live sequences are planned as if there were no deferrable ones, which
-are retracted first if live ones need their place or pages. Deferrable sequences get the rest of the step, within limits.
+The scheduler plans two classes in turn (`deferral`). Live sequences are planned as if there were no
+deferrable ones, which are retracted first if live ones need their rows or pages. Deferrable sequences get the
+rest of the step, within limits.
 
-A sequence whose next tokens another sequence is computing follows that one: it runs, but computes nothing until the
-tokens are in the cache. So simultaneous requests with one long prefix compute it once.
+If another sequence is already computing a sequence's next tokens, the sequence follows that one: it runs, but
+computes nothing until the tokens are in the cache. So simultaneous requests with a common long prefix compute
+it only once.
 
-The loop may be one step ahead: it may call `schedule` while one plan is launched and not yet committed. Sequences then
-have a token in flight, of which only the position is known.
+The engine loop may be one step ahead: it may call `schedule` while one plan is launched and not yet
+committed. Sequences then have a token in flight, whose position is known but not its value.
 
-Tokens that a sequence's constraint forces are appended at once if no token is in flight; the next step computes them
-together, like a piece of a prompt.
+Tokens that a sequence's constraint forces are appended at once if no token is in flight; the next step
+computes them together, like a piece of a prompt.
 """
 
 from __future__ import annotations
@@ -48,24 +51,28 @@ if TYPE_CHECKING:
     from .speculation import Speculation
 
 PUBLISHED_AT_ONCE = 512
-"""Least number of tokens of a prompt in pieces that go to the cache at once, except the last ones. A node for each small
-piece would make a chain of thousands of nodes, which each further piece would have to traverse."""
+"""Minimum number of tokens that an unfinished prompt adds to the prefix cache at once. With a node for each
+small piece, a long prompt would become a chain of thousands of nodes, which each further piece would have to
+traverse."""
 
 
 class Scheduler:
-    """Waiting and running sequences.
+    """Manages waiting and running sequences, and plans the engine's steps.
 
     Args:
         pages: source of the sequences' pages.
-        policy: orders the waiting sequences.
-        ratio: estimate of tokens still to come.
+        policy: policy that orders the waiting sequences.
+        ratio: estimate of the tokens that running sequences will still need.
         max_running: maximum number of running sequences.
         prefill_budget: maximum number of prompt tokens in one step.
-        chunked: whether to cut a prompt that does not fit into the budget; if not, it runs alone and in full.
-        share: share of a step's places and prompt tokens that deferrable sequences may take next to live ones; 0: none.
-        clock: clock in seconds, from any start.
-        trace: receives each decision; None: none is traced.
-        speculation: adds drafts to steps, each of which must be committed before the next is planned; None: no drafts.
+        chunked: whether to split a prompt that exceeds the budget over several steps; if not, it runs alone
+            and in full.
+        share: maximum share (0 to 1) of a step's sequences and prompt tokens for deferrable sequences if live
+            ones run.
+        clock: monotonic clock in seconds.
+        trace: receives each decision; None: decisions are not traced.
+        speculation: adds drafts to steps; None: no drafts. With drafts, each step must be committed before
+            the next is planned.
 
     Attributes:
         live, deferrable: the sequences of each class.
@@ -122,22 +129,22 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Number of sequences that have a slot and pages."""
+        """Number of running sequences, which have a page table row and pages."""
         return self.live.num_running + self.deferrable.num_running
 
     @property
     def num_waiting(self) -> int:
-        """Number of sequences without a slot."""
+        """Number of waiting sequences."""
         return self.live.num_waiting + self.deferrable.num_waiting
 
     @property
     def num_retractions(self) -> int:
-        """Number of retractions since start, of both classes."""
+        """Number of retractions of both classes since start."""
         return self._planner.num_retractions
 
     @property
     def policy(self) -> SchedulePolicy:
-        """Policy that orders the waiting sequences. It may change between two steps."""
+        """Policy that orders the waiting sequences. It may be replaced between two steps."""
         return self._desk.policy
 
     @policy.setter
@@ -145,7 +152,7 @@ class Scheduler:
         self._desk.policy = policy
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
-        """Add a waiting request. The caller has checked that it fits into the pool."""
+        """Add a request to the waiting ones. The caller must have checked that it fits into the pool."""
         seq = SequenceState(request, self._num_arrived, constraint, self._table)
         self._num_arrived += 1
         self._sequences[request.id] = seq
@@ -167,12 +174,12 @@ class Scheduler:
             self._finish(seq, FinishReason.ABORT)
 
     def schedule(self, alone: Limits | None = None, piece: int | None = None) -> BatchPlan:
-        """Plan a step. It is empty if nothing can run before the launched one is committed.
+        """Plan a step. The plan is empty if nothing can run before the launched step is committed.
 
         Args:
             alone: limits of deferrable sequences in a step without live ones; None: the whole step.
-            piece: maximum number of prompt tokens, in total, of prompts that do not fit into one step, while others
-                decode; None: no limit.
+            piece: maximum number of tokens that long prompts (those that need more than one step) compute in
+                total in this step while other sequences decode; None: no limit.
         """
         assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
@@ -184,10 +191,10 @@ class Scheduler:
         return plan
 
     def commit(self, plan: BatchPlan, output: StepOutput) -> list[TokenEvent]:
-        """Take the output of a launched plan.
+        """Apply the output of a launched plan to its sequences.
 
         Returns:
-            One event for each sequence that sampled and has not ended meanwhile.
+            One event for each sequence that sampled a token and has not ended since the launch.
         """
         self._num_launched -= 1
         for p in plan.prefills:
@@ -209,9 +216,9 @@ class Scheduler:
         return events
 
     def withdraw(self, plan: BatchPlan) -> None:
-        """Take back a plan that could not be launched, so that its tokens count as not computed. Call `give_up` next.
+        """Undo a plan that could not be launched: its tokens count as not computed.
 
-        Earlier launched plans may be committed in between.
+        Call `give_up` afterwards. Plans that were launched before may be committed in between.
         """
         self._num_launched -= 1
         table, indices = self._table, plan.indices
@@ -221,14 +228,14 @@ class Scheduler:
         self._pages.spoil(plan.rows)
 
     def give_up(self, plan: BatchPlan) -> list[str]:
-        """End the requests of a plan that was withdrawn; return their ids."""
+        """End the requests of a withdrawn plan with an error; return their ids."""
         left = [seq for seq in plan.sequences if seq.status is not Status.FINISHED]
         for seq in left:
             self._finish(seq, FinishReason.ERROR)
         return [seq.id for seq in left]
 
     def order(self, lane: Lane) -> list[SequenceState]:
-        """Return a lane's waiting sequences, in the policy's order."""
+        """Return a lane's waiting sequences in the order in which they would be admitted."""
         self._pages.take_moved()
         return self._table.sequences(lane.queue.indices[self._desk.order(lane).places])
 
@@ -250,7 +257,7 @@ class Scheduler:
         return self.deferrable if seq.request.deferrable else self.live
 
     def _note_first(self, plan: BatchPlan) -> None:
-        """Take note of what was cached of sequences that compute for the first time, and of what tenants get."""
+        """Record the cached tokens of sequences in their first step, and charge tenants for prompt tokens."""
         prefills = plan.prefills
         for p in prefills:
             if p.seq.num_cached_first is None:

@@ -1,15 +1,16 @@
-"""A request while it runs.
+"""The scheduler's state of one request: its tokens, pages and status.
 
     token_ids   [ prompt ............................ | output ........ ]  and up to one token in flight
     storage     [ computed .............................. )               keys and values are in pages
     pages       [ shared: the prefix cache's | own ...... )
 
-`num_computed` counts the tokens that the steps launched so far have put, or will have put, into pages. A token in flight
-has been launched but not read back: only the device knows its value (see `Engine`'s overlapped loop).
+`num_computed` counts the tokens whose keys and values are in pages, or will be once all launched steps have
+run. A token in flight has been sampled on the device but not read back, so its value is unknown here (see the
+overlapped loop).
 
-The `SequenceTable` holds the numbers that every sequence has. The scheduler changes the status, and `SequencePages` the
-pages; nothing else writes here. The output's constraint and the prompt's known log probabilities stay for the whole life
-of a sequence, even across a retraction.
+The sequence's numbers are columns of the `SequenceTable`. Only the scheduler changes the status, and only
+`SequencePages` changes the pages. The output's constraint and the prompt's known log probabilities survive a
+retraction.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ class SequenceState:
     Args:
         request: the client's request; `sampling.max_tokens` is set.
         arrival: position in the order of arrival.
-        constraint: constraint of its output; None: no constraint.
-        table: table for its numbers; None: a table of its own.
+        constraint: constraint of the output; None: no constraint.
+        table: table for the sequence's numbers; None: a new table for this sequence alone.
 
     Attributes:
         output: known output tokens.
-        num_cached_first: number of prompt tokens found in the cache at first admission.
-        is_long: whether its prompt does not fit into one step's budget.
-        is_plain: whether its events hold nothing but tokens, and its tokens need no check by a constraint.
-        subscription: keeps its cached length up to date while it waits or computes its prompt; else None.
+        num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
+        is_long: whether the prompt exceeds one step's token budget.
+        is_plain: whether events hold only tokens, and tokens need no check by a constraint.
+        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its prompt.
     """
 
     __slots__ = (
@@ -136,7 +137,7 @@ class SequenceState:
 
     @property
     def output_ids(self) -> npt.NDArray[np.int32]:
-        """The known output tokens."""
+        """The known output tokens: [num_output]."""
         return np.array(self.output, dtype=np.int32)
 
     @property
@@ -156,18 +157,21 @@ class SequenceState:
 
     @property
     def num_to_come(self) -> int:
-        """Number of output tokens that may still be sampled, not counting tokens in flight."""
+        """Maximum number of output tokens still to sample, not counting tokens in flight."""
         return self.prompt_len + self.max_tokens - self.length
 
     @property
     def awaits_end(self) -> bool:
-        """Whether its last token is in flight."""
+        """Whether the last token that the sequence may generate is in flight."""
         return self.num_in_flight > 0 and self.num_to_come <= 0
 
     @property
     def num_reusable(self) -> int:
-        """Number of leading tokens that need not be computed if their keys and values are cached. The last token must be
-        computed for its logits, and so must tokens that give the prompt's log probabilities."""
+        """Number of leading tokens that need not be computed if their keys and values are cached.
+
+        The last token must be computed for its logits, and so must tokens whose prompt log probabilities are
+        missing.
+        """
         prompt = self.prompt_logprobs
         if prompt is not None and not prompt.is_complete:
             return len(prompt.records)
@@ -175,19 +179,22 @@ class SequenceState:
 
     @property
     def jump_token(self) -> int | None:
-        """The next token if the constraint forces it, none is in flight, and the request asks for no log probabilities."""
+        """The next token if the constraint forces it and it can be appended without sampling, else None.
+
+        That requires that no token is in flight, and that the request does not ask for log probabilities.
+        """
         if self.constraint is None or self.num_in_flight or self.request.logprobs is not None:
             return None
         return self.constraint.forced[0] if self.constraint.forced else None
 
     def tokens(self, start: int, end: int) -> npt.NDArray[np.int32] | list[int]:
-        """Return the tokens [start, end) as far as they are known."""
+        """Return the known tokens at positions [start, end)."""
         if start >= self.prompt_len:
             return self.output[start - self.prompt_len : end - self.prompt_len]
         return self.prompt[start:end] if end <= self.prompt_len else self.token_ids[start:end]
 
     def append(self, token_id: int) -> None:
-        """Append a token that was not in flight."""
+        """Append an output token that was not in flight."""
         self.output.append(token_id)
         self.last_token = token_id
         self.length += 1

@@ -1,17 +1,18 @@
-"""Gives running sequences their pages: from the prefix cache, from the pool, and by eviction.
+"""Assigns pages to running sequences: from the prefix cache, from the pool, or by eviction.
 
-Owners of the pages of a running sequence of n computed tokens (one character per page):
+Who owns the pages of a running sequence (one character per page):
 
     page table row   [ S S S S S S O O O O . . . . . ]
                        └ shared ─┘ └ own ─┘
-    shared   the cache's pages; `cache_node` is locked, so they stay
+    shared   owned by the cache; `cache_node` is locked, so they are not evicted
     own      allocated from the pool for this sequence alone
 
-`publish` gives full own pages to the cache (S grows). If the cache already had a page for the same tokens, that page
-replaces the sequence's own, which is freed. `release` publishes, frees the rest, and unlocks `cache_node`.
+`publish` gives full own pages to the cache (S grows). If the cache already had a page for the same tokens,
+that page replaces the sequence's own, which is freed. `release` publishes the full pages, frees the rest, and
+unlocks `cache_node`.
 
-Pages may be freed and given to other sequences while a launched step still reads them: steps run in launch order, so the
-new owner writes to the pages later.
+Pages may be freed and given to another sequence while a launched step still reads them: steps run in launch
+order, so the new owner writes to the pages only after that step.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from .sequence_table import Indices, SequenceTable
 
 
 class SequencePages:
-    """The page table, and the only place that moves pages between pool, cache and sequences.
+    """Holds the page table, and moves pages between pool, cache and sequences. No other class moves pages.
 
     Args:
-        pool: free pages.
-        cache: shared pages, which it evicts to the same pool.
+        pool: pool of free pages.
+        cache: prefix cache, which evicts pages to the same pool.
         max_sequences: number of rows of the page table.
-        max_tokens: length of the longest sequence.
+        max_tokens: maximum number of tokens in a sequence.
 
     Attributes:
-        numbers: numbers of all sequences.
+        numbers: table of the numbers of all sequences.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
@@ -78,14 +79,17 @@ class SequencePages:
         return (own + sum(shared.values())) * self.page_size
 
     def subscribe(self, seq: SequenceState) -> None:
-        """Start to keep `num_cached` of a sequence up to date. The sequence's tokens must not change."""
+        """Start tracking how much of a sequence is cached (`num_cached`).
+
+        The sequence's tokens must not change.
+        """
         seq.subscription = self.cache.subscribe(
             seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index
         )
         self.numbers.num_cached[seq.index] = seq.subscription.num_tokens
 
     def unsubscribe(self, seq: SequenceState) -> None:
-        """Undo `subscribe`, if it was called."""
+        """Undo `subscribe` if the sequence is watched."""
         if seq.subscription is not None:
             self.cache.unsubscribe(seq.subscription)
             seq.subscription = None
@@ -99,7 +103,7 @@ class SequencePages:
             ]
 
     def attach(self, seq: SequenceState) -> None:
-        """Give a sequence a row, and its cached pages. At least one token is left to compute."""
+        """Give a sequence a row and its cached pages, leaving at least one token to compute."""
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
         self.cache.lock(node)
         seq.cache_node = node
@@ -108,12 +112,12 @@ class SequencePages:
         self._take(seq, pages)
 
     def count_found(self, seq: SequenceState) -> None:
-        """Let the cache count the tokens that it had for a sequence, which starts now."""
+        """Update the cache's hit statistics for a sequence that was just admitted."""
         assert seq.cache_node is not None
         self.cache.count(seq.cache_node, seq.num_computed, seq.num_reusable)
 
     def num_new_pages(self, seq: SequenceState, num_tokens: int) -> int:
-        """Return how many pages `extend` would take."""
+        """Return how many pages `extend` would add."""
         return max(0, -(-num_tokens // self.page_size) - seq.num_pages)
 
     def extend(self, seq: SequenceState, num_tokens: int) -> bool:
@@ -128,14 +132,14 @@ class SequencePages:
         return True
 
     def take_changes(self, rows: Ints, lengths: Ints) -> tuple[Ints, Pages]:
-        """Return the changes that an executor's copy of the page table lacks, for the tokens of these rows.
+        """Return the page table entries that the executor's copy lacks, and count them as copied.
 
         Args:
-            rows: rows, each once: [B].
-            lengths: number of tokens of each: [B].
+            rows: row numbers without repetition: [B].
+            lengths: number of tokens in each row: [B].
 
         Returns:
-            The places, as row * width + column, and the pages there: [N], [N].
+            The flat indices of the entries (row * width + column), and their pages: [N], [N].
         """
         num_pages = lengths if self.page_size == 1 else -(-lengths // self.page_size)
         changed, places = self._clean.take(rows, num_pages)
@@ -144,21 +148,24 @@ class SequencePages:
         return changed * self.table.shape[1] + places, self.table[changed, places]
 
     def spoil(self, rows: Ints) -> None:
-        """Record that an executor may lack the last changes of these rows."""
+        """Record that the executor's copy of these rows may be outdated and must be copied again."""
         for row in rows.tolist():
             self._clean.spoil(row, 0)
 
     def short(self, indices: Indices) -> Indices:
-        """Return which of these sequences have no page for one more token.
+        """Return the indices of sequences that need a page for one more token.
 
         Args:
-            indices: indices in the table, of sequences whose pages hold all computed tokens.
+            indices: table indices of sequences whose pages hold all computed tokens.
         """
         table = self.numbers
         return indices[table.num_pages[indices] * self.page_size <= table.num_computed[indices]]
 
     def extend_each(self, short: Indices) -> None:
-        """Give each of these sequences one more page. The caller makes sure that there are enough."""
+        """Give each of these sequences one more page.
+
+        The caller must ensure that enough pages are available.
+        """
         if not len(short):
             return
         missing = len(short) - self.pool.num_free
@@ -170,7 +177,10 @@ class SequencePages:
         table.num_pages[short] += 1
 
     def advance(self, seq: SequenceState) -> None:
-        """Give a sequence that has computed nothing itself the pages cached since it was attached."""
+        """Give a sequence the pages cached since `attach`.
+
+        The sequence must not have computed any tokens itself.
+        """
         assert seq.num_pages == seq.num_shared_pages
         assert seq.cache_node is not None
         node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
@@ -184,7 +194,7 @@ class SequencePages:
         self._take(seq, pages)
 
     def num_freed_tokens(self, seq: SequenceState) -> int:
-        """Return the capacity in tokens that releasing a running sequence would free."""
+        """Return the capacity in tokens of the pages that releasing a running sequence would free."""
         count = seq.num_pages - seq.num_shared_pages
         node = seq.cache_node
         while node is not None and node.locks == 1:
@@ -197,7 +207,10 @@ class SequencePages:
         return seq.num_shared_pages * self.page_size
 
     def publish(self, seq: SequenceState, num_tokens: int) -> None:
-        """Give the full pages of a sequence's first `num_tokens` tokens, which are computed, to the cache."""
+        """Give the full pages of a sequence's first `num_tokens` tokens to the cache.
+
+        The tokens must be computed.
+        """
         num_full = num_tokens // self.page_size
         if num_full <= seq.num_shared_pages:
             return
@@ -218,7 +231,7 @@ class SequencePages:
         seq.num_shared_pages = len(pages)
 
     def release(self, seq: SequenceState) -> None:
-        """Take a sequence's row and pages. Its computed tokens stay in the cache until they are evicted."""
+        """Free a sequence's row and pages. Its computed tokens stay cached until evicted."""
         self.publish(seq, min(seq.num_computed, seq.num_tokens))
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])
@@ -229,14 +242,17 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
 
     def check_nothing_leaked(self) -> None:
-        """Assert, when no sequence runs, that every page is free, evictable or pinned, and every row free."""
+        """Assert that every page is free, evictable or pinned, and every row free.
+
+        Call it only if no sequence runs.
+        """
         assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
         num_locked = self.cache.num_pages - self.cache.num_evictable_pages
         assert num_locked == self.cache.num_kept_pages, "a lock was left on the prefix cache"
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
 
     def _take(self, seq: SequenceState, pages: Pages) -> None:
-        """Put the cache's pages into a sequence's row."""
+        """Write the cache's pages into a sequence's row."""
         seq.num_pages = seq.num_shared_pages = len(pages)
         seq.num_computed = len(pages) * self.page_size
         self.table[seq.row, : len(pages)] = pages

@@ -1,8 +1,8 @@
-"""The numbers of all sequences, in one column per kind of number, so that a step updates hundreds of sequences at once.
+"""Table of all sequences' numbers, one array per number, so that a step updates many sequences at once.
 
 index        0   1   2   3   4   5
-length     [ 9  31   .  12   .  87 ]    one place for each sequence, for its whole life;
-num_pages  [ 1   2   .   0   .   6 ]    the places of sequences that ended are used again
+length     [ 9  31   .  12   .  87 ]    a sequence has the same index until it ends;
+num_pages  [ 1   2   .   0   .   6 ]    the index is then reused
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-"""Places in the table."""
+"""Indices of sequences in the table."""
 
 
 class SequenceTable:
-    """One column for each number that every sequence has. The owner of a number writes its column (see `SequenceState`).
+    """Columns of numbers, indexed by sequence. See `SequenceState` for which class changes which number.
 
     Attributes:
         arrival: position in the order of arrival.
-        priority: priority that the client asked for.
+        priority: priority that the client requested.
         tenant: number of the tenant.
         came_at: arrival, in seconds on the scheduler's clock.
-        deadline: deadline, in seconds on the same clock; infinity without one.
+        deadline: deadline, in seconds on the same clock; infinity if there is none.
         prompt_len: number of prompt tokens.
         max_len: maximum number of tokens, prompt and output.
         length: number of tokens, known or in flight.
-        num_in_flight: number of tokens launched and not read back.
-        num_computed: number of tokens that the steps launched so far have put, or will have put, into pages.
-        num_cached: number of leading tokens in the prefix cache, while it waits.
-        overtaken: number of later arrivals that were admitted before it.
-        row: row of the page table; -1 without one.
-        is_new: 1 from the time it gets its row until its first step.
-        num_pages: number of pages in its row.
-        num_shared_pages: number of these that the prefix cache owns.
-        last_token: last known token of its output.
-        is_penalised: 1 if tokens are penalised by how often they were generated.
-        num_counted: output tokens that the executor's penalties count, with one in flight; -1: none since it got its row.
-        place: place in the waiting queue.
+        num_in_flight: number of tokens that are sampled by a launched step and not read back yet.
+        num_computed: number of tokens whose keys and values are in pages, or will be once all launched steps
+            have run.
+        num_cached: number of leading tokens in the prefix cache, while the sequence is watched.
+        overtaken: number of later arrivals that were admitted before this sequence.
+        row: row of the page table; -1 if there is none.
+        is_new: 1 from the assignment of the row until the first step, then 0.
+        num_pages: number of pages in the row.
+        num_shared_pages: number of pages in the row that the prefix cache owns.
+        last_token: last known token of the output.
+        is_penalised: 1 if the request uses penalties, else 0.
+        num_counted: number of output tokens, including one in flight, that the executor's penalties count; -1
+            if the executor has no counts for the row yet.
+        place: index in the waiting queue.
     """
 
     arrival: Ints
@@ -92,7 +94,7 @@ class SequenceTable:
         self._free = list(range(capacity - 1, -1, -1))
 
     def add(self, seq: SequenceState) -> int:
-        """Give a sequence a place, whose numbers are all 0; return its index."""
+        """Add a sequence with all numbers 0; return its index."""
         if not self._free:
             self._grow()
         index = self._free.pop()
@@ -102,7 +104,7 @@ class SequenceTable:
         return index
 
     def remove(self, index: int) -> None:
-        """Take a sequence's place."""
+        """Remove a sequence; its index may be reused."""
         self._sequences[index] = None
         self._free.append(index)
 
@@ -127,7 +129,7 @@ class SequenceTable:
 
 
 class Number:
-    """An attribute of a sequence that stands in the column of the same name."""
+    """Descriptor: an attribute of a sequence that is stored in the table's column of the same name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -139,9 +141,9 @@ class Number:
     def __get__(self, seq: SequenceState, owner: type) -> int: ...
 
     def __get__(self, seq: SequenceState | None, owner: type) -> int | Number:
-        """Return the number."""
+        """Return the sequence's number; on the class, the descriptor."""
         return self if seq is None else int(getattr(seq.table, self._name)[seq.index])
 
     def __set__(self, seq: SequenceState, value: int) -> None:
-        """Change the number."""
+        """Set the sequence's number."""
         getattr(seq.table, self._name)[seq.index] = value

@@ -1,15 +1,16 @@
-"""Chooses which sequences get drafts in a step, and of what length, and counts results. No tensors, no sampling.
+"""Speculative decoding: chooses the sequences and lengths of drafts in a step, and counts accepted tokens.
 
     token_ids   [ prompt ......... | output ... t ]
     step                                      [ t  d1  d2  d3 ]     1 + 3 tokens are computed
     sampled                                     s1  s2  s3  s4      one after each of them
-    kept                                        s1  s2  s3          where s1 = d1, s2 = d2, s3 ≠ d3
+    kept                                        s1  s2  s3          if s1 = d1, s2 = d2, s3 ≠ d3
 
-The token after t does not depend on the drafts, nor does the token after d1 if s1 = d1, and so on: the kept tokens are
-the same as with sampling step by step. Later steps overwrite the keys and values of drafts that were not kept.
+The kept tokens are the same as without drafts: s1 does not depend on the drafts; s2 depends only on d1, which
+is right if s1 = d1; and so on. Later steps overwrite the keys and values of rejected drafts.
 
-Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens, if many sequences
-run, or if the drafts would make pages scarce. A sequence whose drafts are not kept gets shorter ones.
+Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens, if many
+sequences run, or if the drafts would make pages scarce. If drafts are rejected, the sequence's next draft is
+shorter.
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ from .sequence import SequenceState
 from .sequence_pages import SequencePages
 
 SPARE_TOKENS = 20
-"""Number of tokens per running sequence for which pages must remain after a draft takes pages, as after a retraction."""
+"""Number of tokens per running sequence for which pages must remain after a draft gets its pages, as in a
+retraction."""
 
 
 DEFAULT_BATCH_TOKENS = {"cpu": 16, "cuda": 256}
-"""Approximate number of tokens up to which a step takes little longer than with one: reading the weights dominates."""
+"""Number of tokens up to which a step takes little longer than for one token, since reading the weights
+dominates."""
 
 
 class _Drafted:
-    """State of one sequence.
+    """Drafting state of one sequence.
 
     Attributes:
-        drafter: drafter that has seen its first `num_seen` tokens; None: the sequence gets no drafts.
-        limit: maximum number of tokens of its next draft.
+        drafter: the sequence's drafter; None: the sequence gets no drafts.
+        num_seen: number of leading tokens that the drafter has seen.
+        limit: maximum number of tokens of the next draft.
     """
 
     __slots__ = ("drafter", "limit", "num_seen")
@@ -53,7 +57,7 @@ class _Drafted:
 
 
 class Speculation:
-    """Adds drafts to steps.
+    """Adds drafted tokens to steps.
 
     Args:
         drafter: source of the drafts.
@@ -61,7 +65,8 @@ class Speculation:
         max_tokens: maximum number of tokens in a step that holds drafts, including one token per sequence.
 
     Attributes:
-        num_drafted, num_accepted: drafted tokens, and accepted ones, since start.
+        num_drafted: number of drafted tokens since start.
+        num_accepted: number of accepted tokens since start.
     """
 
     def __init__(self, drafter: IsolatedDrafter, *, max_draft: int, max_tokens: int) -> None:
@@ -78,7 +83,7 @@ class Speculation:
         """Add drafts for the decoding sequences of a step. No token may be in flight.
 
         Args:
-            builder: the step, which is complete except for drafts.
+            builder: builder of the step, to which everything but drafts was added.
             pages: source of the drafts' pages.
             num_running: number of sequences that hold pages.
             with_deferrable: whether deferrable sequences get drafts, too.
@@ -103,11 +108,11 @@ class Speculation:
                 left -= len(tokens)
 
     def learn(self, plan: BatchPlan, kept: Sequence[Sequence[int]]) -> None:
-        """Record which drafts were correct.
+        """Count the accepted tokens of a committed plan, and adapt each sequence's draft length.
 
         Args:
             plan: plan with drafts.
-            kept: its kept tokens, see `kept_tokens`.
+            kept: kept tokens of the plan, from `kept_tokens`.
         """
         for p, tokens in zip((p for p in plan.parts if p.samples), kept, strict=True):
             if not p.drafts:
@@ -121,7 +126,7 @@ class Speculation:
                 known.limit = min(self._max_draft, 2 * known.limit) if whole else max(1, num_accepted)
 
     def forget(self, seq: SequenceState) -> None:
-        """Forget a sequence that has ended."""
+        """Drop the state of a sequence that has ended."""
         self._sequences.pop(seq.id, None)
 
     def _known(self, seq: SequenceState) -> _Drafted:
@@ -141,10 +146,10 @@ class Speculation:
 
 
 def max_batch_tokens(config: EngineConfig, device: str) -> int:
-    """Return the maximum number of tokens in a step that holds drafts; 0: no step does.
+    """Return the maximum number of tokens in a step that holds drafts; 0 if no drafter is configured.
 
     Args:
-        device: type of the device, "cpu" or "cuda".
+        device: device type, "cpu" or "cuda".
     """
     if config.drafter == "none":
         return 0
@@ -153,7 +158,9 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
 
 
 def choose_drafter(config: EngineConfig, registry: Registry) -> Created[Drafter] | None:
-    """Build the drafter that the config names; None: it names none. Needs no model, so errors are reported early.
+    """Build the configured drafter; None if the config names none.
+
+    Needs no model, so errors are reported early.
 
     Raises:
         ConfigError: the drafter or one of its options does not exist.
@@ -170,7 +177,7 @@ def choose_drafter(config: EngineConfig, registry: Registry) -> Created[Drafter]
 def build_speculation(
     config: EngineConfig, registry: Registry, chosen: Created[Drafter] | None, vocab_size: int, device: str
 ) -> Speculation | None:
-    """Return the object that adds a chosen drafter's drafts to the steps of a model; None: no drafter is chosen."""
+    """Return a `Speculation` with the chosen drafter; None if no drafter is chosen."""
     if chosen is None:
         return None
     max_tokens = max_batch_tokens(config, device)
@@ -180,15 +187,15 @@ def build_speculation(
 
 
 def is_independent(seq: SequenceState) -> bool:
-    """Return whether sampling a sequence's token depends only on the tokens before it, without a state to update.
+    """Return whether sampling depends only on the logits, not on state that each token of a sequence updates.
 
-    Counts for penalties, a grammar, and a budget of thinking are such states: drafts would need the state at each drafted
+    Penalty counts, a grammar and a thinking budget are such state. Drafts would need it at each drafted
     token, and a way to undo it.
     """
     return seq.constraint is None and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for a draft if pages for `spare` tokens remain; return whether it has them."""
+    """Give a sequence pages for a draft if pages for `spare` tokens then remain; return whether they did."""
     needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
     return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

@@ -1,6 +1,7 @@
-"""Limits the time that one output's grammar adds to the engine's steps, which delays all requests.
+"""Limits the CPU time that one output's grammar adds to the engine's steps, since that delays all requests.
 
-A step may be slow occasionally: time beyond an allowance adds to a debt. The request ends if the debt exceeds its limit.
+Each token has an allowance. Time beyond it adds to a debt, and unused allowance reduces the debt, so a step
+may be slow occasionally. The request ends with an error if the debt exceeds its limit.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from llmfw.core.base.errors import GrammarCostError
 
 FREE_S = 0.02
-"""CPU seconds that each token's mask may take."""
+"""Allowance per token, in CPU seconds."""
 MAX_DEBT_S = 0.2
 
 
 class StepCost:
-    """The CPU time of one output's grammar beyond its allowance."""
+    """Tracks the CPU time that one output's grammar has taken beyond its allowance."""
 
     __slots__ = ("_debt_s",)
 
@@ -21,15 +22,15 @@ class StepCost:
         self._debt_s = 0.0
 
     def charge(self, seconds: float) -> None:
-        """Add CPU time."""
+        """Add CPU time to the debt."""
         self._debt_s += seconds
 
     def allow(self) -> None:
-        """Grant the allowance of one token."""
+        """Subtract the allowance of one token from the debt."""
         self._debt_s = max(0.0, self._debt_s - FREE_S)
 
     def check(self) -> None:
-        """Raise GrammarCostError if the grammar has taken too much."""
+        """Raise GrammarCostError if the debt exceeds its limit."""
         if self._debt_s > MAX_DEBT_S:
             raise GrammarCostError(
                 f"the grammar is too complex: choosing its tokens took {1000 * self._debt_s:.0f} ms more than the "

@@ -1,6 +1,7 @@
-"""Plans one step: running sequences first, after retracting some if they do not fit, then newly admitted ones.
+"""Plans one step: running sequences first, after retracting some if necessary, then newly admitted ones.
 
-It knows pages and lanes. It does not know how sequences arrive and end, nor the results of a launched step.
+The planner handles pages and lanes only. `Scheduler` adds and ends sequences, and commits the results of
+steps.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
 
 
 class StepPlanner:
-    """Plans one step after another.
+    """Plans the engine's steps one after another.
 
     Args:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class.
-        desk: asks the policy.
-        whole: maximum number of sequences and prompt tokens of a step.
+        desk: adapter that calls the policy.
+        whole: maximum number of sequences and prompt tokens in a step.
         share: limits of deferrable sequences in a step with live ones.
-        chunked: whether to cut a prompt that does not fit into the budget; if not, it runs alone and in full.
-        trace: receives each decision; None: none is traced.
+        chunked: whether to split a prompt that exceeds the budget over several steps; if not, it runs alone
+            and in full.
+        trace: receives each decision; None: decisions are not traced.
         speculation: adds drafts to steps; None: no drafts.
     """
 
@@ -77,7 +79,7 @@ class StepPlanner:
         """Return the next step; see `Scheduler.schedule`.
 
         Args:
-            may_be_empty: whether the step may be empty, because a launched step is not committed yet.
+            may_be_empty: whether an empty step is acceptable, because a launched step is not committed yet.
         """
         builder = PlanBuilder(self._pages)
         left = self._fill(self._live, self._whole, piece, builder)
@@ -88,7 +90,7 @@ class StepPlanner:
         if builder.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, builder)
         if self._speculation is not None:
-            # A step of deferrable sequences with lowered limits gets no drafts, so that it stays short.
+            # With lowered limits, deferrable sequences get no drafts, so that the step stays short.
             is_free = not self._live.is_open and alone in (None, self._whole)
             self._speculation.add_to(builder, self._pages, self._num_running, with_deferrable=is_free)
         return builder.launch()
@@ -98,13 +100,16 @@ class StepPlanner:
         return self._live.num_running + self._deferrable.num_running
 
     def _beside(self, builder: PlanBuilder) -> Limits:
-        """Return the limits of deferrable sequences next to these live ones: no prompt tokens while a live one waits."""
+        """Return the limits of deferrable sequences in a step with live ones.
+
+        While a live one waits, no prompt tokens.
+        """
         left = self._whole.tokens - builder.num_prompt_tokens
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)
         return replace(self._share, tokens=tokens)
 
     def _fill(self, lane: Lane, limits: Limits, piece: int | None, builder: PlanBuilder) -> int | None:
-        """Plan the next tokens of running sequences, and admit others; return the rest of the piece."""
+        """Plan a lane's running sequences, and admit waiting ones; return the unused rest of `piece`."""
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         room = StepRoom(
@@ -129,13 +134,13 @@ class StepPlanner:
         return room.piece
 
     def _has_short(self, lane: Lane) -> bool:
-        """Return whether a waiting sequence fits into one step, and so overtakes a long one that runs or is before it."""
+        """Return whether a waiting sequence fits into one step; it may then overtake long ones."""
         indices = lane.queue.indices
         left = self._table.length[indices] - self._table.num_cached[indices]
         return bool((left <= self._whole.tokens).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
-        """Return the running sequences that compute a sampled token next, and the ones that compute prompt tokens."""
+        """Return the sequences that decode next, as table indices, and those that compute prompt tokens."""
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
         if np.count_nonzero(in_flight):
@@ -149,7 +154,7 @@ class StepPlanner:
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 
     def _pieces(self, prefilling: list[SequenceState], room: StepRoom) -> dict[SequenceState, int]:
-        """Return the number of prompt tokens that each running sequence could compute in the next step."""
+        """Return how many prompt tokens each of these sequences computes next, if it gets the pages."""
         pieces: dict[SequenceState, int] = {}
         for seq in prefilling:
             if room.tokens <= 0:
@@ -164,7 +169,7 @@ class StepPlanner:
         return pieces
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
-        """Let one sequence compute if all follow others: the sequence that they followed is paused, or gone."""
+        """Make one sequence compute if all follow others, as when their leader is paused or has ended."""
         for seq in [*self._live.running, *self._deferrable.running]:
             if seq.num_remaining and not seq.awaits_end:
                 count = min(seq.num_remaining, limits.tokens) if self._chunked else seq.num_remaining

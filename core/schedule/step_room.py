@@ -1,4 +1,4 @@
-"""Tracks the number of prompt tokens that one step may still hold."""
+"""Tracks how many more prompt tokens one step may hold."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .sequence import SequenceState
 
 @dataclass(slots=True)
 class StepRoom:
-    """Remaining room of one step for a lane.
+    """Remaining prompt tokens of one step for a lane.
 
     Attributes:
         limits: limits of the lane in this step.
         tokens: number of prompt tokens left.
-        piece: number of these for prompts that do not fit into one step, while others decode; None: all.
-        chunked: whether prompts may be cut; if not, each is computed in full.
-        may_exceed: whether one prompt may exceed the limit, if prompts are not cut.
+        piece: maximum number of these tokens for long prompts, which need more than one step; None: all.
+        chunked: whether a prompt may be split over several steps; if not, each is computed in full.
+        may_exceed: whether one prompt may exceed the limit if prompts are not split.
     """
 
     limits: Limits
@@ -28,24 +28,24 @@ class StepRoom:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no sequence can be admitted."""
+        """Whether no tokens are left for another sequence."""
         return self.tokens - self.limits.tokens_per_place <= 0
 
     def take(self, seq: SequenceState, count: int) -> None:
-        """Use room for `count` tokens of a sequence."""
+        """Subtract `count` tokens of a sequence from the remaining ones."""
         self.tokens -= count + self.limits.tokens_per_place
         if seq.is_long and self.piece is not None:
             self.piece -= count
 
     def next_piece(self, seq: SequenceState) -> int:
-        """Return how many tokens a running sequence may compute; 0 or less: none."""
+        """Return how many tokens a running sequence may compute; 0 or less if it must wait."""
         count = self._room_for(seq)
         if self.chunked or count <= 0 or count == seq.num_remaining:
             return count
         return seq.num_remaining if self.may_exceed else 0
 
     def first_piece(self, seq: SequenceState) -> int | None:
-        """Return how many tokens a starting sequence computes; None: it must wait for a step of its own."""
+        """Return how many tokens a newly admitted sequence computes; None if it needs a step of its own."""
         count = self._room_for(seq)
         if self.chunked or count == seq.num_remaining:
             return max(count, 0)
@@ -53,6 +53,6 @@ class StepRoom:
         return seq.num_remaining if is_first and self.may_exceed else None
 
     def _room_for(self, seq: SequenceState) -> int:
-        """Return how many tokens of a sequence fit, if its prompt may be cut."""
+        """Return how many tokens of a sequence fit if its prompt is split."""
         room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
         return min(room, self.piece) if seq.is_long and self.piece is not None else room

@@ -1,4 +1,4 @@
-"""Writes the `StepInput` of a plan: the numbers of sequences and pages, as columns."""
+"""Writes the `StepInput` of a plan: arrays of tokens, rows, positions and pages for the executor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sequence_table import Indices, SequenceTable
 
 
 def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
-    """Return the step in which each sequence computes its last token, a sampled one. Nearly all steps are like this.
+    """Return the input of a step in which every sequence decodes. Nearly all steps are like this.
 
     Args:
         pages: pages of all sequences.
@@ -50,15 +50,15 @@ def write_step(
     is_prefill: Ints,
     drafts: Mapping[int, Sequence[int]],
 ) -> StepInput:
-    """Return a step that computes tokens of prompts or drafts.
+    """Return the input of a step that computes prompt tokens or drafts.
 
     Args:
         pages: pages of all sequences.
         indices: indices of the sequences in the table, sequences with one token first: [B].
         sequences: sequences at these indices.
-        starts, counts, num_sampled: as in `StepInput`: [B].
-        is_prefill: whether each computes prompt tokens: [B].
-        drafts: guessed tokens, by the sequence's place.
+        starts, counts, num_sampled: columns as in `StepInput`: [B].
+        is_prefill: whether each sequence computes prompt tokens: [B].
+        drafts: drafted tokens, by index into `sequences`.
     """
     table = pages.numbers
     rows, ends = table.row[indices], starts + counts
@@ -87,7 +87,7 @@ def write_step(
 
 
 def start_row(seq: SequenceState) -> RowStart:
-    """Return the data that an executor needs about a sequence that got its row."""
+    """Return the data that an executor needs about a sequence when the sequence gets its row."""
     request = seq.request
     return RowStart(
         seq.row,
@@ -100,7 +100,10 @@ def start_row(seq: SequenceState) -> RowStart:
 
 
 def count_tokens(seq: SequenceState) -> RowCounts:
-    """Return the counts of generated tokens; with a repetition penalty, of prompt tokens, too."""
+    """Return how often each token was generated, for penalties.
+
+    With a repetition penalty, prompt tokens are added as 0.
+    """
     ids, counts = np.unique(seq.output_ids, return_counts=True)
     if seq.request.sampling.repetition_penalty != 1:
         others = np.setdiff1d(seq.prompt, ids)
@@ -110,7 +113,7 @@ def count_tokens(seq: SequenceState) -> RowCounts:
 
 
 def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:
-    """Return tokens and sources of sequences that compute their last token."""
+    """Return tokens and sources, as in `StepInput`, of sequences that compute their last token."""
     tokens = table.last_token[indices]
     in_flight = table.num_in_flight[indices] > 0
     if not np.count_nonzero(in_flight):
@@ -128,7 +131,7 @@ def _tokens(
     num_single: int,
     drafts: Mapping[int, Sequence[int]],
 ) -> tuple[Ints, Ints]:
-    """Return tokens and sources of any sequences."""
+    """Return tokens and sources, as in `StepInput`, of any sequences."""
     known = np.zeros(int(counts.sum()), dtype=np.int64)
     sources = np.full(len(known), NOT_IN_FLIGHT, dtype=np.int64)
     single = indices[:num_single]
@@ -144,7 +147,7 @@ def _tokens(
         ids = sequences[place].tokens(start, start + count)
         known[first : first + len(ids)] = ids
         first += count
-        if (guessed := drafts.get(place)) is not None:  # none is in flight then
+        if (guessed := drafts.get(place)) is not None:  # in this case no token is in flight
             known[first - len(guessed) : first] = guessed
         elif len(ids) < count:
             sources[first - 1] = rows[place]
@@ -152,11 +155,13 @@ def _tokens(
 
 
 def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
-    """Return the token counts that an executor lacks, of sequences with penalties. It counts sampled tokens itself.
+    """Return token counts of the sequences with penalties for which the executor has none.
+
+    From then on, the executor counts the tokens that it samples.
 
     Args:
         table: table of all sequences.
-        indices: indices of the sequences that sample: [n].
+        indices: table indices of the sequences that sample: [n].
         ends: position of each sampled token: [n].
     """
     places = np.flatnonzero(table.is_penalised[indices])

@@ -1,11 +1,12 @@
-"""Counters of fair scheduling: the engine's work for each tenant (an API key, or a user).
+"""Counters for fair scheduling: the engine's work for each tenant (an API key or a user).
 
-A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens, which cost more
-(Sheng et al., 2024, "Fairness in Serving Large Language Models"). When a tenant without waiting or running requests sends
-one, its counter is raised to the lowest counter of the active tenants: a tenant cannot save up unused capacity.
+A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens,
+which cost more (Sheng et al., 2024, "Fairness in Serving Large Language Models"). When an idle tenant sends a
+request, its counter is raised to the lowest counter of the active tenants, so a tenant cannot save up unused
+capacity.
 
-A tenant's deferrable requests, such as the lines of its batches, have a separate counter: they run in the capacity that
-others leave, and do not count against its live requests.
+A tenant's deferrable requests, such as the lines of its batches, have a separate counter. They use only
+capacity that live requests leave, and do not count against the tenant's live requests.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from .sequence_table import Floats, Ints
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 NUM_REMEMBERED = 1024
-"""Number of tenants from which on idle ones may be forgotten; a forgotten tenant starts again like a new one."""
+"""Maximum number of tenants to remember, unless all are active. A forgotten tenant starts again like a new
+one."""
 
 
 class Tenants:
-    """Assigns numbers to tenants, and keeps their counters.
+    """Assigns numbers to tenants, and stores their counters.
 
     Attributes:
         served: counter of each tenant, by number.
-        is_key: whether each is an API key, by number.
-        num_open_keys: API keys with live requests that wait or run.
+        is_key: whether each tenant is an API key, by number.
+        num_open_keys: number of API keys with live requests that wait or run.
     """
 
     def __init__(self) -> None:
         self.served: Floats = np.zeros(16)
         self._numbers: dict[tuple[str, bool], int] = {}
-        self._open = np.zeros(16, dtype=np.int64)  # requests that wait or run
+        self._open = np.zeros(16, dtype=np.int64)  # number of requests that wait or run
         self._is_deferrable = np.zeros(16, dtype=np.bool_)
         self.is_key = np.zeros(16, dtype=np.bool_)
         self.num_open_keys = 0
@@ -67,13 +69,16 @@ class Tenants:
         return 0 if number is None else int(self._open[number])
 
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
-        """Add to the counters of these tenants, by number. A number may occur more than once."""
+        """Add weights to the counters of these tenants. A tenant's number may occur more than once."""
         if len(self._names) > 1:
             each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)
             self.served += np.bincount(tenants, weights=each, minlength=len(self.served))
 
     def _number(self) -> int:
-        """Return a number for a new tenant: if there are many, that of the idle tenant with the lowest counter."""
+        """Return a number for a new tenant.
+
+        At the limit, reuse the number of the idle tenant with the lowest counter.
+        """
         if len(self._names) >= NUM_REMEMBERED:
             idle = np.flatnonzero(self._open[: len(self._names)] == 0)
             if len(idle):

@@ -1,4 +1,4 @@
-"""Interface for tracing the scheduler's decisions. No text, no clock."""
+"""Interface for tracing the scheduler's decisions about requests."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ if TYPE_CHECKING:
 
 
 class DecisionTrace(Protocol):
-    """Receives each decision as it is made. The scheduler of an engine without tracing has no trace."""
+    """Receives each of the scheduler's decisions as it is made."""
 
     def arrived(self, seq: SequenceState) -> None:
-        """A request waits for the first time."""
+        """Record that a new request waits."""
 
     def waits(self, seq: SequenceState, reason: str, num_ahead: int) -> None:
-        """The policy's order reached a request, or would have, but the request was not admitted."""
+        """Record that a request was not admitted in this step.
+
+        Args:
+            reason: reason why the request waits.
+            num_ahead: number of waiting requests before it in the policy's order.
+        """
 
     def admitted(self, seq: SequenceState) -> None:
-        """A request runs; `num_computed` of its tokens were cached."""
+        """Record that a request was admitted; `num_computed` of its tokens were cached."""
 
     def planned(self, plan: BatchPlan) -> None:
-        """A step was planned."""
+        """Record that a step was planned."""
 
     def retracted(self, seq: SequenceState, reason: str) -> None:
-        """A request lost its pages, and waits again."""
+        """Record that a request was retracted: it lost its pages, and waits again."""
 
     def ended(self, seq: SequenceState, reason: str) -> None:
-        """A request ended."""
+        """Record that a request ended."""
 
 
 class QuietTrace:
@@ -55,7 +60,7 @@ class QuietTrace:
 
 
 def together(*traces: DecisionTrace | None) -> DecisionTrace | None:
-    """Return one trace that forwards to all of these that are not None; None if all are."""
+    """Return one trace that forwards to all given traces that are not None; None if all are None."""
     there = [trace for trace in traces if trace is not None]
     return _Several(there) if len(there) > 1 else there[0] if there else None
 

@@ -1,7 +1,8 @@
-"""Lets tenants take turns in admission, whatever the policy. Within a tenant the policy's order stays.
+"""Makes API keys take turns in admission under any policy.
 
-Only tenants that are API keys take turns. Users that a client names do not, because a client would get many turns by
-naming many users. With requests of one key, the order stays unchanged.
+Among the requests of one key, the policy's order holds. Users that a client names do not take turns, because
+a client could get many turns by naming many users. If all requests belong to one key, the policy's order is
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .tenants import Tenants
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
     """Return an order in which the least served tenant comes first, as with the policy `fair`.
 
-    An admitted request counts for its tenant at once, by its tokens to compute. Requests that the policy holds stay held.
+    Each request adds its tokens to compute to its tenant's counter, as if it were admitted, before the next
+    is ordered. Requests that the policy holds back stay last.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order
@@ -41,12 +43,14 @@ def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
 def above_share(
     first: SequenceState, running: Sequence[SequenceState], places: int, tenants: Tenants
 ) -> Iterator[SequenceState]:
-    """Yield the running sequences that may be retracted for the first waiting one, by the shares of their tenants.
+    """Yield the running sequences that may be retracted for the first waiting one, by their tenants' shares.
 
-    A tenant's share is the number of places divided by the number of API keys with requests. If the waiting sequence's
-    tenant has less than its share, tenants above theirs give sequences, the largest first, down to their share.
+    A tenant's share is the maximum number of running sequences divided by the number of API keys with
+    requests. If the waiting sequence's tenant runs less than its share, sequences of tenants above their
+    share are yielded, from the tenant with the most sequences first, until that tenant is down to its share.
 
     Args:
+        first: the first waiting sequence.
         running: running sequences, in the order in which they would be retracted.
         places: maximum number of running sequences.
     """

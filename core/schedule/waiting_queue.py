@@ -1,4 +1,4 @@
-"""The waiting sequences, unordered: a policy orders them."""
+"""The set of waiting sequences. It is unordered; the policy determines the order of admission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tenants import Tenants
 
 
 class WaitingQueue:
-    """A set of sequences, by their indices in the table. Adding and removing take constant time.
+    """A set of waiting sequences, stored as table indices. Adding and removing take constant time.
 
     Args:
         table: table of all sequences.
@@ -31,7 +31,7 @@ class WaitingQueue:
 
     @property
     def indices(self) -> Indices:
-        """Indices of the waiting sequences: [W]. A view that is valid until the next change."""
+        """Table indices of the waiting sequences: [W]. A view, valid until the queue changes."""
         return self._indices[: self._size]
 
     def add(self, seq: SequenceState) -> None:
@@ -43,7 +43,7 @@ class WaitingQueue:
         self._size += 1
 
     def remove(self, seq: SequenceState) -> None:
-        """Remove a sequence; the last one gets its place."""
+        """Remove a sequence; the last one moves to its index in the queue."""
         place = self._table.place[seq.index]
         self._size -= 1
         last = self._indices[self._size]
@@ -51,10 +51,10 @@ class WaitingQueue:
         self._table.place[last] = place
 
     def view(self, tenants: Tenants, now: float) -> Waiting:
-        """Return the policy's input, a copy that stays unchanged when sequences come and go.
+        """Return the policy's input: a copy, which later changes of the queue do not affect.
 
         Args:
-            now: seconds on the clock of `came_at` and `deadline`.
+            now: current time in seconds, on the clock of `came_at` and `deadline`.
         """
         table, indices = self._table, self.indices.copy()
         tenant = table.tenant[indices]
@@ -74,10 +74,12 @@ class WaitingQueue:
         )
 
     def count_overtaken(self, admitted: Sequence[int]) -> None:
-        """Count, for all waiting and admitted sequences, the later arrivals that were admitted before them.
+        """Update `overtaken` of all waiting and admitted sequences after an admission.
+
+        Each count grows by the number of later arrivals that were admitted before the sequence.
 
         Args:
-            admitted: indices of the admitted sequences in the table, in the order of admission.
+            admitted: table indices of the admitted sequences, in order of admission.
         """
         if not admitted:
             return

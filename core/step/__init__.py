@@ -1,1 +1,1 @@
-"""Runs one planned step on a device: numbers to tensors, the forward pass, logits, sampling. Decides nothing."""
+"""Runs planned steps on a device: staging, the forward pass, logit adjustments and sampling."""

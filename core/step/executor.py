@@ -1,10 +1,12 @@
 """Computes steps on a device: `StepInput` in, `StepOutput` out.
 
-A step has two halves, the forward pass and sampling, so that grammars' masks, which sampling needs, can be computed during
-the forward pass. Neither half waits for a result. The last sampled token of each row stays on the device, so the next step
-can be launched before this step's tokens have reached the host.
+A step has two halves, the forward pass and sampling, so that the grammars' masks that sampling needs can be
+computed on the host during the forward pass. Neither half waits for the device. The last sampled token of
+each row stays on the device, so the next step can be launched before this step's tokens have reached the
+host.
 
-An executor knows rows, pages and tokens. It does not know requests, and shares no mutable data with the scheduler.
+An executor handles rows, pages and tokens. It does not depend on requests, and shares no mutable data with
+the scheduler.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ NOT_ASKED = -1
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
-    """The first half of a step.
+    """Result of the first half of a step, the forward pass.
 
     Attributes:
         step: input of the step.
-        logits: logits of the tokens after which one is sampled, float32: [S, vocab].
+        logits: logits from which to sample, float32: [S, vocab].
         prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None if there are none.
-        rows: rows of the sampled tokens, on the device: [S].
+        rows: page table row of each sampled token, on the device: [S].
     """
 
     step: StepInput
@@ -53,16 +55,18 @@ class ForwardPass:
 
 
 class Executor:
-    """The model, its attention backend and its sampler, on one device. Callers must hold `torch.inference_mode()`.
+    """Computes steps with a model, an attention backend and a sampler on one device.
+
+    Callers must hold `torch.inference_mode()`.
 
     Args:
         model: loaded and probed model.
         backend: attention backend, built for the model's layers.
         sampler: sampler with a row for each row of the page table.
-        page_table: page table of this executor alone.
-        staging: sends numbers to the device.
-        device: device of all of these.
-        clock: measures the steps.
+        page_table: page table, which no other object changes.
+        staging: sends arrays to the device.
+        device: device on which steps run.
+        clock: measures the steps; None: steps are not measured.
     """
 
     def __init__(
@@ -82,28 +86,29 @@ class Executor:
         self._staging = staging
         num_rows = page_table.num_rows
         self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
-        self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # most likely tokens that rows report
+        self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # number of top tokens to report
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
-        self._rows_that_ask: set[int] = set()  # for log probabilities
+        self._rows_that_ask: set[int] = set()  # rows whose requests want log probabilities
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
-        # transformers passes a four-dimensional mask on unchanged, and our attention ignores it. Without a mask,
-        # transformers would search `position_ids` for packed sequences, and so wait for the device.
+        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a mask,
+        # transformers would search `position_ids` for packed sequences, which waits for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether nearly all of a step is computed on threads that are not torch's."""
+        """Whether nearly all of a step is computed on the components' own threads instead of torch's."""
         return self._model.has_own_threads and self._backend.has_own_threads
 
     def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
-        """Capture and replay steps of single tokens.
+        """Capture decode steps as graphs, and replay them from now on.
 
         Args:
             make_graph: factory of graphs.
-            sizes: numbers of sequences to capture, ascending.
-            capture_all: whether to capture all sizes now; if not, each at the first step of its size.
+            sizes: batch sizes to capture (numbers of sequences), ascending.
+            capture_all: whether to capture all sizes now; if not, each size is captured when it is first
+                needed.
         """
         self._graphs = DecodeGraphs(
             sizes,
@@ -120,11 +125,11 @@ class Executor:
             self._graphs.capture_all()
 
     def run(self, step: StepInput, masks: TokenMasks | None = None) -> StepOutput:
-        """Compute a step, and wait for its output."""
+        """Compute a step, wait for its output, and return it."""
         return self.sample(self.forward(step), masks).result()
 
     def forward(self, step: StepInput) -> ForwardPass:
-        """Start the forward pass of a step. Steps must come in the order in which they were planned."""
+        """Start the forward pass of a step. Steps must be passed in the order in which they were planned."""
         self._start_rows(step)
         changes = self._page_table.change(step.page_places, step.pages)
         if self._graphs is not None and self._graphs.serves(step):
@@ -146,17 +151,18 @@ class Executor:
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted)
-        # float() of a float32 tensor is the tensor itself. Nothing else reads these rows, so the sampler may change them.
+        # float() does not copy a float32 tensor, but nothing else reads these logits: the sampler may change them.
         if not step.scored:
             return ForwardPass(step, logits.float(), None, sampled_rows)
         num = len(to_sample)
         return ForwardPass(step, logits[:num].float(), logits[num:], sampled_rows)
 
     def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> PendingOutput:
-        """Start the sampling of the step whose forward pass was started last.
+        """Start sampling for the step whose forward pass was started last.
 
         Args:
-            masks: masks of allowed tokens, for sampled tokens with forbidden ones.
+            forward: result of `forward` for that step.
+            masks: masks of allowed tokens, for the sampled tokens that are constrained; None: there are none.
         """
         step = forward.step
         prompt_scores = self._prompt_scores(forward)
@@ -194,9 +200,10 @@ class Executor:
             self._clock.begin()
 
     def _asking(self, rows: Ints) -> dict[int, Ints]:
-        """Return the places of rows that ask for log probabilities, by the number of most likely tokens to find.
+        """Return the indices of rows that want log probabilities, by the number of most likely tokens to
+        find.
 
-        There are few such numbers, so the number of operations hardly depends on the requests.
+        Numbers are rounded up (`num_looked_for`), so there are only a few groups, and few operations.
         """
         if not self._rows_that_ask:
             return {}
@@ -225,7 +232,8 @@ class Executor:
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the logits of the wanted tokens, or of all, in the model's dtype: [wanted, vocab]."""
+        """Run the model; return the logits at the `wanted` indices, or at all, in the model's dtype: [N,
+        vocab]."""
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
@@ -244,13 +252,14 @@ class Executor:
 def forward_batch(
     step: StepInput, positions: Ints, slots: torch.Tensor, rows: torch.Tensor, page_table: PageTable
 ) -> ForwardBatch:
-    """Return a step's input for the model and the attention backend.
+    """Return the `ForwardBatch` of a step: the input of the model and the attention backend.
 
     Args:
-        positions: positions of the step, on the host: [T].
-        slots: slots on the device: [T].
-        rows: rows on the device: [B].
-        page_table: page table, whose copy on the device is up to date for these rows.
+        step: input of the step.
+        positions: position of each token, on the host: [T].
+        slots: slot of each token, on the device: [T].
+        rows: page table row of each sequence, on the device: [B].
+        page_table: page table, whose device copy must be up to date for these rows.
     """
     return ForwardBatch(
         positions=positions,
@@ -265,5 +274,5 @@ def forward_batch(
 
 
 def _places(scored: ScoredPrompt) -> Ints:
-    """Return the places of the tokens before the scored ones: [P]."""
+    """Return the indices, within the step, of the tokens whose logits score a prompt's tokens: [P]."""
     return np.arange(scored.first, scored.first + len(scored.token_ids))

@@ -1,12 +1,12 @@
-"""Captures steps in which every sequence has one token, and replays them: one launch instead of hundreds.
+"""CUDA graphs: captures decode steps and replays each with one launch instead of hundreds.
 
-    numbers of B sequences ──► padded to the next size ──► static inputs ──► replay ──► static logits [:B]
-                                rows, slots: padding's       same addresses at each replay
+    inputs of B sequences ──► padded to the next size ──► static inputs ──► replay ──► static logits [:B]
+                               with the padding row         same addresses at each replay
 
-A captured step reads its static inputs, weights, page table, keys and values, and the attention backend's buffers, all of
-which stay at the same addresses. Padding writes to a page of its own, which is not in the pool, so it changes no sequence's
-keys. Logits of all sizes go to one tensor: the next step may overwrite them, because it runs after this step's tokens are
-sampled.
+A captured step reads its static inputs, the weights, the page table, keys and values, and the attention
+backend's buffers, all of which stay at the same addresses. Padding writes to a page of its own that is not in
+the pool, so it does not change the keys of any sequence. All sizes write their logits to one tensor. The next
+step may overwrite it, because that step runs after this step's tokens were sampled.
 
 Only `CudaGraph` depends on CUDA.
 """
@@ -40,11 +40,11 @@ Forward = Callable[[torch.Tensor, torch.Tensor, ForwardBatch], torch.Tensor]
 
 
 class Graph(ABC):
-    """Work that `replay` repeats, on the current contents of the tensors that it read during capture."""
+    """Captured work, which `replay` repeats on the current contents of the same tensors."""
 
     @abstractmethod
     def capture(self, function: Callable[[], None]) -> None:
-        """Capture the work of a function, which may be called more than once."""
+        """Capture the work of a function. The function may be called more than once."""
 
     @abstractmethod
     def replay(self) -> None:
@@ -55,8 +55,8 @@ class CudaGraph(Graph):
     """A CUDA graph.
 
     Args:
-        pool: memory pool of its intermediate tensors; shared by graphs that never run at once.
-        stream: stream to capture on.
+        pool: memory pool for intermediate tensors; shared by graphs that never run at the same time.
+        stream: stream on which to capture.
     """
 
     def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
@@ -65,13 +65,13 @@ class CudaGraph(Graph):
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, function: Callable[[], None]) -> None:
-        """Run the function once, for its one-time setup, then capture it."""
+        """Run the function once for its one-time setup, then capture its work."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             function()
         current.wait_stream(self._stream)
-        # Only this thread is limited to work that can be captured: others, such as grammars' threads, are not.
+        # thread_local: only this thread must avoid work that cannot be captured, not e.g. the grammars' threads.
         capturing = torch.cuda.graph(
             self._graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         )
@@ -93,18 +93,18 @@ def cuda_graphs() -> Callable[[], Graph]:
 
 
 class DecodeGraphs:
-    """Captured steps, by the number of their sequences.
+    """Captures and replays decode steps, with one graph per batch size.
 
     Args:
-        sizes: sizes of captured steps, ascending.
+        sizes: batch sizes of captured steps (numbers of sequences), ascending.
         make_graph: factory of graphs.
         forward: the model's forward pass.
-        backend: attention backend, which supports capture.
+        backend: attention backend, which must support capture.
         page_table: page table of the executor.
-        staging: sends numbers to the device.
-        last_tokens: last sampled token of each row, on the device. Read in place.
+        staging: sends arrays to the device.
+        last_tokens: last sampled token of each row, on the device. Graphs read it in place.
         vocab_size: width of the logits.
-        begin: function called before each replay.
+        begin: function to call before each replay.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class DecodeGraphs:
         self._logits = torch.zeros((sizes[-1], vocab_size), dtype=torch.float32, device=device)
 
     def serves(self, step: StepInput) -> bool:
-        """Return whether a step can be launched here: each sequence has one token, and samples the next."""
+        """Return whether a graph can run a step: each sequence decodes, and the batch is not too large."""
         return step.is_decode and step.num_single <= self._most and not step.scored
 
     def capture_all(self) -> None:
-        """Capture a step of each size, the largest first: the smaller ones then find their memory in the pool."""
+        """Capture a step of each size, largest first, so that smaller ones reuse the pool's memory."""
         started = told = time.perf_counter()
         logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(self._sizes), self._most)
         for number, size in enumerate(reversed(self._sizes), 1):
@@ -154,15 +154,16 @@ class DecodeGraphs:
     def run(
         self, step: StepInput, changes: tuple[Ints, Pages] | None = None, size: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Launch a step, which is captured if none of its size is yet.
+        """Launch a step by replaying the graph of its size, which is captured first if necessary.
 
         Args:
-            step: one that `serves` accepts.
-            changes: of the page table, to be written on the device first.
-            size: sequences to pad it to; None: the next size.
+            step: step that `serves` accepts.
+            changes: changes of the page table, to be written to the device's copy first; None: no changes.
+            size: batch size to pad the step to; None: the smallest captured size that fits.
 
         Returns:
-            the logits, float32, which the next call overwrites: [B, vocab]; and the rows: [B].
+            The logits, float32, which the next call overwrites: [B, vocab]; and the sequences' rows, on the
+            device: [B].
         """
         count = len(step.rows)
         if size is None:
@@ -188,7 +189,7 @@ class DecodeGraphs:
         return self._logits[:count], inputs[4, :count]
 
     def _capture(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
-        """Capture a step. If that fails, run it without a graph, and capture no more steps."""
+        """Capture a step. If that fails, run the step without a graph, and use no graphs from then on."""
 
         def step() -> None:
             known, sources, positions = inputs[:3]
@@ -198,7 +199,7 @@ class DecodeGraphs:
         graph = self._make_graph()
         try:
             graph.capture(step)
-        except RuntimeError as error:  # torch's, whatever is wrong
+        except RuntimeError as error:  # torch raises it for any failure
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             logger.warning("Steps are not captured in CUDA graphs from now on: %s", reason)
             self._most = 0
@@ -210,11 +211,11 @@ class DecodeGraphs:
     def _bring(
         self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
     ) -> tuple[torch.Tensor, Ints, Ints]:
-        """Send the numbers of a step, padded, and changes of the page table to the device in one copy.
+        """Send a step's padded inputs and the changes of the page table to the device in one copy.
 
         Returns:
-            The static inputs: tokens, sources, positions, slots and rows: [5, size]; on the host, positions and lengths of
-            keys and values: [size], [size].
+            The static inputs on the device (tokens, sources, positions, slots and rows): [5, size]; and, on
+            the host, the positions and KV lengths: [size], [size].
         """
         count, table = len(step.rows), self._page_table
         stacked = np.zeros((NUM_INPUTS, _stride(size)), dtype=np.int64)
@@ -237,5 +238,6 @@ class DecodeGraphs:
 
 
 def _stride(size: int) -> int:
-    """Return the distance of the inputs of `size` sequences, so that each starts at a multiple of 16 bytes."""
+    """Return the row stride, in int64, of the inputs of `size` sequences, so that rows are 16-byte
+    aligned."""
     return size + size % 2

@@ -1,4 +1,4 @@
-"""The output of a step, while it is copied from the device."""
+"""Output of a step that is still being copied from the device to the host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Scores:
     """Log probabilities of some tokens.
 
     Attributes:
-        rows: row of the page table of each: [R].
-        wanted: number of most likely tokens that each reports: [R].
-        logprobs: log probabilities of R rows.
+        rows: page table row of each token: [R].
+        wanted: number of most likely tokens to report with each token: [R].
+        logprobs: log probabilities of the R tokens.
     """
 
     rows: Sequence[int]
@@ -28,7 +28,7 @@ class Scores:
     logprobs: RowLogprobs
 
     def by_row(self) -> dict[int, list[TokenLogprob]]:
-        """Return the report of each row."""
+        """Return the records of each page table row, in order."""
         found: dict[int, list[TokenLogprob]] = {}
         for row, k, record in zip(self.rows, self.wanted, self.logprobs.records(), strict=True):
             found.setdefault(row, []).append(first_of(record, k))

@@ -1,9 +1,10 @@
-"""Records steps in a file: all inputs and outputs of an executor, so that the steps can be computed again.
+"""Records all inputs and outputs of an executor in a file, so that the steps can be replayed.
 
     header        settings and capacity, as msgpack
-    each step     StepInput, TokenMasks or nothing, StepOutput
+    each step     StepInput, TokenMasks (empty if there are none), StepOutput
 
-Each part is preceded by its length, 4 bytes, little-endian. The file holds the token ids of prompts and outputs.
+The header and each of a step's three messages are preceded by their length (4 bytes, little-endian). The file
+contains the token ids of prompts and outputs.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ LENGTH = struct.Struct("<I")
 
 
 class RecordingHeader(msgspec.Struct, frozen=True):
-    """Settings with which to build an executor that computes a recording again.
+    """Header of a recording: the settings for building an executor that replays it.
 
     Attributes:
-        format: format of the file.
-        version: version of llmfw that wrote it.
-        config: settings, by field of `EngineConfig`.
+        format: version of the file format.
+        version: version of llmfw that wrote the file.
+        config: engine settings, by field of `EngineConfig`.
         capacity: capacity of the device, by field of `Capacity`.
         vocab_size: width of the logits.
     """
@@ -47,13 +48,13 @@ class RecordingHeader(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: EngineConfig, capacity: dict[str, Any], vocab_size: int) -> RecordingHeader:
-        """Return the header of an engine of this version."""
+        """Return a header with the current format and llmfw version."""
         return cls(FORMAT, version(), msgspec.to_builtins(config), capacity, vocab_size)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """Input and output of one step."""
+    """Input, masks and output of one step."""
 
     step: StepInput
     masks: TokenMasks | None
@@ -87,13 +88,13 @@ class StepWriter:
         self._write(encode(recorded.step), masks, encode(recorded.output))
 
     def _write(self, *parts: bytes) -> None:
-        """Write parts in one call, so that a crash can cut only the last step."""
+        """Append messages with their lengths in one call, so that a crash can truncate only the last step."""
         with open(self._path, "ab") as file:
             file.write(b"".join(LENGTH.pack(len(part)) + part for part in parts))
 
 
 def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
-    """Return the header and the complete steps of a recording. Leaves out a last step that is cut.
+    """Return the header and the steps of a recording. If the last step is incomplete, it is omitted.
 
     Raises:
         ConfigError: the file cannot be read, or is not a recording in this format.
@@ -130,7 +131,7 @@ def _steps(file: BinaryIO, path: Path) -> Iterator[RecordedStep]:
 
 
 def _read(file: BinaryIO) -> bytes | None:
-    """Return the next part; None: the file ends within it."""
+    """Return the next message; None if the file ends before the message is complete."""
     length = file.read(LENGTH.size)
     if len(length) < LENGTH.size:
         return None
@@ -140,7 +141,7 @@ def _read(file: BinaryIO) -> bytes | None:
 
 
 class RecordingExecutor:
-    """Computes steps with an executor, and records them.
+    """Computes steps with an executor, and writes them to a recording.
 
     Args:
         executor: computes the steps.
@@ -153,7 +154,7 @@ class RecordingExecutor:
 
     @property
     def has_own_threads(self) -> bool:
-        """As `Executor.has_own_threads`."""
+        """Whether the executor computes on threads of its own; see `Executor.has_own_threads`."""
         return self._executor.has_own_threads
 
     def forward(self, step: StepInput) -> ForwardPass:
@@ -161,16 +162,19 @@ class RecordingExecutor:
         return self._executor.forward(step)
 
     def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> RecordedOutput:
-        """Start the sampling of a step, as `Executor.sample` does."""
+        """Start sampling for a step; see `Executor.sample`. The result records the step."""
         return RecordedOutput(self._executor.sample(forward, masks), forward.step, masks, self._writer)
 
 
 class RecordedOutput:
-    """An output that is written once it is known. Outputs are taken in the order of their steps.
+    """Pending output of a step that is recorded when `result` is called.
+
+    Call `result` in the order of the steps.
 
     Args:
-        pending: the executor's output.
-        step, masks: input of the step.
+        pending: pending output of the executor.
+        step: input of the step.
+        masks: masks of the step.
         writer: writer of the recording.
     """
 

@@ -1,8 +1,8 @@
 """Eviction rules: plain functions from a leaf to a number. The cache evicts the leaf with the smallest number first.
 
-The number of a leaf must never decrease while the leaf is in the cache: the cache computes it when it lists the leaf, and
-again when the leaf's turn comes. A rule reads the attributes of `CacheNode`. The cache never asks about an inner node;
-the node becomes a leaf when its last child is evicted.
+A leaf's number must never decrease while the leaf is in the cache: the cache computes it when it adds the
+leaf to its heap, and again when the leaf reaches the top. A rule reads the attributes of `CacheNode`. The
+cache never calls a rule for an inner node; the node becomes a leaf when its last child is evicted.
 """
 
 from __future__ import annotations
@@ -18,28 +18,32 @@ if TYPE_CHECKING:
 Eviction = Callable[["CacheNode"], float]
 
 TICKS = 2**48
-"""More than the cache's clock ever counts."""
+"""Factor that is larger than the cache's clock (`last_use`) ever gets."""
 
 
 def lru(leaf: CacheNode) -> float:
-    """Keep what was used last. Right for conversations, whose next turn comes soon or never."""
+    """Rank leaves by last use, least recently used first.
+
+    Suits conversations, whose next turn comes soon or never.
+    """
     return leaf.last_use
 
 
 def lfu(leaf: CacheNode) -> float:
-    """Keep what was found most often; of equals, what was used last.
+    """Rank leaves by their number of hits: least frequently used first; of equals, least recently used first.
 
-    Right for a fixed set of documents or few-shot prompts. What was popular once stays for ever, however long ago.
+    Suits a fixed set of documents or few-shot prompts. A leaf that was popular once stays forever, even if
+    unused since.
     """
     return leaf.hits * TICKS + leaf.last_use
 
 
 def size(leaf: CacheNode) -> float:
-    """Keep what is small and found often: GreedyDual-Size-Frequency (Cherkasova, 1998), every miss costing the same.
+    """Rank leaves by uses per page: GreedyDual-Size-Frequency (Cherkasova, 1998), with equal cost per miss.
 
-    A leaf is worth its uses for each page that it takes, so that as many requests as possible find something; of
-    tokens found there may be fewer. To this is added the worth of what was evicted last when the leaf was last used
-    (the floor): what was popular once sinks, relative to what is used now, and goes.
+    Small, often-used leaves stay. This maximizes the number of requests with a cache hit, not the number of
+    tokens hit. The number is the leaf's uses per page plus the floor: the largest number evicted before the
+    leaf's last use. So leaves that are no longer used fall behind newer ones and are evicted.
     """
     return leaf.floor + (1 + leaf.hits) / len(leaf.pages)
 

@@ -1,7 +1,8 @@
-"""Administrators' operations on the prefix cache: pin, view and flush. No requests, no text.
+"""Administrators' operations on the prefix cache: pin, view and flush. Works on token ids.
 
-A pin locks the cached part of a prefix, and the rest once a request has computed it; the cache does that
-(`RadixCache.keep`). This module holds the limits and expiry times, and drops pins when nothing can run because of them.
+A pin locks the cached part of a prefix, and the rest once a request has computed it; the cache does the
+locking (`RadixCache.keep`). This module enforces limits and expiry times, and drops pins if they keep every
+request from running.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ class _Pin:
 
     @property
     def node(self) -> CacheNode:
-        """Node at which its cached part ends."""
+        """Cache node at which the cached part of the pinned prefix ends."""
         assert self.subscription.group is not None
         return self.subscription.group.node
 
     def info(self, now: float) -> PinInfo:
-        """Return its description."""
+        """Return the pin's description, as reported to administrators."""
         left = max(0.0, self.expires_at - now)
         return PinInfo(self.id, len(self.subscription.token_ids), self.subscription.num_tokens, left)
 
 
 class CacheKeeper:
-    """Pins prefixes, and describes the contents of a cache.
+    """Pins prefixes in a prefix cache, and describes and flushes its contents.
 
     Args:
-        cache: the engine's prefix cache. With one that keeps nothing, all commands are refused.
+        cache: the engine's prefix cache. If caching is disabled, all commands are rejected.
         pool: pool of the cache's pages.
         max_pinned_tokens: maximum number of tokens of all pins together. Tokens that two pins share count twice.
         clock: monotonic clock in seconds.
@@ -75,10 +76,11 @@ class CacheKeeper:
         self._next_end = math.inf
 
     def pin(self, command: PinPrefix) -> PinInfo:
-        """Keep a prefix from eviction.
+        """Protect a prefix from eviction until its ttl ends or it is unpinned.
 
         Raises:
-            RequestError: it is too short, too long or holds invalid tokens, its ttl is out of range, or there is no cache.
+            RequestError: the prefix is too short, too long or has invalid tokens; the ttl is out of range; or
+                there is no cache.
         """
         cache, now = self._radix_cache(), self._clock()
         if not 0 < command.ttl_s <= MAX_TTL_S:  # also not a number
@@ -141,7 +143,7 @@ class CacheKeeper:
         )
 
     def flush(self) -> CacheView:
-        """Forget every prefix that no running request and no pin holds; return what is left.
+        """Evict every prefix that no running request and no pin holds; return the remaining contents.
 
         Raises:
             RequestError: there is no cache.
@@ -151,7 +153,7 @@ class CacheKeeper:
         return self.view()
 
     def tick(self) -> None:
-        """Set the cache's time, and drop expired pins. Takes constant time if no pin has expired."""
+        """Update the cache's time, and drop expired pins. Takes constant time if no pin has expired."""
         if self._cache is None:
             return
         now = self._cache.now = self._clock()
@@ -161,9 +163,9 @@ class CacheKeeper:
             self._drop(pin)
 
     def give_up(self) -> bool:
-        """Drop a pin so that something can run: the first to expire among the pins that hold pages.
+        """Drop a pin to free pages for requests: of the pins that hold pages, the first to expire.
 
-        Call this only if nothing runs and nothing can, and repeat it until something can.
+        Call this only if no request runs and none can be admitted; repeat it until one can.
 
         Returns:
             Whether a pin was dropped.

@@ -1,7 +1,7 @@
-"""Tracks the free pages of key and value storage.
+"""Pool of free KV cache pages.
 
-The pool hands out page numbers. It does not know tensors (`KVStorage`), sharing of pages (`RadixCache`) or sequences
-(`SequencePages`). Returning a page that is already free is an assertion error.
+The pool hands out page numbers. It does not handle tensors (see `KVStorage`), sharing of pages (`RadixCache`)
+or sequences (`SequencePages`). Returning a page that is already free is an assertion error.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class KVPool:
         return self.num_pages - self._least_free
 
     def allocate(self, count: int) -> Pages:
-        """Take pages.
+        """Take `count` free pages from the pool; return their numbers.
 
         Raises:
-            AssertionError: fewer than `count` are free; the caller makes room first.
+            AssertionError: fewer than `count` are free; the caller must make room first.
         """
         assert 0 <= count <= self._num_free, f"{count} pages asked for, {self._num_free} free"
         self._num_free -= count
@@ -55,12 +55,12 @@ class KVPool:
         return pages
 
     def free(self, pages: Pages) -> None:
-        """Hand pages back."""
+        """Return pages to the pool."""
         count = len(pages)
         if not count:
             return
         assert self._marks[pages].min() != FREE, "a page was freed that is free already"
-        # A page that occurs twice in `pages` keeps only the mark of its last place.
+        # A page that occurs twice in `pages` keeps only the mark of its last index.
         places = np.arange(count, dtype=np.int32)
         self._marks[pages] = places
         assert (self._marks[pages] == places).all(), "a page was freed twice at once"

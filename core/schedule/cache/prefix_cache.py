@@ -1,7 +1,7 @@
-"""Interface of a prefix cache, and the cache that keeps nothing (`--disable-radix-cache`).
+"""Interface of a prefix cache, and an implementation that caches nothing (`--disable-radix-cache`).
 
-A cache owns the pages that it got by `insert`, until it evicts them to the pool. Users of the cache's pages lock the node
-at which the pages end; the cache does not evict a locked node or any node above it.
+A cache owns the pages that it gets by `insert`, until it evicts them to the pool. A sequence that uses cached
+pages locks the node at which the pages end; the cache does not evict a locked node or any node above it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class CacheNode:
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: pages of the tokens, in order.
-        locks: number of users that hold this node or one below it.
+        locks: number of locks on this node and the nodes below it.
         hits: number of requests that found this node (`count`).
-        last_use: the cache's count of matches and inserts, at the last one that used this node.
+        last_use: logical time of the last use: the number of matches and inserts in the cache until then.
         used_at: time of the last use, in seconds.
-        floor: the cache's floor at the last use: the largest number with which a leaf was evicted.
-        is_listed: whether the cache's eviction list has an entry for it.
-        groups: groups of subscriptions whose match ends here, by their next page; None: there are none.
+        floor: the cache's floor at the last use, that is, the largest number with which a leaf had been
+            evicted.
+        is_listed: whether the cache's eviction heap has an entry for this node.
+        groups: groups of subscriptions whose match ends here, by their next page; None if there are none.
     """
 
     __slots__ = (
@@ -65,23 +66,25 @@ class CacheNode:
 
 
 class Match(NamedTuple):
-    """A cached prefix: the node it ends at, and its pages from the first token on."""
+    """A cached prefix: the node at which it ends, and its pages from the first token on."""
 
     node: CacheNode
     pages: Pages
 
 
 class Subscription:
-    """A prompt whose cached length the cache keeps up to date.
+    """A prompt whose cached length the cache tracks.
 
     Attributes:
         token_ids: the prompt's token ids that may come from the cache: [n].
-        salt: salt of the prompt; it shares prefixes only with prompts of the same salt.
-        index: the subscriber's own index of the prompt.
+        salt: cache salt of the prompt, which shares prefixes only with prompts of the same salt.
+        index: index that the caller gave the subscription.
         num_tokens: number of leading tokens that are cached.
-        leads: above 0 if its next tokens are being computed; larger if they are more certain to be computed soon.
-        keeps: whether the cache locks its cached part.
-        group: the cache's group of it; None: the cache has no groups, or the subscription has ended.
+        leads: rank as a leader: 0 if nothing computes the prompt's next tokens; larger if they are more
+            certain to be computed soon.
+        keeps: whether the cache locks the cached part of the prompt.
+        group: the cache's group that holds this subscription; None if the cache has no groups or the subscription has
+            ended.
     """
 
     __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
@@ -99,20 +102,23 @@ class Subscription:
 class PrefixCache(ABC):
     """Maps token prefixes to pages.
 
-    Prefixes of different salts are different prefixes.
+    Prompts with different salts share no prefix.
 
-    This class implements subscriptions in the simplest way: it matches every subscription again. A cache for thousands
-    of them overrides this, and tracks which subscriptions a change affects.
+    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache for
+    thousands of subscriptions should override these methods and track which subscriptions a change affects.
     """
 
     def __init__(self) -> None:
         self._subscriptions: dict[int, Subscription] = {}
 
     def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
-        """Start to keep the cached length of a prompt up to date. `num_tokens` is correct at once.
+        """Start to track how much of a prompt is cached.
+
+        The returned subscription's `num_tokens` is already correct.
 
         Args:
-            token_ids: the prompt's token ids; kept, not copied, so they must not change during the subscription.
+            token_ids: the prompt's token ids. They are not copied, and must not change while they are
+                watched.
             salt: salt of the prompt.
             index: index of the subscription, unique among all subscriptions.
         """
@@ -121,14 +127,14 @@ class PrefixCache(ABC):
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription."""
+        """Stop tracking a subscribed prompt."""
         del self._subscriptions[subscription.index]
 
     def lead(self, subscription: Subscription, rank: int) -> None:
-        """Record that the tokens of a subscribed prompt are being computed, until the subscription ends.
+        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`.
 
         Args:
-            rank: above 0; larger if the tokens are more certain to be computed soon.
+            rank: number above 0; larger if the tokens are more certain to be computed soon.
         """
         subscription.leads = rank
 
@@ -145,9 +151,10 @@ class PrefixCache(ABC):
         return moved
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens beyond its cached ones a subscription shares with a leader of at least this rank.
+        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
 
-        These tokens are being computed and will be in the cache. Call `take_moved` first after any change.
+        These tokens are being computed and will soon be cached. After any change of the cache, call
+        `take_moved` first.
         """
         leaders = [
             each
@@ -160,7 +167,7 @@ class PrefixCache(ABC):
 
     @staticmethod
     def _num_shared(subscription: Subscription, leader: Subscription) -> int:
-        """Return how many tokens of a subscription, beyond its cached ones, are those of a leader."""
+        """Return how many tokens after its cached ones a subscription has in common with a leader."""
         if leader.num_tokens < subscription.num_tokens:
             return 0
         size = min(len(subscription.token_ids), len(leader.token_ids))
@@ -170,21 +177,27 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
-        """Return the longest cached prefix, in whole pages. The caller locks the node before it makes room."""
+        """Return the longest cached prefix, in whole pages.
+
+        Callers must lock its node before evicting anything.
+        """
 
     @abstractmethod
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Changes nothing."""
+        """Return how many tokens `match` would find. Does not count as a use."""
 
     @abstractmethod
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
-        """Count the tokens that an admitted request has found. `match` does not count, as it may be repeated.
+        """Update the hit statistics for an admitted request.
+
+        `match` does not, as it may run several times for one.
 
         Args:
             node: node at which the match ends.
             num_found: number of tokens found.
             num_asked: number of tokens looked up.
-            above: this node and the nodes above it were counted before.
+            above: node that was already counted for this request, together with the nodes above it; None:
+                none was.
         """
 
     @abstractmethod
@@ -198,12 +211,12 @@ class PrefixCache(ABC):
 
         Returns:
             The prefix as the cache owns it now. If the cache already had a page for the same tokens, the result holds
-            that page, and the caller keeps the given one.
+            that page, and the given one still belongs to the caller.
         """
 
     @abstractmethod
     def lock(self, node: CacheNode) -> None:
-        """Keep a node, and what is above it, from eviction."""
+        """Protect a node and the nodes above it from eviction."""
 
     @abstractmethod
     def unlock(self, node: CacheNode) -> None:
@@ -216,21 +229,21 @@ class PrefixCache(ABC):
     @property
     @abstractmethod
     def num_pages(self) -> int:
-        """Pages owned."""
+        """Number of pages that the cache owns."""
 
     @property
     @abstractmethod
     def num_evictable_pages(self) -> int:
-        """Pages owned and not locked."""
+        """Number of pages that the cache owns and that are not locked."""
 
     @property
     @abstractmethod
     def num_kept_pages(self) -> int:
-        """Pages owned that stay locked while nothing runs."""
+        """Number of owned pages that pins lock, and that therefore stay locked even if no request runs."""
 
 
 class NoPrefixCache(PrefixCache):
-    """Keeps nothing: every prompt is computed whole."""
+    """A prefix cache that caches nothing: every prompt is computed in full."""
 
     num_pages = 0
     num_evictable_pages = 0
@@ -241,7 +254,7 @@ class NoPrefixCache(PrefixCache):
         self._nothing = Match(CacheNode(b"", NO_PAGES, None), NO_PAGES)
 
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
-        """Return the empty prefix."""
+        """Return an empty match."""
         return self._nothing
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
@@ -252,7 +265,7 @@ class NoPrefixCache(PrefixCache):
         """Do nothing."""
 
     def insert(self, token_ids: TokenIds, pages: Pages, salt: str = "") -> Match:
-        """Take nothing; all pages stay the caller's."""
+        """Return an empty match; all pages still belong to the caller."""
         return self._nothing
 
     def lock(self, node: CacheNode) -> None:

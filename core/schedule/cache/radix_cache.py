@@ -1,16 +1,18 @@
 """A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a plain function as eviction rule.
 
 Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case, costs one
-memcmp. The tree does not know its users, only the number of locks on each node.
+memcmp. For each node, the tree counts locks; it does not record who holds them.
 
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
                           └─ "Tell me …"   leaf, not locked: evicted when its turn comes, from its end
 
-Prefixes of different salts have different roots and share nothing. The root of a salt is dropped with its last child.
+Each salt has its own root, so prefixes with different salts share nothing. A salt's root is dropped with its
+last child.
 
-A heap orders the leaves by the rule's number (`eviction`). Each use of a node also uses all nodes above it, so inner
-nodes never go before their children, and eviction considers only leaves. Numbers never decrease, so the heap corrects an
-entry only when it reaches the top, and using a node does not touch the heap.
+A heap orders the leaves by the number that the eviction rule gives them (`eviction`). Only leaves are
+evicted: using a node also uses all nodes above it, so a parent is never due before its children. Numbers
+never decrease, so an entry is updated only when it reaches the top of the heap; using a node does not touch
+the heap.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Pages. Cutting pages from a leaf copies the rest of it, so a longer leaf is first split, this far from its end."""
+"""Number of pages. Removing pages from a leaf copies its remaining tokens. To keep the copy short, a leaf of
+more than twice this length is first split, this many pages before its end."""
 
 
 class Root(CacheNode):
@@ -45,15 +48,15 @@ class Root(CacheNode):
 
 
 class RadixCache(PrefixCache):
-    """A tree of cached prefixes.
+    """A prefix cache in the form of a radix tree.
 
     Args:
-        pool: pool that gets evicted pages back. Its page size is the tree's.
-        eviction: rule that gives a leaf's number; the smallest goes first.
+        pool: pool that evicted pages return to. Its page size is the tree's.
+        eviction: rule that gives a leaf its number; the leaf with the smallest number is evicted first.
 
     Attributes:
-        roots: roots by salt.
-        now: time in seconds, set by the caller; uses are dated with it.
+        roots: root node of each salt.
+        now: current time in seconds, set by the caller; recorded as `used_at` of the nodes used.
         num_evicted: tokens evicted since start.
         num_asked: tokens that requests looked up since start.
         num_hit: tokens that requests found since start.
@@ -78,17 +81,17 @@ class RadixCache(PrefixCache):
 
     @property
     def num_pages(self) -> int:
-        """Pages owned."""
+        """Number of pages that the cache owns."""
         return self._num_pages
 
     @property
     def num_evictable_pages(self) -> int:
-        """Pages owned and not locked."""
+        """Number of pages that the cache owns and that are not locked."""
         return self._num_pages - self._num_locked_pages
 
     @property
     def num_kept_pages(self) -> int:
-        """Pages that kept prefixes hold, each counted once."""
+        """Number of pages of the prefixes locked by `keep`; pages that they share count once."""
         seen: set[CacheNode] = set()
         for subscription in self._kept:
             assert subscription.group is not None
@@ -99,12 +102,12 @@ class RadixCache(PrefixCache):
         return sum(len(node.pages) for node in seen)
 
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
-        """Return the longest cached prefix, in whole pages. Splits the edge that it ends in."""
+        """Return the longest cached prefix, in whole pages. If it ends inside an edge, the edge is split."""
         node, path, _ = self._walk(self._whole_pages(token_ids), salt)
         return Match(node, _concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Changes nothing."""
+        """Return how many tokens `match` would find. Does not count as a use or split an edge."""
         node: CacheNode | None = self.roots.get(salt)
         if node is None:
             return 0
@@ -121,7 +124,7 @@ class RadixCache(PrefixCache):
         return position // TOKEN_BYTES
 
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
-        """Count the tokens that an admitted request has found; see `PrefixCache.count`."""
+        """Update the hit statistics for an admitted request; see `PrefixCache.count`."""
         self.num_asked += num_asked
         self.num_hit += num_found
         while (parent := node.parent) is not None and node is not above:
@@ -141,7 +144,7 @@ class RadixCache(PrefixCache):
         return Match(node, _concatenate(path))
 
     def lock(self, node: CacheNode) -> None:
-        """Keep a node, and what is above it, from eviction."""
+        """Protect a node and the nodes above it from eviction."""
         while (parent := node.parent) is not None:
             if node.locks == 0:
                 self._num_locked_pages += len(node.pages)
@@ -159,7 +162,10 @@ class RadixCache(PrefixCache):
             node = parent
 
     def evict(self, count: int) -> int:
-        """Free pages, in the rule's order of leaves and from the leaves' ends, until `count` are free."""
+        """Evict up to `count` pages to the pool, by the eviction rule; return the number of pages freed.
+
+        Each leaf loses its last pages first. Fewer than `count` are freed only if all others are locked.
+        """
         freed: list[Pages] = []
         missing = count
         while missing > 0 and (leaf := self._next_leaf()) is not None:
@@ -179,7 +185,10 @@ class RadixCache(PrefixCache):
         return found[len(self.roots) :]
 
     def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
-        """Start to keep the cached length of a prompt up to date. `num_tokens` is correct at once."""
+        """Start to track how much of a prompt is cached.
+
+        The returned subscription's `num_tokens` is already correct.
+        """
         subscription = Subscription(token_ids, salt, index)
         root = self.roots.get(salt)
         if root is None:
@@ -188,7 +197,7 @@ class RadixCache(PrefixCache):
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription."""
+        """Stop tracking a subscribed prompt, and unlock what `keep` locked for it."""
         node = self._parked.remove(subscription)
         if subscription.keeps:
             del self._kept[subscription]
@@ -208,17 +217,20 @@ class RadixCache(PrefixCache):
         return subscription
 
     def lead(self, subscription: Subscription, rank: int) -> None:
-        """Record that the tokens of a subscribed prompt are being computed, until the subscription ends."""
+        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`."""
         subscription.leads = rank
         assert subscription.group is not None, "a forgotten subscription cannot lead"
         subscription.group.leaders[subscription] = None
 
     def take_moved(self) -> list[Subscription]:
-        """Return the subscriptions whose `num_tokens` changed since the last call. The cost depends on the changes only."""
+        """Return the subscriptions whose `num_tokens` changed since the last call.
+
+        Cost is linear in the changes.
+        """
         return self._parked.take_moved()
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens, in whole pages, a subscription shares with a leader beyond its cached ones."""
+        """Return how many tokens after its cached ones, in whole pages, a subscription shares with a leader."""
         return self._parked.num_awaited(subscription, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
@@ -227,7 +239,11 @@ class RadixCache(PrefixCache):
         return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
-        """Descend as far as `data` matches, as a use; return the last node, the pages, and the matching bytes."""
+        """Descend as far as `data` matches, marking the nodes as used.
+
+        Returns:
+            The last node, the pages of each node on the way, and the number of matching bytes.
+        """
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
         node: CacheNode = self.roots.get(salt) or Root(salt)
@@ -248,7 +264,7 @@ class RadixCache(PrefixCache):
         return node, path, position
 
     def _common_bytes(self, key: bytes, data: bytes, position: int) -> int:
-        """Return how many bytes of `key` match `data` from `position` on, in whole pages."""
+        """Return how many leading bytes of `key`, in whole pages, equal `data` from `position` on."""
         size = min(len(key), len(data) - position)
         theirs = np.frombuffer(data, np.int32, size // TOKEN_BYTES, position)
         differ = np.frombuffer(key, np.int32, size // TOKEN_BYTES) != theirs
@@ -257,7 +273,10 @@ class RadixCache(PrefixCache):
         return first - first % self._page_bytes
 
     def _add_leaf(self, node: CacheNode, key: bytes, pages: Pages, salt: str) -> CacheNode:
-        """Add a child that shares no page with another; the affected subscriptions descend further."""
+        """Add a child to `node`, and move the subscriptions that match the new child down to it.
+
+        No other child of `node` has the same first page.
+        """
         leaf = CacheNode(key, pages, node, self._clock)
         leaf.used_at, leaf.floor = self.now, self._floor
         if isinstance(node, Root):
@@ -274,7 +293,7 @@ class RadixCache(PrefixCache):
         return leaf
 
     def _walk_on(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> None:
-        """Park a subscription again, starting from `node`, at which it was parked."""
+        """Descend from `node`, where a subscription was parked, and park the subscription where its match ends now."""
         group = self._park(subscription, node, num_tokens)
         if subscription.keeps:
             self.lock(group.node)
@@ -284,7 +303,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(subscription)
 
     def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
-        """Descend from `node` as far as a subscription matches, and park it there. This does not count as a use."""
+        """Descend from `node` as far as a subscription matches, and park the subscription there. Not counted as a use."""
         token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -307,12 +326,12 @@ class RadixCache(PrefixCache):
         return upper
 
     def _next_leaf(self) -> CacheNode | None:
-        """Return the leaf to evict next, and put it at the top of the heap."""
+        """Move the leaf to evict next to the top of the heap and return it; None if no leaf is evictable."""
         leaves, number_of = self._leaves, self._eviction
         num_stale = 0
         while leaves:
             number, tie, leaf = leaves[0]
-            if leaf.locks or leaf.children:  # it is listed again when its lock or its last child goes
+            if leaf.locks or leaf.children:  # listed again after its last unlock or its last child's eviction
                 heapq.heappop(leaves)
                 leaf.is_listed = False
             elif (now := number_of(leaf)) == number:
@@ -320,13 +339,13 @@ class RadixCache(PrefixCache):
             elif num_stale * 8 < len(leaves):
                 heapq.heapreplace(leaves, (now, tie, leaf))
                 num_stale += 1
-            else:  # many entries are stale: correcting all at once takes less time
+            else:  # if many entries are stale, correcting all at once is faster
                 leaves[:] = [(number_of(leaf), tie, leaf) for _, tie, leaf in leaves]
                 heapq.heapify(leaves)
         return None
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
-        """Cut pages, but not all, from a leaf's end; return them."""
+        """Remove the last `count` pages, which are not all, from a leaf; return them."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count
@@ -338,9 +357,10 @@ class RadixCache(PrefixCache):
         return lost
 
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
-        """Evict the leaf at the top of the heap, then its parents while they are leaves with no larger number.
+        """Evict the leaf at the top of the heap, then ancestors that become leaves with no larger number.
 
-        Adds the pages to `freed` until none is missing. Returns the number of pages still missing.
+        Appends the evicted pages to `freed` and stops after `missing` pages. Returns the number of pages
+        still missing.
         """
         leaves, leaf = self._leaves, first
         number = leaves[0][0]
@@ -363,7 +383,7 @@ class RadixCache(PrefixCache):
         return 0
 
     def _unlink(self, leaf: CacheNode) -> CacheNode:
-        """Take a leaf from the tree; return its parent."""
+        """Remove a leaf from the tree; return its parent."""
         parent, first = leaf.parent, leaf.key[: self._page_bytes]
         assert parent is not None
         leaf.parent = None
@@ -373,7 +393,7 @@ class RadixCache(PrefixCache):
         return parent
 
     def _forget_if_empty(self, node: CacheNode) -> None:
-        """Drop the root of a salt if none of its prefixes is cached or subscribed to."""
+        """Drop a salt's root if it has no children and no subscriptions."""
         if isinstance(node, Root) and node.salt and not node.children and node.groups is None:
             self.roots.pop(node.salt, None)
 
@@ -383,11 +403,11 @@ class RadixCache(PrefixCache):
 
     @staticmethod
     def _is_evictable(node: CacheNode) -> bool:
-        """Return whether a node is an unlocked leaf that is not listed."""
+        """Return whether a node is an unlocked leaf and not yet in the eviction heap."""
         return not (node.children or node.locks or node.is_listed or node.parent is None)
 
     def _listed(self, node: CacheNode) -> tuple[float, int, CacheNode]:
-        """Mark a node as listed; return its entry for the heap."""
+        """Mark a node as listed; return its entry for the eviction heap."""
         node.is_listed = True
         self._num_listed += 1
         return self._eviction(node), self._num_listed, node

@@ -1,4 +1,4 @@
-"""Finds the subscriptions that a change of a radix tree affects, so that the cost of a change depends on these only.
+"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the other subscriptions.
 
 A subscription is parked at the node where its match ends, in the group of subscriptions with the same next page:
 
@@ -6,11 +6,12 @@ A subscription is parked at the node where its match ends, in the group of subsc
                           └─ "Tell me …"    groups: {}
 
 Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node affects one
-group, that of the child's first page, whose members descend further. Cutting a leaf affects all groups at it: the cut
-page becomes the next page of all, so they become one group, and cutting again costs the same for one member and for
-thousands. Only `take_moved` updates the members.
+group: the group of the child's first page, whose members descend further. If a leaf loses its last pages, all
+groups parked at it are affected: the first lost page becomes the next page of all their subscriptions, so the
+groups merge. After that, shortening the leaf again costs the same for any number of subscriptions. Only
+`take_moved` updates the members.
 
-This module reads nodes but does not change the tree: the cache descends it and splits its nodes.
+This module reads nodes but does not change the tree; the cache traverses the tree and splits nodes.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Group:
         node: node at which their match ends.
         key: the next page of all members as bytes; empty: no member has another whole page.
         num_tokens: number of cached tokens of each member.
-        members: the subscriptions, in order of arrival.
-        leaders: members whose next tokens are being computed, in order of arrival.
+        members: subscriptions in the group, in the order in which they were added.
+        leaders: members whose next tokens are being computed, in the order in which they were added.
     """
 
     __slots__ = ("key", "leaders", "members", "node", "num_tokens")
@@ -44,7 +45,7 @@ class Group:
         self.leaders: dict[Subscription, None] = {}
 
     def absorb(self, other: Group) -> None:
-        """Take the members of another group."""
+        """Add the members of another group to this one."""
         self.members.update(other.members)
         self.leaders.update(other.leaders)
         for subscription in other.members:
@@ -52,7 +53,7 @@ class Group:
 
 
 class Subscriptions:
-    """All groups of a tree, and the members that have moved.
+    """All groups of a tree, and a record of the members whose cached length may have changed.
 
     Args:
         page_size: tokens in a page.
@@ -79,7 +80,7 @@ class Subscriptions:
         return group
 
     def remove(self, subscription: Subscription) -> CacheNode:
-        """End a subscription; return the node at which it was parked."""
+        """Remove a subscription from its group; return the node at which it was parked."""
         group = subscription.group
         assert group is not None, "a subscription was forgotten twice"
         subscription.group = None
@@ -92,7 +93,10 @@ class Subscriptions:
         return group.node
 
     def take_waiting(self, node: CacheNode, key: bytes) -> Group | None:
-        """Remove and return the group that a new child with this first page affects; its members must descend further."""
+        """Remove and return the group whose next page is `key`, the first page of a new child of `node`.
+
+        The caller must make the group's members descend further.
+        """
         group = None if node.groups is None else node.groups.get(key)
         if group is not None:
             self._stirred.pop(group, None)
@@ -108,7 +112,7 @@ class Subscriptions:
 
         Args:
             leaf: the shortened leaf.
-            node: node at which its tokens end now: the leaf, or its parent if nothing is left.
+            node: node at which the match of its subscriptions ends now: the leaf, or its parent if no page is left.
             num_pages: number of lost pages.
             key: the first lost page.
         """
@@ -146,9 +150,9 @@ class Subscriptions:
         return moved
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens beyond the cached ones, in whole pages, a subscription shares with a leader of this rank or more.
+        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
 
-        A leader in another group does not even share the next page.
+        Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
         """
         group = subscription.group
         assert group is not None
@@ -168,7 +172,7 @@ class Subscriptions:
 
 
 def _num_common(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how many leading tokens are equal."""
+    """Return the length of the common prefix of two arrays."""
     size = min(len(a), len(b))
     if not size:
         return 0

@@ -1,4 +1,4 @@
-"""Describes a radix tree by its prefixes that most tokens share."""
+"""Describes the contents of a radix tree by its most shared prefixes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ SHOWN_IDS = 64
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A node, and figures of the tree around it. Tokens are counted in bytes of keys."""
+    """A node with statistics of the path to it and the subtree below it. Lengths are in bytes of the keys.
+
+    Attributes:
+        depth: length of the prefix that ends at this node.
+        below: total length of the nodes below this one.
+        num_leaves: number of leaves below, 1 for a leaf.
+        num_pins: number of pins that end at this node or below.
+    """
 
     node: CacheNode
     parent: _Branch | None
@@ -35,16 +42,17 @@ class _Branch:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether the node has one child, with as many hits: both are parts of one prefix."""
+        """Whether the node has a single child with as many hits, so that both belong to one prefix."""
         children = self.node.children
         return len(children) == 1 and next(iter(children.values())).hits == self.node.hits
 
 
 def largest_prefixes(cache: RadixCache, pinned: Collection[CacheNode], most: int) -> list[PrefixInfo]:
-    """Return the prefixes that most cached tokens share, most first.
+    """Return the most shared prefixes, in descending order.
 
-    The rank of a prefix is its length times the number of leaves below it: the tokens that the leaves would take for it
-    without sharing. A prefix with a single continuation that is used as often is left out in favour of the continuation.
+    A prefix is ranked by its length times the number of leaves below it: the number of tokens that the leaves
+    would need for this prefix without sharing. If a prefix has a single continuation that is used as often,
+    only the continuation is returned.
 
     Args:
         cache: cache to describe.

@@ -1,1 +1,1 @@
-"""Sends the numbers of a step to a device: one copy, the page table, the clock."""
+"""Device side of a step: staging of inputs, the device's page table, and step timing."""

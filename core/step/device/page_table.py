@@ -1,4 +1,4 @@
-"""The page table of an executor: which pages hold the keys and values of each row, on the host and on the device."""
+"""The executor's page table: the pages with each row's keys and values, on the host and on the device."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .staging import Staging
 
 
 class PageTable:
-    """Two copies of one table; the changes in each step keep them equal.
+    """The page table, as a host copy and a device copy that each step updates with the same changes.
 
-    If host and device share memory, the two are one. Otherwise, writes to the device's copy happen in the order of the
-    device's work, so a row may change on the host while a launched step still reads it. The last row is for padding: all
-    its entries are one page that the scheduler does not have.
+    If host and device share memory, there is only one copy. Otherwise, writes to the device's copy are queued
+    on the device, so a row may change on the host while a launched step still reads it. The last row is for
+    padding: all its entries are one page that the scheduler never assigns.
 
     Args:
-        num_rows: maximum number of sequences that run at once.
+        num_rows: maximum number of running sequences.
         width: maximum number of pages of a sequence.
         page_size: number of tokens in one page.
         staging: sends changes to the device.
         device: device on which steps run.
-        padding_page: page of the last row.
+        padding_page: page in all entries of the padding row.
 
     Attributes:
         page_size: number of tokens in one page.
         tensor: the device's copy, int32: [num_rows + 1, width].
-        padding_row: row for padding.
-        padding_slot: slot for the key and value of padding.
+        padding_row: row that padding uses.
+        padding_slot: slot to which padding writes its keys and values.
     """
 
     def __init__(
@@ -55,18 +55,19 @@ class PageTable:
 
     @property
     def num_rows(self) -> int:
-        """Maximum number of sequences that run at once."""
+        """Maximum number of running sequences."""
         return self.padding_row
 
     def change(self, places: Ints, pages: Pages) -> tuple[Ints, Pages] | None:
-        """Take changes on the host.
+        """Change entries of the host's copy.
 
         Args:
-            places: places as row * width + column: [N].
-            pages: the pages there: [N].
+            places: flat indices of the entries, as row * width + column: [N].
+            pages: new pages of the entries: [N].
 
         Returns:
-            The input of `write`, to be sent to the device; None: nothing to write.
+            The arguments for `write`, which the caller must send to the device; None if there is nothing to
+            write.
         """
         if not len(places):
             return None
@@ -74,7 +75,7 @@ class PageTable:
         return None if self._is_shared else (places, pages)
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:
-        """Write changes, which are on the device, to its copy: [N], [N]."""
+        """Change entries of the device's copy, by indices and pages that are on the device: [N], [N]."""
         if places.numel():
             self.tensor.view(-1).index_copy_(0, places, pages)
 

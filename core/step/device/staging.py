@@ -1,8 +1,8 @@
-"""Sends a step's numbers from the host to the device, without waiting for the device.
+"""Sends a step's arrays from the host to the device without waiting for the device.
 
-A copy from ordinary memory makes the host wait until the device reaches it, and each copy costs a launch. So the arrays of
-a step are packed into one pinned buffer and sent together. A buffer is reused once the device has read it; if no buffer is
-free, another one is allocated. This module does not know the meaning of the numbers.
+A copy from pageable memory makes the host wait until the device has reached the copy, and each copy costs a
+launch. So the arrays of a step are packed into one pinned buffer and sent together. A buffer is reused once
+the device has read it; if no buffer is free, another one is allocated.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy.typing as npt
 import torch
 
 ALIGNMENT = 16
-"""Bytes. Each array starts at a multiple of it, as vectorised loads need."""
+"""Alignment of each array in a buffer, in bytes, as vectorised loads require."""
 
 
 class _Buffer:
-    """Pinned memory, and an event for when the device has read it.
+    """A host buffer, and an event that shows when the device has read it.
 
     Args:
         num_bytes: size in bytes.
-        is_pinned: whether a GPU reads it.
+        is_pinned: whether to allocate pinned memory, for a GPU.
     """
 
     __slots__ = ("event", "host", "tensor")
@@ -35,7 +35,7 @@ class _Buffer:
 
     @property
     def is_read(self) -> bool:
-        """Whether the device has read the last data."""
+        """Whether the device has read the data last written."""
         return self.event is None or self.event.query()
 
 
@@ -44,8 +44,8 @@ class Staging:
 
     Args:
         device: target device.
-        packs: whether to send all arrays in one copy; None: on all devices but a CPU. On a CPU an array's own memory
-            becomes the tensor, unless this is true, as in tests.
+        packs: whether to pack all arrays into one copy; None: true except on a CPU. If false, tensors share
+            the arrays' memory. True on a CPU is for tests.
     """
 
     def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
@@ -55,14 +55,14 @@ class Staging:
 
     @property
     def is_shared(self) -> bool:
-        """Whether host and device share memory, so that each can read the other's numbers directly."""
+        """Whether host and device share memory, so that sending does not copy."""
         return not self._packs
 
     def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
-        """Return the arrays as tensors on the device, of the same shapes and types.
+        """Return the arrays as tensors on the device, with the same shapes and types.
 
-        Work launched on the current stream from now on can read them. The arrays may be changed at once, except on a CPU,
-        where they may share memory with the tensors.
+        Work that is launched on the current stream afterwards can read the tensors. The caller may change the
+        arrays at once, except if `is_shared`: then the tensors share their memory.
         """
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]

@@ -1,4 +1,4 @@
-"""Measures on the device how long steps take, and how long it is idle between them.
+"""Measures how long the device computes each step, and how long it is idle between steps.
 
     device   ─[ forward n, sample n ]──idle──[ forward n+1, sample n+1 ]─
               begin              end          begin                  end
@@ -18,11 +18,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Time of one step.
+    """Device time of one step.
 
     Attributes:
-        idle_ms: milliseconds from the end of the previous step to its start; never negative.
-        busy_ms: milliseconds from its start to its end.
+        idle_ms: milliseconds from the end of the previous step to the start of this one; never negative.
+        busy_ms: milliseconds from the start to the end of the step.
     """
 
     idle_ms: float
@@ -30,7 +30,7 @@ class StepTime:
 
 
 class StepClock:
-    """Measures the steps of an engine that was built with it (see `build_generation_engine`).
+    """Measures the steps of the engine that it is passed to (see `build_generation_engine`).
 
     Args:
         device: device on which the steps run.
@@ -42,16 +42,19 @@ class StepClock:
         self._begun: torch.cuda.Event | float | None = None
 
     def begin(self) -> None:
-        """Mark the start of a step, on the current stream."""
+        """Mark the start of a step on the current stream."""
         self._begun = self._mark()
 
     def end(self) -> None:
-        """Mark its end."""
+        """Mark the end of the step on the current stream."""
         assert self._begun is not None, "a step ends that has not begun"
         self._marks.append((self._begun, self._mark()))
 
     def take(self) -> list[StepTime]:
-        """Wait for the steps marked since the last call; return their times, except for the first one."""
+        """Wait for the steps marked since the last call, and return their times.
+
+        The very first step has no time, since no step precedes it.
+        """
         marks, self._marks = self._marks, self._marks[-1:]
         if marks and isinstance(marks[-1][1], torch.cuda.Event):
             marks[-1][1].synchronize()

@@ -1,1 +1,1 @@
-"""Applies requests' changes to logits before a token is drawn: masks, penalties, bias, and the earliest end."""
+"""Adjusts logits before sampling as requests specify: masks, penalties, logit bias and `min_tokens`."""

@@ -1,8 +1,8 @@
-"""Applies a request's changes to its logits before a token is drawn: penalties, then bias, then the ban on end tokens.
+"""Adjusts logits before sampling as requests specify: penalties, then logit bias, then `min_tokens`.
 
-All rows with changes are updated together, with the same number of operations as one row, and only at the affected
-tokens: those of the prompt and output, of the bias, and of the ends. The counts of generated tokens are on the device, so
-that the next token can be sampled before the last one reaches the host.
+All rows are adjusted together, with the same number of operations as for one row, and only at the affected
+tokens: tokens of the prompt and output, biased tokens and stop tokens. The counts of generated tokens are on
+the device, so that the next token can be sampled before the last one reaches the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .token_counts import Entries, TokenCounts
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
 PENALTIES, BIAS, HOLD = 1, 2, 4
-"""Flags of the changes that a request asks for."""
+"""Flags of the adjustments that a request needs. HOLD: stop tokens are forbidden until `min_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Penalised:
     """The P sequences of a step that have penalties.
 
     Attributes:
-        rows: their rows, on the host: [P].
-        places: their places among the logits, on the device: [P].
-        entries: their tokens, with the number of times that each was generated.
+        rows: page table rows of the sequences, on the host: [P].
+        places: indices of the sequences' logits in the batch, on the device: [P].
+        entries: the sequences' tokens, and how often each was generated.
     """
 
     rows: Ints
@@ -41,18 +41,18 @@ class Penalised:
 
 
 class Adjustments:
-    """Changes logits as requests specify.
+    """Adjusts logits as requests specify.
 
     Args:
-        max_rows: maximum number of sequences that run at once.
-        staging: sends numbers to the device.
+        max_rows: maximum number of running sequences.
+        staging: sends arrays to the device.
         device: device of the logits.
     """
 
     def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
         self._staging = staging
         self._lowest = torch.full((), float("-inf"), device=device)
-        self._asked = np.zeros(max_rows, dtype=np.int8)  # PENALTIES, BIAS and HOLD, added up
+        self._asked = np.zeros(max_rows, dtype=np.int8)  # sum of the flags PENALTIES, BIAS and HOLD
         self._counts = TokenCounts(max_rows, staging, device)
         self._repetition = np.ones(max_rows, dtype=np.float32)
         self._frequency_presence = np.zeros((2, max_rows), dtype=np.float32)
@@ -64,7 +64,7 @@ class Adjustments:
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
 
     def start(self, start: RowStart) -> None:
-        """Record the changes that a sequence with a new row asks for."""
+        """Record the adjustments that a sequence needs, when it gets its row."""
         row, params = start.row, start.sampling
         self._repetition[row] = params.repetition_penalty
         self._frequency_presence[:, row] = params.frequency_penalty, params.presence_penalty
@@ -82,7 +82,7 @@ class Adjustments:
         )
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
-        """Replace the counts of some rows."""
+        """Replace the token counts of some rows."""
         if counts:
             rows = [each.row for each in counts]
             self._counts.write(rows, [(each.token_ids, each.counts) for each in counts])
@@ -90,15 +90,17 @@ class Adjustments:
     def apply(
         self, logits: torch.Tensor, rows: Ints, positions: Ints, masked: Sequence[int] = ()
     ) -> Penalised | None:
-        """Change logits in place: [S, vocab].
+        """Adjust logits in place.
 
         Args:
-            rows: rows of the logits: [S].
-            positions: positions of the sampled tokens: [S].
-            masked: places whose mask decides whether the output may end.
+            logits: logits of the tokens to sample: [S, vocab].
+            rows: page table row of each sequence: [S].
+            positions: position of each token to sample: [S].
+            masked: indices into `logits` of the sequences whose mask already determines whether the output
+                may end.
 
         Returns:
-            The input of `count`, if tokens of any row are to be counted.
+            The first argument for `count`; None if no sequence has penalties.
         """
         asked = self._asked[rows]
         if not np.count_nonzero(asked):
@@ -119,16 +121,21 @@ class Adjustments:
         return penalised
 
     def count(self, penalised: Penalised, tokens: torch.Tensor) -> None:
-        """Count sampled tokens.
+        """Count the sampled tokens of sequences with penalties.
 
         Args:
             penalised: result of `apply`.
-            tokens: one for each row of the logits, on the device: [S].
+            tokens: sampled token of each row of the logits, on the device: [S].
         """
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
     def _hold(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Forbid end tokens at some places, whose outputs may not end yet."""
+        """Mask the stop tokens in the rows of sequences that must not end yet.
+
+        Args:
+            places: indices into `logits` of these sequences.
+            rows: page table row of each sequence of the batch: [S].
+        """
         stops = [
             (place, token) for place in places.tolist() for token in self._stop_token_ids[int(rows[place])]
         ]
@@ -136,7 +143,7 @@ class Adjustments:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
 
     def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
-        """Apply penalties in place. Skips kinds of penalties that no sequence asks for."""
+        """Apply penalties in place. Skips kinds of penalties that no sequence uses."""
         ends = self._counts.ends(rows)
         repetition, others = self._repetition[rows], self._frequency_presence[:, rows]
         has_others = bool(others.any())
@@ -157,7 +164,10 @@ class Adjustments:
         return Penalised(rows, sent[0], entries)
 
     def _bias(self, places: Ints, rows: Ints) -> list[torch.Tensor]:
-        """Return places, tokens and amounts to add. They stay on the device while the same sequences run."""
+        """Return the batch indices, token ids and values of all biases, on the device.
+
+        The result is reused while the same sequences with biases run.
+        """
         key = places.tobytes() + rows.tobytes()
         if self._sent_bias[0] != key:
             biases = [self._biases[row] for row in rows.tolist()]

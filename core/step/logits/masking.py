@@ -14,8 +14,8 @@ def apply_masks(masks: TokenMasks, logits: torch.Tensor, staging: Staging) -> No
     """Set the logits of forbidden tokens to minus infinity, in place.
 
     Args:
-        masks: masks of R rows.
-        logits: [S, vocab].
+        masks: masks of some rows of the logits.
+        logits: logits of the tokens to sample: [S, vocab].
         staging: sends the masks to the device.
     """
     places, words = staging.send(np.array(masks.places, dtype=np.int64), masks.words)

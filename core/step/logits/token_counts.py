@@ -1,9 +1,10 @@
-"""Counts how often each token was generated, for each row, on the device: as lists of tokens with counts.
+"""Counts on the device how often each row generated each token, as a list of (token, count) entries per row.
 
-A row has hundreds of different tokens, but the vocabulary has a hundred thousand. Reading several rows returns arrays as
-wide as the longest of their lists; shorter lists are padded with copies of their first entry. So code that computes values
-from tokens and counts, and writes them at the tokens' places, need not know the lengths of the lists: it writes the value
-of a repeated entry several times, each time the same.
+Lists are used because a row has only hundreds of different tokens, while the vocabulary has a hundred
+thousand. Reading several rows returns arrays as wide as the longest of their lists; shorter lists are padded
+with copies of their first entry. So code that computes values from tokens and counts and writes them at the
+tokens' indices need not know the lengths of the lists: for a repeated entry, it writes the same value several
+times.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from ..device.staging import Staging
 LEAST_WIDTH = 64
 
 TokensAndCounts = tuple[npt.NDArray[np.integer], npt.NDArray[np.number]]
-"""Tokens, each once, and their counts: [n] each, on the host."""
+"""Distinct tokens and their counts, on the host: [n], [n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Lists of some rows, on the device.
+    """The lists of some rows, on the device.
 
     Attributes:
-        rows, ends: the rows, each once, and the ends of their lists: [R].
+        rows: row numbers without repetition: [R].
+        ends: number of entries in each row's list: [R].
         ids: token ids, int64: [R, width].
         counts: counts, float32: [R, width]; None if they are not requested.
     """
@@ -42,7 +44,9 @@ class Entries:
 
 
 class TokenCounts:
-    """Owns the lists: 12 bytes per entry, and for each row as many entries as the longest list so far.
+    """Stores the lists of all rows.
+
+    Takes 12 bytes per entry. Each row has room for as many entries as the longest list so far.
 
     Args:
         max_rows: number of rows.
@@ -57,7 +61,7 @@ class TokenCounts:
         self._ends = np.zeros(max_rows, dtype=np.int64)
 
     def write(self, rows: Sequence[int], lists: Sequence[TokensAndCounts]) -> None:
-        """Write new lists into rows. An empty list becomes token 0, with the count 0."""
+        """Replace the lists of some rows. An empty list is stored as token 0 with count 0."""
         width = max(1, *(len(ids) for ids, _ in lists))
         all_ids = np.zeros((len(rows), width), dtype=np.int64)
         all_counts = np.zeros((len(rows), width), dtype=np.float32)
@@ -76,11 +80,13 @@ class TokenCounts:
         return self._ends[rows]
 
     def read(self, rows: torch.Tensor, ends: torch.Tensor, known_ends: Ints, *, with_counts: bool) -> Entries:
-        """Return the entries of rows.
+        """Return the padded lists of some rows.
 
         Args:
-            rows, ends: on the device: [R].
-            known_ends: the same on the host.
+            rows: row numbers, on the device: [R].
+            ends: number of entries of each row, on the device: [R].
+            known_ends: the same numbers as `ends`, on the host: [R].
+            with_counts: whether to return counts.
         """
         width = int(known_ends.max())
         tables = (self._ids, self._counts) if with_counts else (self._ids,)
@@ -91,16 +97,16 @@ class TokenCounts:
         return Entries(rows, ends, found[0], found[1] if with_counts else None)
 
     def add(self, rows: Ints, entries: Entries, tokens: torch.Tensor) -> None:
-        """Count one more token of each row.
+        """Count one more token in each row.
 
         Args:
-            rows: on the host: [R].
+            rows: row numbers, on the host: [R].
             entries: last result of `read` for these rows.
-            tokens: on the device: [R].
+            tokens: token to count in each row, on the device: [R].
         """
         self._ends[rows] += 1
         self._widen(int(self._ends[rows].max()))
-        # The token is appended even if it is in the list: all entries of a token get the same count.
+        # The token is appended even if the list has it already: all its entries get the same count.
         end = (entries.rows, entries.ends)
         self._ids.index_put_(end, tokens)
         if entries.counts is not None:

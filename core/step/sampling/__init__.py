@@ -1,1 +1,1 @@
-"""Draws the next token from logits, with randomness that depends only on seed and position."""
+"""Samples the next token from logits, with random numbers that depend only on seed and position."""

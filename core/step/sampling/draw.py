@@ -1,6 +1,6 @@
-"""Turns a random number and a row of logits into a token: from the most likely candidates in order, or from all tokens.
+"""Samples a token from each row of logits, given a random number: from a few candidates or from all tokens.
 
-Each row goes through the same operations, whatever the other rows are. This module knows neither requests nor devices.
+Each row goes through the same operations, regardless of the other rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ class RowNumbers(NamedTuple):
     """Sampling parameters of each row, on the device.
 
     Attributes:
-        draws: a random number from 0 to 1 - 2**-32, float64: [S].
-        temperature, top_k, top_p, min_p: [S, 1]; without a limit, top_k is the size of the vocabulary, and top_p is 2.
+        draws: random numbers from 0 to 1 - 2**-32, float64: [S].
+        temperature, top_k, top_p, min_p: sampling parameters: [S, 1]. Unset, top_k is the vocabulary size,
+            and top_p is 2.
     """
 
     draws: torch.Tensor
@@ -30,24 +31,24 @@ class RowNumbers(NamedTuple):
 
 
 def sample_all(logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
-    """Sample among all tokens: [S]."""
+    """Sample from all tokens; return token ids: [S]."""
     return _invert(torch.softmax(logits / numbers.temperature, dim=-1), numbers.draws.float())
 
 
 def sample_candidates(
     logits: torch.Tensor, numbers: RowNumbers, size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sample among those of the `size` most likely tokens that top_k, then top_p, then min_p leave.
+    """Sample from the `size` most likely tokens, filtered by top_k, then top_p, then min_p.
 
     Returns:
-        the tokens: [S]; and which rows would have needed more candidates: [S], bool. Only those can whose top_k is larger
-        than `size`.
+        Token ids: [S]; and whether each row would have needed more candidates, bool: [S]. Always false for
+        rows with a top_k of at most `size`.
     """
     scaled = logits / numbers.temperature
     values, ids = scaled.topk(size, dim=-1)  # [S, size], largest first
     top_k = numbers.top_k
     places = torch.arange(size, device=logits.device)
-    limited = top_k <= size  # [S, 1]: the k most likely tokens are all here
+    limited = top_k <= size  # [S, 1]: whether all of the k most likely tokens are candidates
     values = values.masked_fill(places >= top_k, float("-inf"))
     whole = torch.where(limited, values.logsumexp(-1, keepdim=True), scaled.logsumexp(-1, keepdim=True))
     probs = (values - whole).exp()
@@ -60,9 +61,9 @@ def sample_candidates(
 
 
 def _invert(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """Return, for each row, the first place where the running sum of weights exceeds draw × total: [S]."""
+    """Return, for each row, the first index at which the cumulative sum exceeds draw × total: [S]."""
     total = weights.cumsum(dim=-1)
     found = torch.searchsorted(total, draws[:, None] * total[:, -1:], right=True)[:, 0]
-    # A draw next to 1 may round up to the total: the last place that has any weight is meant then.
+    # A draw close to 1 may be rounded up to the total; the result is then the last index with any weight.
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(dim=-1)
     return torch.minimum(found, last)

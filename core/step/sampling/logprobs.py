@@ -1,7 +1,8 @@
-"""Logits → log probabilities, of the tokens that requests ask for.
+"""Computes log probabilities of tokens from logits, for the requests that want them.
 
-They are those of the model itself: the natural logarithm of the softmax of its float32 logits, before temperature,
-penalties, bias and masks. Only rows that ask are looked at, in slices, since a row is as wide as the vocabulary.
+They are the model's own log probabilities: the natural logarithm of the softmax of its float32 logits, before
+temperature, penalties, bias and masks. Only the rows of such requests are computed, in slices to save memory,
+since a row is as wide as the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import torch
 from llmfw.core.base.request import TokenLogprob
 
 LOWEST = -9999.0
-"""In place of minus infinity, which JSON does not have."""
+"""Value that replaces minus infinity, which JSON cannot represent."""
 
 SLICE_ELEMENTS = 1 << 24
 
 MOST_LIKELY = 20
-"""As many of the most likely tokens as OpenAI's API may be asked for."""
+"""Largest number of most likely tokens (`top_logprobs`) in OpenAI's API."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
-    """Log probabilities of R rows, on any device.
+    """Log probabilities for R rows of logits, on any device.
 
     Attributes:
-        chosen: of each row's token: [R].
-        top_ids: the k most likely tokens, the most likely first: [R, k].
-        top: theirs: [R, k].
+        chosen: log probability of each row's chosen token: [R].
+        top_ids: the k most likely tokens of each row, most likely first: [R, k].
+        top: log probabilities of `top_ids`: [R, k].
     """
 
     chosen: torch.Tensor
@@ -37,12 +38,12 @@ class RowLogprobs:
 
     @classmethod
     def of(cls, logits: torch.Tensor, token_ids: torch.Tensor, k: int) -> RowLogprobs:
-        """Compute them.
+        """Compute the log probabilities of tokens.
 
         Args:
-            logits: [R, vocab].
-            token_ids: [R], int64.
-            k: how many of the most likely tokens.
+            logits: logits in any floating-point type: [R, vocab].
+            token_ids: chosen token of each row, int64: [R].
+            k: number of most likely tokens per row.
         """
         size = max(1, SLICE_ELEMENTS // logits.shape[-1])
         pieces = [
@@ -51,22 +52,25 @@ class RowLogprobs:
         return cls(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
     def tensors(self) -> list[torch.Tensor]:
-        """Return what has to reach the host."""
+        """Return the tensors to copy to the host, in the order of the attributes."""
         return [self.chosen, self.top_ids, self.top]
 
     def records(self) -> list[TokenLogprob]:
-        """Return them as they cross the wire: [R]."""
+        """Return one `TokenLogprob` per row: [R]."""
         rows = zip(self.chosen.tolist(), self.top_ids.tolist(), self.top.tolist(), strict=True)
         return [TokenLogprob(*row) for row in rows]
 
 
 def num_looked_for(k: int, vocab_size: int) -> int:
-    """Return how many of the most likely tokens to look for where k are wanted: 0, 20, or by powers of two."""
+    """Return how many most likely tokens to compute if `k` are wanted: 0, 20, or a larger power of two.
+
+    So requests that want different numbers of tokens can mostly be computed together.
+    """
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 
 
 def first_of(record: TokenLogprob, k: int) -> TokenLogprob:
-    """Return a record that has k of the most likely tokens, of one that has at least as many."""
+    """Return a copy of a record with only its first k most likely tokens."""
     return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k])
 
 

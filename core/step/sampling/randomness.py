@@ -1,6 +1,6 @@
-"""Random numbers that depend on a seed and a position, and on nothing else.
+"""Random numbers that depend only on a seed and a position.
 
-The mixing is SplitMix64's (Steele, Lea and Flood, 2014), as in Java's SplittableRandom.
+Numbers are mixed as in SplitMix64 (Steele, Lea and Flood, 2014), which Java's SplittableRandom uses.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _ALL_BITS = 0xFFFFFFFFFFFFFFFF
 
 
 def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return one number in [0, 1) for each seed and position: [N]."""
+    """Return a uniformly distributed number in [0, 1) for each pair of seed and position: [N]."""
     mixed = _mix(_mix(seeds) + positions.astype(np.uint64) * _GOLDEN)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def derive_seed(base: int, number: int) -> int:
-    """Return a 63-bit seed for the `number`-th of things that share a base seed."""
+    """Derive a 63-bit seed from a base seed and a number."""
     mixed = (
         _mix(np.array([base & _ALL_BITS], dtype=np.uint64)) + np.array([number], dtype=np.uint64) * _GOLDEN
     )
@@ -29,7 +29,7 @@ def derive_seed(base: int, number: int) -> int:
 
 
 def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return each number scrambled. Products wrap around, as arrays of unsigned numbers do."""
+    """Return the numbers after SplitMix64's mixing step. Products wrap around, as intended."""
     state = state + _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND

@@ -1,9 +1,9 @@
 """Samples token ids from logits.
 
-A token depends only on its sequence's logits, seed and position: each row of a batch goes through the same operations,
-whatever the other rows ask for, and draws its one random number from its own seed. Sampling inverts the cumulative
-distribution at that number. The number of operations in a step depends on the kinds of requests in it, not on the number
-of rows. No operation waits for the device.
+A token depends only on its sequence's logits, seed and position: each row of a batch goes through the same
+operations, regardless of the other rows, and uses one random number from its own seed, at which the
+cumulative distribution is inverted. The number of operations in a step depends on the kinds of sampling in
+it, not on the number of rows. On a GPU, no operation waits for the device.
 """
 
 from __future__ import annotations
@@ -24,38 +24,40 @@ from .randomness import uniform
 from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
-"""A temperature below this one takes the most likely token: dividing by it would overflow."""
+"""Below this temperature, the most likely token is chosen, since dividing the logits by it could overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
-"""Kinds of sampling: the most likely token; filtered, from a few candidates; filtered, from all tokens; from all tokens."""
+"""Kinds of sampling: the most likely token; with filters, from at most MAX_CANDIDATES tokens; with filters,
+from any number of tokens; from all tokens."""
 
 MAX_CANDIDATES = 1024
-"""Number of most likely tokens up to which they are sorted, if a filter cannot keep more."""
+"""Largest number of candidates to sort. If filters may keep more tokens, sampling selects without a sort."""
 
 MAX_SORTED = 8192
-"""Size of a vocabulary up to which a CPU sorts it faster than it selects from it."""
+"""Vocabulary size up to which a CPU sorts all tokens faster than it selects without a sort."""
 
 NO_TOP_P = 2.0
-"""Replaces a top_p of 1: it exceeds any sum of rounded probabilities."""
+"""Value that replaces a top_p of 1. It exceeds any sum of rounded probabilities."""
 
 LEAST_TOP_P = 2.0**-30
-"""Lower bound of top_p: smaller values also leave one token, and may be 0 as a float32."""
+"""Lower bound of top_p. Smaller values would keep one token, too, but might be rounded to 0 in float32."""
 
 LARGEST_DRAW = 1 - 2.0**-32
-"""Its product with a 31-bit integer stays below that integer, even when float64 rounds it."""
+"""Largest random number. Multiplied by a 31-bit integer, it stays below that integer even after float64
+rounding."""
 
 Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
-"""(logits [S, vocab], what decides) → tokens [S]."""
+"""(logits [S, vocab], sampling parameters) → token ids [S]."""
 
 
 class Sampler:
     """Samples one token for each row of logits.
 
     Args:
-        max_rows: sequences that may run at once.
+        max_rows: maximum number of running sequences.
         vocab_size: width of the logits.
-        device: where they are.
-        staging: brings numbers there.
+        device: device of the logits.
+        staging: sends arrays to the device; None: a new one.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Sampler:
         self._kinds = np.zeros(max_rows, dtype=np.int8)
 
     def start(self, start: RowStart) -> None:
-        """Note how a sequence is sampled that gets a row."""
+        """Record a sequence's sampling parameters, when it gets its row."""
         row, params = start.row, start.sampling
         self._temperature[row] = params.temperature
         self._top_k[row] = self._vocab_size if params.top_k <= 0 else min(params.top_k, self._vocab_size)
@@ -85,7 +87,7 @@ class Sampler:
         self._adjustments.start(start)
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
-        """Replace what penalties count of some rows."""
+        """Replace the token counts of some rows, which penalties use."""
         self._adjustments.recount(counts)
 
     def sample(
@@ -94,13 +96,13 @@ class Sampler:
         """Return a token id for each row of logits.
 
         Args:
-            logits: [S, vocab], float32. Changed in place.
-            rows: of the page table that they belong to: [S].
-            positions: of the tokens that are sampled: [S].
-            masks: which tokens are allowed, for the rows where not all are.
+            logits: logits, float32: [S, vocab]. Changed in place.
+            rows: page table row of each sequence: [S].
+            positions: position of each token to sample: [S].
+            masks: allowed tokens of the rows in which some are forbidden; None: there are no such rows.
 
         Returns:
-            [S], int64, on the device.
+            Token ids, int64, on the device: [S].
         """
         if masks is not None:
             apply_masks(masks, logits, self._staging)
@@ -114,7 +116,7 @@ class Sampler:
         kinds = self._kinds[rows]
         if not np.count_nonzero(kinds):
             return self._take_largest(logits)
-        order = kinds.argsort(kind="stable")  # those of a kind stand together
+        order = kinds.argsort(kind="stable")  # groups rows by kind
         rows = rows[order]
         places, draws, *columns = self._staging.send(
             order,
@@ -136,7 +138,7 @@ class Sampler:
         return tokens
 
     def _way_of(self, kind: int, rows: Ints) -> Choose:
-        """Return how rows of a kind are sampled."""
+        """Return the function that samples rows of a kind."""
         if kind == AMONG_MANY:
             limits = Limits(
                 bool((self._top_k[rows] < self._vocab_size).any()),
@@ -153,7 +155,7 @@ class Sampler:
         return ways[kind]
 
     def _kind(self, row: int) -> int:
-        """Return how a row is sampled."""
+        """Return the kind of sampling of a row: GREEDY, AMONG_FEW, AMONG_MANY or UNFILTERED."""
         if self._temperature[row] < GREEDY_TEMPERATURE or self._top_k[row] == 1:
             return GREEDY
         limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
@@ -162,28 +164,29 @@ class Sampler:
         return AMONG_FEW if self._top_k[row] <= self._num_candidates else AMONG_MANY
 
     def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
-        """Take the first of the most likely tokens."""
-        if self._staging.is_shared:  # numpy compares many numbers at a time, torch one after the other
+        """Return the most likely token of each row; of equally likely ones, the first."""
+        if self._staging.is_shared:  # numpy's argmax is vectorised, torch's is not
             return torch.from_numpy(logits.numpy().argmax(axis=-1))
         return logits.argmax(dim=-1)
 
     def _sample_candidates(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
-        """Sample among a few candidates, which are enough."""
+        """Sample from the most likely tokens, which suffice for AMONG_FEW."""
         return sample_candidates(logits, numbers, self._num_candidates)[0]
 
     def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
-        """Sample among a few candidates; where these turn out not to be enough, among all.
+        """Sample from a few candidates; for rows where these do not suffice, sample again from all tokens.
 
-        For a host that shares its memory with the device, and so may look: candidates take it a third of the time.
+        For a host that shares memory with the device, and can check the result without waiting. Candidates
+        take a third of the time there.
         """
         tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
-        if limits.top_k:  # top_p is of what top_k leaves, which a few candidates do not tell
+        if limits.top_k:  # top_p applies to the sum of the top_k tokens, which are more than the candidates
             undecided |= numbers.top_k[:, 0] < self._vocab_size
         again = undecided.nonzero()[:, 0]
         if len(again) and self._vocab_size <= MAX_SORTED:
             tokens[again] = sample_candidates(logits[again], numbers.of(again), self._vocab_size)[0]
         else:
-            for place in again.tolist():  # one row's numbers stay in a CPU's cache
+            for place in again.tolist():  # row by row, as one row's data fits into the CPU's cache
                 row = slice(place, place + 1)
                 tokens[row] = sample_selected(logits[row], numbers.of(row), limits)
         return tokens

@@ -1,20 +1,20 @@
-"""Samples among the tokens that top_k, top_p and min_p leave, however many: without a sort, and without reading from the
-device.
+"""Samples with top_k, top_p and min_p from any number of tokens, without sorting or waiting for the device.
 
-A sort would serve to find where a running sum, by probability, reaches a number. This module finds that in two passes:
+Samplers usually sort the tokens by probability, to find where the cumulative sum reaches a number. This
+module finds that point in two passes, as a radix select does:
 
-    the bits of a probability   |  0  0  |  15: its bin  |  15: its place in the bin  |
+    the bits of a probability   |  0  0  |  15: its bin  |  15: its index in the bin  |
     first pass                             sums by bin → the bin in which the number is reached
     second pass                                            sums within that bin → the probability
 
-This works because the bits of a non-negative float32, read as an integer, have the same order as the floats. Probabilities
-are counted in whole 2**-30ths: sums of integers do not depend on the order in which a device adds them, so a row's token
-depends on no other row, and is the same each time. Each row takes the same operations, and their number does not depend on
-the number of rows.
+This works because the bits of non-negative float32 numbers, read as integers, have the same order as the
+numbers. Probabilities are rounded to multiples of 2**-30 and summed as integers. Integer sums do not depend
+on the order in which a device adds, so a row's token is reproducible and does not depend on other rows. The
+number of operations does not depend on the number of rows.
 
-The token is the same that `sample_candidates` would draw with the whole vocabulary as candidates, except for the last
-digits: tokens are ordered by probability, the most likely first. Of equally likely tokens, all are kept if one is, and the
-first ones come first.
+Apart from rounding, the token is the one that `sample_candidates` would sample with the whole vocabulary as
+candidates: tokens are ordered by probability, most likely first, and equally likely ones by id. If one of
+several equally likely tokens passes the filters, all of them do.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ import torch
 from .draw import RowNumbers
 
 ONE = 1 << 30
-"""The mass of probability 1."""
+"""Integer that represents a probability of 1."""
 
 BITS = 15
 NUM_BINS = 1 << BITS
 
 
 class Limits(NamedTuple):
-    """Filters that any row of a step asks for. The others would change nothing, and are skipped.
+    """Filters that at least one row of a step uses. The others are skipped.
 
     Attributes:
-        top_k, top_p, min_p: whether any row has a limiting value.
+        top_k, top_p, min_p: whether any row uses this filter.
     """
 
     top_k: bool
@@ -45,7 +45,9 @@ class Limits(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Point at which a running sum of weights, by ascending key, reaches a number: each [S, 1], int32.
+    """Point at which a cumulative sum of weights, by ascending key, reaches a number.
+
+    All fields are int32: [S, 1].
 
     Attributes:
         key: smallest key with which the sum reaches the number.
@@ -59,7 +61,7 @@ class Reached(NamedTuple):
 
 
 class RunningSums:
-    """Sums of weights in ascending order of keys, for each row.
+    """Cumulative sums of weights in ascending order of keys, for each row.
 
     Args:
         keys: keys below 2**30, int32: [S, N].
@@ -69,7 +71,7 @@ class RunningSums:
     def __init__(self, keys: torch.Tensor, weights: torch.Tensor) -> None:
         self._keys = keys
         self._weights = weights
-        size = NUM_BINS + 1  # the first of a row stays empty, so that each sum has one before it
+        size = NUM_BINS + 1  # each row's first bin stays empty, so that every sum has a predecessor
         firsts = torch.arange(1, len(keys) * size, size, dtype=torch.int32, device=keys.device)[:, None]
         self._sums = _sums_by_bin((keys >> BITS).add_(firsts), weights)
         self._lower = (keys & (NUM_BINS - 1)).add_(firsts)
@@ -80,10 +82,10 @@ class RunningSums:
         return self._sums[:, -1:]
 
     def reach(self, number: torch.Tensor) -> Reached:
-        """Return the points at which numbers are reached.
+        """Return the point at which each row's cumulative sum reaches a number.
 
         Args:
-            number: numbers from 1 to the total: [S, 1], int32.
+            number: number for each row, from 1 to the total, int32: [S, 1].
         """
         upper, below = _find(self._sums, number)
         is_elsewhere = (self._keys >> BITS) != upper
@@ -94,15 +96,15 @@ class RunningSums:
 
 
 def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
-    """Sample among the tokens that top_k, then top_p, then min_p leave: [S].
+    """Sample from the tokens that pass top_k, then top_p, then min_p; return token ids: [S].
 
     Args:
-        logits: [S, vocab].
-        numbers: parameters of the rows. A top_p without a limit exceeds 1 by more than the rounding of masses, such as 2.
-        limits: filters of the rows.
+        logits: logits: [S, vocab].
+        numbers: parameters of the rows. An unset top_p must exceed 1 by more than rounding errors, such as 2.
+        limits: filters that the rows use.
     """
     vocab_size = logits.shape[-1]
-    # A row that is not a distribution also gives some token, because the sums below are never 0.
+    # If a row's probabilities are NaN, the result is still some token, because the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
@@ -130,9 +132,9 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
 
 
 def _take(keys: torch.Tensor, found: Reached, number: torch.Tensor) -> torch.Tensor:
-    """Return the tokens at which running sums of masses reach numbers: [S].
+    """Return the tokens at which the cumulative sums reach the numbers: [S].
 
-    Of equally likely tokens the first ones are those at the upper end.
+    Among equally likely tokens, the one with the lowest id comes last in ascending order.
     """
     mass = (found.key.view(torch.float32) * ONE).round_().int()
     num_before = (found.through - number) // mass
@@ -141,10 +143,11 @@ def _take(keys: torch.Tensor, found: Reached, number: torch.Tensor) -> torch.Ten
 
 
 def _sums_by_bin(bins: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return running sums of weights by bin: [S, 1 + NUM_BINS], int32, of which the first are 0.
+    """Return each row's cumulative sums of weights by bin, int32: [S, 1 + NUM_BINS]. The first column is 0.
 
     Args:
-        bins: bin of each weight, among all S × (1 + NUM_BINS): [S, N].
+        bins: bin of each weight, numbered across all rows, below S × (1 + NUM_BINS): [S, N].
+        weights: weights to sum: [S, N].
     """
     num_rows = len(bins)
     sums = torch.zeros(num_rows * (NUM_BINS + 1), dtype=torch.int32, device=bins.device)
@@ -153,6 +156,6 @@ def _sums_by_bin(bins: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 def _find(sums: torch.Tensor, number: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first bins whose running sums are at least the numbers, and the sums before them: [S, 1] each."""
+    """Return the first bin whose sum is at least the number, and the sum before that bin: [S, 1] each."""
     bins = torch.searchsorted(sums, number) - 1
     return bins, sums.gather(-1, bins)
