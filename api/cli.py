@@ -1,7 +1,7 @@
-"""The `llmfw` command: its own commands, those of plugins, and how errors are shown.
+"""The `llmfw` command: its own commands, plugins' commands, and the display of errors.
 
-Light: it starts without torch and Litestar, and of its own commands it imports the one that runs. The command
-line is built anew by `build_cli`, because plugins add to it.
+It starts without torch and Litestar, and imports only the command that runs. `build_cli` creates a new command line at
+each call, because plugins add to it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COMMANDS = tuple(LazyCommand(name, f"llmfw.api.commands.{path}", summary) for na
 
 
 class PluginGroup(LazyGroup):
-    """A group that loads plugins when a command is asked for that is not its own, or when it lists its commands."""
+    """A group that loads plugins if a command is not llmfw's own, or to list all commands."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -70,7 +70,7 @@ class PluginGroup(LazyGroup):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error meant for the user becomes one line, and exit code 1 or the error's own."""
+        """Run the command; show an error meant for the user as one line, and exit with 1 or the error's own code."""
         try:
             return super().invoke(ctx)
         except LLMFWError as error:

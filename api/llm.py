@@ -3,7 +3,7 @@
     llm = LLM("demo")
     [output] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=8))
 
-It is the same path as a server's, from the prompt to the text. torch is imported when an `LLM` is built.
+Prompts take the same path to text as in a server. torch is imported when an `LLM` is built.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Prompts = str | Sequence[str] | Sequence[Sequence[int]]
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What came of one prompt.
+    """Result for one prompt.
 
     Attributes:
-        text: as the model wrote it, without an end-of-sequence token or stop string.
-        token_ids: of the new tokens, the one that ended it included.
+        text: generated text, without an end-of-sequence token or stop string.
+        token_ids: generated tokens, including the one that ended the output.
         finish_reason: "stop" or "length".
-        prompt_tokens: how many the prompt has.
-        cached_tokens: how many of these came from the prefix cache.
-        logprobs: one for each of `token_ids`, if asked for.
-        prompt_logprobs: one for each of the prompt's tokens but the first, if asked for.
+        prompt_tokens: number of prompt tokens.
+        cached_tokens: number of prompt tokens that came from the prefix cache.
+        logprobs: one for each of `token_ids`, if requested.
+        prompt_logprobs: one for each prompt token except the first, if requested.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class LLM:
-    """A model, loaded into this process.
+    """A model in this process.
 
     Args:
         model: name of a registered model, folder, or hub id; None: the config file's, or "demo".
@@ -102,7 +102,7 @@ class LLM:
         chat_template: str | None,
         settings: dict[str, Any],
     ) -> None:
-        """Load as a config file says, where the caller does not."""
+        """Load with the settings of a config file, except for settings that the caller gives."""
         from .settings.file_settings import read_settings  # brings click
 
         file = read_settings(fspath(config))
@@ -139,11 +139,11 @@ class LLM:
         logprobs: int | None = None,
         prompt_logprobs: int | None = None,
     ) -> list[Output]:
-        """Continue prompts, all at once; return one output for each, in order.
+        """Continue prompts, all at once; return one output per prompt, in order.
 
         Args:
             prompts: a text, texts, or lists of token ids.
-            logprobs: report each new token's log probability, and of so many of the most likely ones.
+            logprobs: number of most likely tokens to report with the log probability of each new token.
             prompt_logprobs: the same for the prompts' tokens.
 
         Raises:
@@ -163,11 +163,11 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] = (),
         **template_kwargs: Any,
     ) -> list[Output]:
-        """Answer one conversation, or several at once; return one output for each, in order.
+        """Answer one conversation or several at once; return one output for each, in order.
 
         Args:
             tools: tool definitions for the template; calls are part of the text.
-            template_kwargs: for the chat template, such as `enable_thinking`.
+            template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
         Raises:
             RequestError: the template refuses the messages, or they do not fit.
@@ -245,7 +245,7 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
         own = {
             "max_queued_requests": 0,
             "max_queued_tokens": 0,
-        }  # the caller's prompts wait for no one else's
+        }  # only the caller's own prompts wait
         return msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"engine settings: {error}") from error

@@ -1,8 +1,8 @@
-"""The command `llmfw`. It ends with an error if the other project of that name is installed.
+"""The command `llmfw`. Fails with a message if the other project of that name is installed.
 
-The package index has another project `llmfw`, with the same import name and the same command. Installed into one
-environment, each overwrites files of the other. So this file is installed beside the package `llmfw`, as the module
-`llmfw_engine`, and imports nothing of llmfw before it has looked.
+The package index has another project `llmfw` with the same import name and command. If both are installed in one
+environment, each overwrites files of the other. So this file is installed outside the package `llmfw`, as the module
+`llmfw_engine`, and imports nothing of llmfw before it has checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def clash() -> str | None:
-    """Return what to do about the other project's package if it is installed, or None."""
+    """Return what to do if the other project's package is installed; else None."""
     try:
         found = version(OTHER)
     except PackageNotFoundError:

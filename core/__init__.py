@@ -1,6 +1,6 @@
 """The core of llmfw, and the one place that plugin authors import from: `from llmfw.core import hookimpl, SchedulePolicy`.
 
-A name's module is imported when the name is first asked for, so that importing this package imports nothing heavy.
+Importing this package imports nothing heavy: each name's module is imported at the first access to the name.
 """
 
 from __future__ import annotations

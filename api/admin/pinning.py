@@ -118,7 +118,7 @@ class PinnedTokens:
     def _check(self, tokens: list[int], param: str) -> None:
         info = self._generator.info
         if not tokens:
-            problem = "no chats that begin with these have a token in common, by this model's chat template"
+            problem = "chats that start with these messages share no token, by this model's chat template"
             raise RequestError(
                 f"{param}: {problem}" if param == "messages" else f"{param} has no token", param=param
             )

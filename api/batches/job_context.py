@@ -1,4 +1,4 @@
-"""The objects that all jobs share."""
+"""Objects that all jobs share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .work_marks import WorkMarks
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that all jobs share.
+    """Objects that all jobs share.
 
     Attributes:
         validating: limits how many jobs validate their input at once.

@@ -1,4 +1,4 @@
-"""What llmfw is called on the package index, and which version of it this is."""
+"""The name of llmfw on the package index, and its installed version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the limits of a container: those of this process's control groups on memory and CPUs, on Linux.
+"""Reads this process's memory and CPU limits from its Linux control groups, as containers set them.
 
 Supports both versions of control groups. Limits of parent groups count, too. Without control groups, or on other systems
 than Linux, there is no limit.
@@ -96,7 +96,7 @@ def _memory_of(group: Path) -> MemoryLimit | None:
 
 
 def _cpus_of(group: Path) -> float | None:
-    """Return how many CPUs a group's own limit of time comes to."""
+    """Return a group's CPU limit as a number of CPUs."""
     if (group / "cpu.cfs_quota_us").exists():
         quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
     else:
@@ -106,7 +106,7 @@ def _cpus_of(group: Path) -> float | None:
 
 
 def _number(file: Path) -> int | None:
-    """Return what a file holds, None if it cannot be read or says "max" or -1."""
+    """Return the number in a file; None if the file cannot be read or holds "max" or -1."""
     text = next(iter(_lines(file)), "")
     return int(text) if text.isdigit() else None
 

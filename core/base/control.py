@@ -121,16 +121,16 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
 
 
 class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):
-    """Forget every prefix that no running request and no pin holds. Answered by a `CacheView`."""
+    """Forget every prefix that no running request and no pin holds. The answer is a `CacheView`."""
 
 
 class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
-    """Keep a prefix from eviction, from now on or as soon as it is computed. Answered by a `PinInfo`.
+    """Keep a prefix from eviction, from now on or as soon as it is computed. The answer is a `PinInfo`.
 
     Attributes:
-        token_ids: of the prefix; whole pages of it are kept.
-        ttl_s: seconds for which it is kept.
-        salt: whose it is (`cache_salt`).
+        token_ids: token ids of the prefix; whole pages of it are kept.
+        ttl_s: seconds until the pin expires.
+        salt: `cache_salt` of the requests that may use it.
     """
 
     token_ids: list[int]
@@ -139,23 +139,23 @@ class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
 
 
 class UnpinPrefix(msgspec.Struct, frozen=True, tag="unpin_prefix"):
-    """Let a pinned prefix go. Answered by a `PinInfo` that has expired."""
+    """Remove a pin. The answer is a `PinInfo` that has expired."""
 
     id: str
 
 
 class GetTrace(msgspec.Struct, frozen=True, tag="get_trace"):
-    """What was decided about a request? Answered by a `RequestTrace`.
+    """Ask for the scheduler's decisions about a request. The answer is a `RequestTrace`.
 
     Attributes:
-        id: of the request.
+        id: id of the request.
     """
 
     id: str
 
 
 class TraceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One decision, or a run of equal ones.
+    """One decision about a request, or a run of equal consecutive ones.
 
     Attributes:
         kind: "arrived", "waits", "admitted", "computed", "retracted", "ended".
@@ -178,11 +178,11 @@ class TraceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
-    """Everything that was decided about one request, in order.
+    """All decisions about one request, in order.
 
     Attributes:
         arrived_at: seconds since the epoch.
-        num_left_out: entries in the middle that are not kept any more.
+        num_left_out: number of dropped entries in the middle.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What an engine says of itself: what it is, how it is, and why it failed. Plain data that msgspec can encode."""
+"""Description, figures and failure of an engine. Plain data that msgspec can encode."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):
-    """An exception: why the engine could not start, why it stopped, or why a command has no answer.
+    """An exception as plain data: why the engine could not start, why it stopped, or why a command failed.
 
     Attributes:
         kind: name of the exception's class.

@@ -98,7 +98,7 @@ class ModelNotFoundError(RequestError):
 
 
 class NotFoundError(RequestError):
-    """The request names something that is not stored here: never, or no longer."""
+    """The request names something that does not exist here, or no longer."""
 
 
 class TooLargeError(RequestError):

@@ -115,7 +115,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed in this step, T."""
+        """Number of tokens computed in this step: T."""
         return len(self.tokens)
 
     @property
@@ -131,7 +131,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def positions(self) -> Ints:
-        """The place of each token in its sequence: [T]."""
+        """Position of each token in its sequence: [T]."""
         if self.num_single == len(self.rows):
             return self.starts
         first = np.cumsum(self.counts) - self.counts
@@ -140,24 +140,24 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def token_rows(self) -> Ints:
-        """The row of each token: [T]."""
+        """Row of each token: [T]."""
         return self.rows if self.num_single == len(self.rows) else np.repeat(self.rows, self.counts)
 
     @property
     def sampled_rows(self) -> Ints:
-        """The row of each sampled token: [S]."""
+        """Row of each sampled token: [S]."""
         return self.rows if self.is_decode else np.repeat(self.rows, self.num_sampled)
 
     @property
     def sampled_places(self) -> Ints:
-        """The place, among the T tokens, of the token before each sampled one: [S]."""
+        """Index, among the T tokens, of the token before each sampled one: [S]."""
         if self.is_decode:
             return np.arange(len(self.rows))
         return self._last_of_each(np.cumsum(self.counts))
 
     @property
     def sampled_positions(self) -> Ints:
-        """The position of each sampled token in its sequence: [S]."""
+        """Position of each sampled token in its sequence: [S]."""
         ends = self.kv_lens
         return ends if self.is_decode else self._last_of_each(ends) + 1
 
@@ -169,7 +169,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
-"""Computes nothing."""
+"""Step that computes nothing."""
 
 
 class TokenMasks(msgspec.Struct, frozen=True):
@@ -203,12 +203,12 @@ PartT = TypeVar("PartT", StepInput, TokenMasks, StepOutput)
 
 
 def encode(part: Part) -> bytes:
-    """Return a part of a step as msgpack."""
+    """Return one of a step's messages as msgpack."""
     return _ENCODER.encode(part)
 
 
 def decode(data: bytes, kind: type[PartT]) -> PartT:
-    """Return the part of a step that was encoded.
+    """Decode a message that `encode` encoded.
 
     Raises:
         msgspec.DecodeError: the data is not of this kind.

@@ -1,6 +1,6 @@
 """Reads the allowed values of a settings struct's fields from their annotations.
 
-The command line makes its options of it (`api/settings/option.py`), the struct checks itself with it.
+The command line derives its options from them (`api/settings/option.py`), and structs check themselves against them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client's commands to the engine that have not been answered, each with its number."""
+"""Matches answers of the engine to the commands that a client sent, by number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ControlAnswers:
     """Sends commands and waits for their answers. Everything here runs on one event loop.
 
     Args:
-        send: gives a message to the engine; must not block.
+        send: function that sends a message to the engine; must not block.
     """
 
     def __init__(self, send: Callable[[Control], None]) -> None:
@@ -27,7 +27,7 @@ class ControlAnswers:
         self._failure: str | None = None
 
     async def ask(self, command: Command) -> Answer:
-        """As `EngineClient.control`."""
+        """Send a command and return its answer; see `EngineClient.control`."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
         number = next(self._numbers)

@@ -1,4 +1,4 @@
-"""The interface by which everything outside the engine uses it."""
+"""The interface through which all code outside the engine uses an engine."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class EngineClient(ABC):
     @property
     @abstractmethod
     def info(self) -> EngineInfo:
-        """What the engine is. Known once `start` has returned."""
+        """Description of the engine. Available once `start` has returned."""
 
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Why nothing can be generated any more, or None while that may still happen. Costs nothing."""
+        """Reason why the engine has failed for good; None while it works or may still recover. Takes no time."""
 
     @property
     def outage(self) -> str | None:
-        """Why nothing can be generated now, or None: `failure`, or that the engine is being restarted. Costs nothing."""
+        """Reason why nothing can be generated now: `failure`, or a restart in progress; else None. Takes no time."""
         return self.failure
 
     @property
     def num_restarts(self) -> int:
-        """How often the engine has been started again."""
+        """Number of restarts of the engine."""
         return 0
 
     @abstractmethod

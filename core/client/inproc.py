@@ -1,4 +1,4 @@
-"""The engine in a thread of the same process: for tests and small tools. Requests and events are not encoded."""
+"""Runs the engine in a thread of the same process, for tests and small tools. Messages are not encoded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class InprocEngineClient(EngineClient):
     """Runs an engine's steps in one worker thread, which sleeps while there is no work.
 
     Args:
-        engine: is used by the worker thread only, from `start` on.
+        engine: engine, used only by the worker thread from `start` on.
     """
 
     def __init__(self, engine: AnyEngine) -> None:
@@ -97,7 +97,7 @@ class InprocEngineClient(EngineClient):
             self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {type(error).__name__}: {error}")
 
     def _take_all_in(self) -> bool:
-        """Handle what is in the inbox, waiting for it if there is nothing else to do; return False at the end."""
+        """Handle all messages in the inbox, waiting for one if there is nothing else to do; return False to stop."""
         while True:
             try:
                 message = self._inbox.get(block=not self._engine.has_work, timeout=self._engine.sleep_s)

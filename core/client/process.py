@@ -1,4 +1,4 @@
-"""Runs the engine in its own process: starts it, talks to it over a socket, watches it, and ends it.
+"""Runs the engine in its own process: starts it, communicates over a socket, monitors it, and ends it.
 
 A client serves one process, from its start to its end. `supervisor` starts the next process.
 """
@@ -50,7 +50,7 @@ FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # 0: SIGTERM, which the en
 
 
 class _Channel(asyncio.Protocol):
-    """Hands on what the engine says, payload by payload, and notes when it has said its last."""
+    """Passes each payload from the engine to a handler, and records when the connection closes."""
 
     def __init__(self, handle: Callable[[bytes], None], has_ended: asyncio.Event) -> None:
         self._handle = handle
@@ -66,12 +66,12 @@ class _Channel(asyncio.Protocol):
 
 
 class ProcessEngineClient(EngineClient):
-    """Starts an engine process and speaks to it.
+    """Starts an engine process and communicates with it.
 
     Args:
         config: the engine's settings.
-        command: what to run; it must behave as `llmfw.core.engine.process.process` does.
-        watchdog: how long the engine may take before it counts as hung, and is killed; None: any time.
+        command: command line to run; it must behave as `llmfw.core.engine.process.process` does.
+        watchdog: time limits after which the engine counts as hung and is killed; None: no limits.
 
     Attributes:
         was_ended_from_outside: whether the process ended by SIGKILL, SIGTERM or SIGSTOP, which it does not cause itself
@@ -111,12 +111,12 @@ class ProcessEngineClient(EngineClient):
 
     @property
     def pid(self) -> int | None:
-        """Of the engine process, or None before it is started."""
+        """Process id of the engine process; None before it is started."""
         return self._process.pid if self._process else None
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the process, to which `start` then connects. Needs no event loop. It has ended when the block has."""
+        """Start the process, to which `start` then connects, and end it with the block. Needs no event loop."""
         self._process = self._spawn()
         try:
             yield
@@ -148,23 +148,23 @@ class ProcessEngineClient(EngineClient):
             raise
 
     def show_stacks(self) -> None:
-        """Have the process write the stacks of its threads to the log, if it runs."""
+        """Make the process write the stacks of its threads to the log, if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)
 
     def heartbeat(self) -> Reading:
-        """Return what the engine process does now. It must have been started."""
+        """Return the current activity of the engine process, which must have been started."""
         return self._page.read()
 
     async def wait_dead(self) -> None:
-        """Return once nothing can be generated any more; `failure` says why."""
+        """Wait until nothing can be generated any more; `failure` gives the reason."""
         await self._dead.wait()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
 
     def events(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
-        """As `generate`, for both kinds of requests."""
+        """Send a request of either kind and yield its events; see `EngineClient.generate`."""
         return self._streams.generate(request)
 
     async def embed(self, request: EmbedRequest) -> bytes:
@@ -214,7 +214,7 @@ class ProcessEngineClient(EngineClient):
         return process
 
     async def _watch(self, process: subprocess.Popen[bytes], limits: WatchdogLimits) -> None:
-        """Kill the process once it hangs."""
+        """Kill the process when it hangs."""
         watchdog = Watchdog(limits, self.heartbeat, lambda: state_of(process.pid))
         while not self._dead.is_set():
             if (hang := watchdog.look()) is not None:
@@ -266,7 +266,7 @@ class ProcessEngineClient(EngineClient):
             process.stdin.close()
 
     def _hang_up(self) -> None:
-        """Close our end of the socket."""
+        """Close this side of the socket."""
         if self._transport is not None:
             self._transport.abort()
         else:

@@ -33,17 +33,17 @@ ALONE_S = 10.0
 
 
 class Attempt:
-    """One request, as long as it is open.
+    """A request from its arrival to its end.
 
     Args:
         deferrable: whether other requests go first.
 
     Attributes:
         suspicion: sum over the deaths of the engine during which it was in flight.
-        has_token: whether it has got a token since it was last sent.
+        has_token: whether it has received a token since it was last sent.
         had_token: whether it had a token when the engine died.
         was_sent: whether it was ever sent to an engine.
-        is_convicted: whether it ended the engine.
+        is_convicted: whether it was found to crash the engine.
     """
 
     __slots__ = ("deferrable", "had_token", "has_token", "is_convicted", "suspicion", "turn", "was_sent")
@@ -59,12 +59,12 @@ class Attempt:
 
     @property
     def runs_alone(self) -> bool:
-        """Whether no other suspect may be in flight with it, until its end or for `ALONE_S`."""
+        """Whether no other suspect may be in flight at the same time, until its end or for `ALONE_S`."""
         return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
 
 
 class Quarantine:
-    """The line of requests that are sent one at a time. Everything here runs on one event loop."""
+    """Sends suspects one at a time. Everything here runs on one event loop."""
 
     def __init__(self) -> None:
         self._line: list[tuple[bool, bool, bool, int, Attempt]] = []
@@ -73,7 +73,7 @@ class Quarantine:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait_turn(self, attempt: Attempt) -> None:
-        """Return when a request may be sent: at once while there are no suspects."""
+        """Wait until a request may be sent: no time at all while there are no suspects."""
         attempt.has_token = False
         if attempt is self._current or (self._is_open_to(attempt) and attempt.suspicion < SUSPECT):
             return
@@ -85,18 +85,18 @@ class Quarantine:
         await attempt.turn
 
     def note_token(self, attempt: Attempt) -> None:
-        """Note that a request has its first token."""
+        """Record that a request has its first token."""
         attempt.has_token = True
         if attempt is self._current and not attempt.runs_alone:
             self._release()
 
     def leave(self, attempt: Attempt) -> None:
-        """Note that a request has ended, or that its client has left."""
+        """Record that a request has ended, or that its client has disconnected."""
         if attempt is self._current:
             self._release()
 
     def judge(self, in_flight: Collection[Attempt], weight: int) -> None:
-        """Note that the engine has died with these requests in flight."""
+        """Record that the engine has died with these requests in flight."""
         guilty = self._guilty(in_flight, weight)
         for attempt in in_flight:
             attempt.had_token = attempt.had_token or attempt.has_token
@@ -107,7 +107,7 @@ class Quarantine:
             self._release()
 
     def _guilty(self, in_flight: Collection[Attempt], weight: int) -> Attempt | None:
-        """Return the request that has ended the engine, or None if that is uncertain."""
+        """Return the request that crashed the engine; None if that is uncertain."""
         suspect = next(iter(in_flight)) if len(in_flight) == 1 else self._current
         if suspect is None or suspect not in in_flight or suspect.suspicion + weight < STRICT:
             return None

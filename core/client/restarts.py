@@ -1,4 +1,4 @@
-"""Decides whether and when an engine that has died is started again. Knows nothing of processes."""
+"""Decides whether and when to restart an engine that has died. Does not know processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_FAILED_STARTS = 5  # in a row: it is not the requests that the engine fails 
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
-    """What `--restart` and `--max-restarts-per-hour` say.
+    """The settings `--restart` and `--max-restarts-per-hour`.
 
     Attributes:
-        is_on: whether an engine is started again at all.
-        max_per_hour: how often it is within any hour.
+        is_on: whether the engine is restarted at all.
+        max_per_hour: maximum number of restarts within any hour.
     """
 
     is_on: bool = True
@@ -28,21 +28,21 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: ServerConfig) -> RestartPolicy:
-        """Return the policy that a server's settings ask for."""
+        """Return the policy for a server's settings."""
         return cls(config.restart == "on-failure", config.max_restarts_per_hour)
 
 
 class Restarts:
-    """Counts the restarts of one engine.
+    """Counts the restarts of one engine, and delays them.
 
     Delays grow (0, 1, 2, 4, … 30 s) from one restart to the next as long as the engine answers no request in between.
 
     Args:
-        policy: the limits.
-        clock: seconds that never go back.
+        policy: limits of the restarts.
+        clock: monotonic clock in seconds.
 
     Attributes:
-        total: restarts so far.
+        total: number of restarts.
     """
 
     def __init__(self, policy: RestartPolicy, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,15 +56,15 @@ class Restarts:
 
     @property
     def is_on(self) -> bool:
-        """Whether an engine is ever started again."""
+        """Whether the engine is ever restarted."""
         return self._off is None
 
     def stop(self) -> None:
-        """Start no engine again from now on."""
+        """Allow no further restarts."""
         self._off = "the server is ending"
 
     def reason_against(self) -> str | None:
-        """Return why the engine is not to be started again now, or None."""
+        """Return the reason why the engine may not be restarted now, or None."""
         if self._off is not None:
             return self._off
         while self._times and self._times[0] <= self._clock() - HOUR_S:
@@ -79,7 +79,7 @@ class Restarts:
         return None
 
     def begin(self) -> float:
-        """Count a restart; return after how many seconds it is to happen."""
+        """Count a restart; return the seconds to wait before it."""
         delay = min(MOST_S, 2.0 ** (self._in_vain - 1)) if self._in_vain else 0.0
         self.total += 1
         self._in_vain += 1
@@ -87,9 +87,9 @@ class Restarts:
         return delay
 
     def note_start(self, *, failed: bool) -> None:
-        """Note how a start ended."""
+        """Record the result of a start."""
         self._failed_starts = self._failed_starts + 1 if failed else 0
 
     def note_answer(self) -> None:
-        """Note that the engine has answered a request."""
+        """Record that the engine has answered a request."""
         self._in_vain = 0

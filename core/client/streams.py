@@ -1,4 +1,4 @@
-"""The open requests of a client: engine events come in for all of them, each reader gets its own.
+"""Distributes the engine's events to the open requests of a client.
 
 Everything here runs on one event loop. It knows nothing of how events travel.
 """
@@ -16,7 +16,7 @@ from llmfw.core.ipc.wire import error_of
 
 
 class EventStream:
-    """The events of one request that were not read yet."""
+    """Unread events of one request."""
 
     __slots__ = ("_error", "_events", "_waiter")
 
@@ -31,12 +31,12 @@ class EventStream:
         self._wake()
 
     def fail(self, error: EngineError) -> None:
-        """End the stream: `take` raises once all events are read."""
+        """End the stream with an error: `take` raises it once all events are read."""
         self._error = error
         self._wake()
 
     async def take(self) -> list[TokenEvent]:
-        """Return the events that came since the last call, at least one."""
+        """Wait for events; return all that arrived since the last call, at least one."""
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -55,7 +55,7 @@ class EventStreams:
     """All open streams of one client, by request id.
 
     Args:
-        send: gives a message to the engine; must not block.
+        send: function that sends a message to the engine; must not block.
     """
 
     def __init__(self, send: Callable[[ToEngine], None]) -> None:
@@ -65,11 +65,11 @@ class EventStreams:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be generated any more, or None."""
+        """Reason why nothing can be generated any more, or None."""
         return self._failure
 
     def deliver(self, events: Iterable[TokenEvent]) -> None:
-        """Hand each event to its request. Drops events of requests without a reader."""
+        """Pass each event to its request. Drops events of requests without a reader."""
         for event in events:
             stream = self._streams.get(event.id)
             if stream is not None:
@@ -83,7 +83,7 @@ class EventStreams:
                 stream.fail(EngineDeadError(reason))
 
     async def generate(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
-        """As `EngineClient.generate`."""
+        """Send a request and yield its events; see `EngineClient.generate`."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
         stream = self._streams[request.id] = EventStream()
@@ -102,7 +102,7 @@ class EventStreams:
                 self._send(Abort([request.id]))
 
     async def embed(self, request: EmbedRequest) -> bytes:
-        """As `EngineClient.embed`."""
+        """Send a request and return its vectors; see `EngineClient.embed`."""
         async with contextlib.aclosing(self.generate(request)) as events:
             return b"".join([event.vectors async for event in events])
 

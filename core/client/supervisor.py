@@ -1,6 +1,6 @@
-"""An engine that is started again when it dies or hangs, and the requests that live through it.
+"""Restarts an engine that dies or hangs, and runs interrupted requests again.
 
-Knows when an engine process is replaced and which requests run again; `process` knows how one lives and dies.
+Decides when to replace the process and what to run again; `process` handles the start and end of a single process.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .restarts import RestartPolicy, Restarts
 logger = logging.getLogger(__name__)
 
 WAIT_S = 60.0
-"""How long a new request waits for an engine that is being restarted. Deferrable requests, and requests that an engine has
-already had, wait for as long as restarts are tried."""
+"""Seconds that a new request waits for an engine that is being restarted. Deferrable requests, and requests that were
+already sent to an engine, wait for as long as restarts are tried."""
 MAX_WAITING = 1000
-"""New requests that may wait for an engine that is being restarted, deferrable ones not counted."""
+"""Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable ones."""
 MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
 """Fields of EngineInfo that a restart may change."""
 
 
 class SupervisedEngineClient(EngineClient):
-    """Starts an engine process, and another one when it ends.
+    """Starts an engine process, and a new one whenever it ends.
 
     Requests without output run again automatically. The others end with an EngineDeadError, unless their reader accepts
     a new start (`Request.may_restart`). A request that repeatedly ends the engine ends with a CrashingRequestError
@@ -103,7 +103,7 @@ class SupervisedEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """As `ProcessEngineClient.launched`, for the first process. Later ones end by `close`."""
+        """Start the first process; see `ProcessEngineClient.launched`. `close` ends later ones."""
         with self._life.launched():
             yield
 
@@ -119,11 +119,12 @@ class SupervisedEngineClient(EngineClient):
         return EngineLostError(self._failure)
 
     def stop_restarting(self) -> None:
-        """Do not restart an engine that ends from now on: systemd, for one, ends both processes of a server at once."""
+        """Do not restart an engine that ends from now on. (systemd, for example, stops both processes of a server at
+        once.)"""
         self._restarts.stop()
 
     def show_stacks(self) -> None:
-        """Have the engine process write the stacks of its threads to the log."""
+        """Make the engine process write the stacks of its threads to the log."""
         self._life.show_stacks()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -153,7 +154,7 @@ class SupervisedEngineClient(EngineClient):
     async def _events(
         self, request: Request | EmbedRequest, may_restart: bool
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Yield the events of a request, from as many engines as it takes."""
+        """Yield the events of a request, across restarts of the engine."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
         try:
             while True:
@@ -181,7 +182,8 @@ class SupervisedEngineClient(EngineClient):
     async def _turn(
         self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
     ) -> ProcessEngineClient:
-        """Return the engine once it can be used and it is this request's turn, which is in flight from then on."""
+        """Wait until the engine is usable and the request may be sent; count the request as in flight, and return the
+        engine."""
         while True:
             if not self._settled.is_set():
                 await self._wait_settled(attempt, request, begun_at)
@@ -213,7 +215,7 @@ class SupervisedEngineClient(EngineClient):
             self._num_waiting -= not is_patient
 
     def _check_rerun(self, attempt: Attempt, error: EngineDeadError, has_answered: bool) -> None:
-        """Raise what ends a request after its engine's death, unless it is to run again."""
+        """Raise the error for a request whose engine died, unless the request may run again."""
         if self._failure is not None:
             raise error
         if attempt.is_convicted:
@@ -243,7 +245,7 @@ class SupervisedEngineClient(EngineClient):
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
 
     async def _keep_running(self) -> None:
-        """Replace the engine whenever it has died, until it is given up."""
+        """Replace the engine whenever it dies, until no restart is allowed."""
         try:
             while self._failure is None:
                 await self._life.wait_dead()
@@ -256,7 +258,7 @@ class SupervisedEngineClient(EngineClient):
             self._give_up(f"the engine's supervisor failed: {type(error).__name__}: {error}")
 
     async def _restart(self) -> None:
-        """Try once to start an engine."""
+        """Make one attempt to start an engine."""
         begun = time.monotonic()
         if delay := self._restarts.begin():
             logger.info("The engine is started again in %.0f s", delay)
@@ -285,7 +287,7 @@ class SupervisedEngineClient(EngineClient):
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
-        """Give a new engine what an administrator had set in the one before."""
+        """Apply an administrator's changes to the previous engine to a new one."""
         if self._policy_set is not None:
             await life.control(self._policy_set)
         if self._has_pins:
@@ -305,12 +307,12 @@ class SupervisedEngineClient(EngineClient):
 
 
 def _essence(info: EngineInfo) -> EngineInfo:
-    """Return what must be the same for all engine processes of one server."""
+    """Return the fields that must be equal in all engine processes of one server."""
     return msgspec.structs.replace(info, **MAY_DIFFER)
 
 
 def _in_time(request: Request | EmbedRequest, begun_at: float) -> Request | EmbedRequest:
-    """Return a request with the rest of its timeout; raise DeadlineError if there is none."""
+    """Return a request with its remaining timeout; raise DeadlineError if none remains."""
     if request.timeout_s is None:
         return request
     left = request.timeout_s - (time.monotonic() - begun_at)

@@ -1,7 +1,7 @@
 """Decides from an engine's heartbeat whether the engine hangs.
 
-A long step is no hang, and neither is a machine that is slow or was suspended: time counts only while the watchdog itself
-was awake to see that nothing happened. Knows nothing of how an engine is ended.
+A long step does not count as a hang, nor does a slow or suspended machine: time counts only while the watchdog itself
+was running and saw no progress. This module does not know how an engine is ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from llmfw.core.engine.process.heartbeat import Phase, Reading
 
 LOOK_S = 0.5
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 SILENT_S = 10.0
 """Seconds without any sign of life after which a process counts as hung."""
 
@@ -25,11 +25,11 @@ _MOST_COUNTED_S = 2 * LOOK_S
 
 
 class WatchdogLimits(msgspec.Struct, frozen=True):
-    """How long an engine may take.
+    """Time limits of an engine.
 
     Attributes:
-        step_s: for one step, or whatever else the main thread does between two reports of progress.
-        silent_s: without any sign of life: no beat, no progress, no processor time.
+        step_s: seconds for one step, or for anything else that the main thread does between two reports of progress.
+        silent_s: seconds without any sign of life: no beat, no progress, no processor time.
     """
 
     step_s: float = 300.0
@@ -42,11 +42,11 @@ class WatchdogLimits(msgspec.Struct, frozen=True):
 
 
 class ProcessState(NamedTuple):
-    """What the system knows of a process.
+    """State of a process, from the operating system.
 
     Attributes:
-        is_stopped: by SIGSTOP or a debugger.
-        ticks: of processor time that it has used.
+        is_stopped: whether SIGSTOP or a debugger has stopped it.
+        ticks: processor time that it has used, in clock ticks.
     """
 
     is_stopped: bool
@@ -54,7 +54,7 @@ class ProcessState(NamedTuple):
 
 
 def state_of(pid: int) -> ProcessState | None:
-    """Return the state of a process; None if it has ended, or the system does not say."""
+    """Return the state of a process; None if it has ended, or the system does not report it."""
     if sys.platform != "linux":
         return None
     try:
@@ -68,8 +68,8 @@ class Hang(NamedTuple):
     """Why an engine counts as hung.
 
     Attributes:
-        reason: for the log, `/health` and clients.
-        is_stopped: it was stopped from outside, so that it cannot handle signals.
+        reason: reason for the log, `/health` and clients.
+        is_stopped: whether the process was stopped from outside, so that it cannot handle signals.
     """
 
     reason: str
@@ -77,13 +77,13 @@ class Hang(NamedTuple):
 
 
 class Watchdog:
-    """Looks at one engine process, every `LOOK_S`.
+    """Checks one engine process every `LOOK_S` seconds.
 
     Args:
-        limits: from which on the engine counts as hung.
-        read: returns the heartbeat.
-        state: returns the state of the process.
-        clock: seconds that never go back.
+        limits: limits beyond which the engine counts as hung.
+        read: function that returns the heartbeat.
+        state: function that returns the state of the process.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Watchdog:
         self._stuck_s = 0.0
 
     def look(self) -> Hang | None:
-        """Look once; return why the engine counts as hung, or None."""
+        """Check once; return the hang, or None."""
         now = self._clock()
         elapsed = min(now - self._looked_at, _MOST_COUNTED_S)
         self._looked_at = now
@@ -129,7 +129,7 @@ class Watchdog:
         return Hang(f"the engine hangs: it has been {what} for {self._stuck_s:.0f} s", is_stopped=False)
 
     def _silent(self, reading: Reading, elapsed: float) -> Hang | None:
-        """Count a look that saw neither a beat nor progress: a process that computes is alive all the same."""
+        """Count a check that saw neither a beat nor progress, unless the process used processor time."""
         state = self._state()
         is_stopped = state is not None and state.is_stopped
         if state is not None and not is_stopped and state.ticks != self._ticks:

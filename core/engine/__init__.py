@@ -1,1 +1,1 @@
-"""The engine: what runs in the engine process. Knows token ids, not text, and nothing of HTTP."""
+"""The engine: everything that runs in the engine process. Knows token ids, not text, and nothing of HTTP."""

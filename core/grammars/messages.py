@@ -1,4 +1,4 @@
-"""The messages between the API process, the grammar supervisor and its children: msgpack in the frames of `client.wire`."""
+"""Messages between the API process, the grammar supervisor and its children: msgpack in the frames of `core.ipc.wire`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Chooses which grammar to compile next, and stops grammars that take too long.
 
-Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source is long. If
-it takes longer than a time slice, it becomes slow: it continues at low priority if a place for slow grammars is free; if
-not, its child is killed and it waits in the slow queue. So a quick grammar waits for time slices of others, never for
-their deadlines. This module knows times and children, but neither sockets nor grammars.
+Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source is long.
+If it takes longer than a time slice, it becomes slow: it continues at low priority if a slot for slow grammars is free;
+if not, its child is killed and it waits in the slow queue. So a quick grammar may wait for others' time slices, but
+never for their full time limits. This module handles only timing and child processes; sockets and the grammars' content
+are left to others.
 """
 
 from __future__ import annotations

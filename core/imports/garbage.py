@@ -1,4 +1,4 @@
-"""The interpreter's garbage collector in processes that serve for long.
+"""Tunes Python's garbage collector for processes that serve for a long time.
 
 torch, transformers and a model create about 400,000 objects that live until the process ends. A full collection traverses
 all of them: for 0.3 s no step runs, at an unpredictable time. So the objects that exist once a process is ready are
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Collect nothing while libraries are imported, which make hardly any garbage; then put aside what they brought."""
+    """Disable collection while libraries are imported, which creates hardly any garbage; then freeze their objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -28,6 +28,6 @@ def importing() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Put aside all there is, once a process has what it keeps. Garbage goes first: weights may hang on it."""
+    """Collect garbage, then freeze all remaining objects. Call it once a process has created what it keeps."""
     gc.collect()
     gc.freeze()

@@ -58,7 +58,7 @@ def _is_plain() -> bool:
 
 @contextlib.contextmanager
 def _one_device() -> Iterator[None]:
-    """Have transformers find that there is one device, and nothing that only losses need."""
+    """Make transformers see a single device, and skip imports that only losses need."""
     import torch.distributed
     import transformers.utils
     from transformers.utils import import_utils

@@ -45,18 +45,18 @@ def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **
 
 
 def has_run(name: str) -> bool:
-    """Return whether a module was imported, and is not one that is postponed."""
+    """Return whether a module was imported and has run."""
     return name in sys.modules and not isinstance(sys.modules[name], _Postponed)
 
 
 def run(name: str) -> ModuleType:
-    """Import a module, also if it was postponed, and return it."""
+    """Import a module, even if it was postponed, and return it."""
     module = importlib.import_module(name)
     return module.run_now() if isinstance(module, _Postponed) else module
 
 
 class _Postponed(ModuleType):
-    """Stands for a module until it is needed, and passes on to it from then on."""
+    """Placeholder of a module that has not run; forwards attributes to the module once it has."""
 
     def __init__(
         self, spec: ModuleSpec, has_index: bool, then: Then | None, known: dict[str, object]

@@ -1,4 +1,4 @@
-"""The tensors that hold keys and values, and how many tokens fit into a device's memory."""
+"""Tensors that hold keys and values, and the number of tokens that fit into a device's memory."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ class KVStorage:
                 tensors.append(_zeros(shape, self.stored_as, device, number / (2 * len(layers))))
 
     def scales(self, index: int) -> tuple[float, float]:
-        """Return by what the keys, and the values, of a layer have to be multiplied when they are read."""
+        """Return the factors by which readers multiply a layer's stored keys and values."""
         return self._scales.get(index, (1.0, 1.0))
 
     def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Keep new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
+        """Store new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
 
-        Saturates where that is a narrower dtype. By torch's operators: for backends whose kernels don't do it.
+        Numbers too large for a narrower dtype become its largest number. Uses torch's operators, for backends whose
+        kernels do not write by themselves.
         """
         for pages, new, scale in zip(
             (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
@@ -77,12 +78,12 @@ class KVStorage:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Bytes of all keys, and of all values."""
+        """Total bytes of all keys, and of all values."""
         return sum(k.nbytes for k in self.keys), sum(v.nbytes for v in self.values)
 
 
 def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
-    """Return the bytes of storage that one token takes in all layers."""
+    """Return the bytes that one token's keys and values take in all layers."""
     return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
 
 

@@ -1,4 +1,4 @@
-"""A command whose module is imported when it is needed, so that other commands start without it."""
+"""A command whose module is imported only when the command is used, so that other commands start without it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from llmfw.core.base.errors import PluginError
 
 
 class LazyCommand(click.Command):
-    """Stands for a command until it is run, or asked for its help.
+    """Placeholder of a command until it is run, or its help is requested.
 
     Args:
-        name: of the command.
-        path: "package.module:attribute" of the command itself.
-        summary: one line for lists of commands, as the command's own short help is.
+        name: name of the command.
+        path: import path of the command itself, "package.module:attribute".
+        summary: one line for lists of commands, equal to the command's own short help.
     """
 
     def __init__(self, name: str, path: str, summary: str) -> None:
@@ -40,5 +40,5 @@ class LazyCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return a context of the command itself, which then runs."""
+        """Return a context of the imported command, which then runs."""
         return self.command().make_context(info_name, args, parent, **extra)

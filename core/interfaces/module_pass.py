@@ -1,4 +1,4 @@
-"""The interface of a module pass: what puts faster modules in the place of a loaded model's ordinary ones.
+"""Interface of a module pass, which replaces ordinary modules of a loaded model by faster ones.
 
 A pass sees transformers' modules after projections of one input were merged, and before the model is probed. It knows
 nothing of requests, batches or attention backends. Reading this module imports no torch.

@@ -2,11 +2,11 @@
 
 A policy is pure: it does not change its input, keeps no state between calls, and returns the same answer for the same
 input. Its input is one column (a numpy array) per figure, so that it orders thousands of requests in less than a
-millisecond; the place in the columns identifies a request. The scheduler decides how many requests are admitted, by the
-memory and the token budget of the step.
+millisecond; a request is identified by its index in the columns. The scheduler decides how many requests are admitted,
+by the memory and the token budget of the step.
 
-A faulty policy fails no request: if it raises, or omits or invents a place, llmfw logs that once with its plugin's name,
-and orders requests by first come, first served instead.
+A faulty policy fails no request: if it raises, or returns too few or unknown indices, llmfw logs that once with its
+plugin's name, and orders requests by first come, first served instead.
 """
 
 from __future__ import annotations

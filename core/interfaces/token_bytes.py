@@ -1,9 +1,9 @@
-"""Token id → the bytes that it stands for, whatever stands around it.
+"""Maps token ids to bytes, independent of the surrounding tokens.
 
-`Tokenizer.decode` cannot say it: of a token that is half a character it shows a replacement character, and it takes
-the space off a text's first word. Reads how the vocabulary is written from the tokenizer's own decoder. Knows
-nothing of texts: a text's tokens' bytes in a row are its UTF-8, but for the space that some tokenizers put before a
-text, and for what they change in it beforehand (lower case, say).
+`Tokenizer.decode` cannot do this: for a token that is half a character it returns a replacement character, and it
+removes the space before a text's first word. This module reads the tokenizer's own decoder to learn how the vocabulary
+is written. The concatenated bytes of a text's tokens are its UTF-8, except for a space that some tokenizers add at the
+start, and for changes before tokenisation, such as lower case.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class TokenBytes:
-    """The bytes of a vocabulary's tokens, found when they are asked for.
+    """Bytes of a vocabulary's tokens, computed on demand.
 
     Args:
-        backend: the tokenizer.
+        backend: tokenizer of the `tokenizers` library.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
@@ -36,7 +36,7 @@ class TokenBytes:
         self._added = {id: token.content for id, token in backend.get_added_tokens_decoder().items()}
 
     def of(self, token_id: int) -> bytes:
-        """Return a token's bytes: none for an id that the vocabulary does not have, a special token's own name."""
+        """Return a token's bytes: b"" for an id that the vocabulary lacks, the name of a special token."""
         found = self._found.get(token_id)
         if found is None:
             found = self._found[token_id] = self._find(token_id)
@@ -67,7 +67,7 @@ def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _written_out(piece: str, step: dict[str, Any]) -> str:
-    """Undo one thing that a vocabulary does to its pieces."""
+    """Return a piece after one step of the tokenizer's decoder."""
     if step["type"] == "Metaspace":
         return piece.replace(step["replacement"], " ")
     if step["type"] == "Replace":

@@ -27,7 +27,7 @@ MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 
 
 
 def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Raise EngineError for a panic of the library, which is no `Exception` and would pass by every handler."""
+    """Raise EngineError for a panic of the library, which is not an `Exception` and would pass all handlers."""
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -26,11 +26,11 @@ _BUFFER = 4 * 2**20  # bytes that a socket may hold, as far as the system lets i
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What the engine process reads from its stdin before all else.
+    """First data that the engine process reads from its stdin.
 
     Attributes:
-        sockets: its ends of the pairs, one for each client, as file descriptors that it inherits.
-        heartbeat: file descriptor of the page that it reports its progress in; None: it does not report.
+        sockets: file descriptors of the sockets that it inherits, one for each client.
+        heartbeat: file descriptor of the page for progress reports; None: it reports nothing.
     """
 
     config: EngineConfig
@@ -59,12 +59,12 @@ def new_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a payload as it is sent: its length, then itself."""
+    """Return a payload with its length in front, as it is sent."""
     return len(payload).to_bytes(_PREFIX, "big") + payload
 
 
 class Frames:
-    """Takes payloads out of the bytes of a stream, however these are cut."""
+    """Extracts payloads from a byte stream that arrives in pieces of any size."""
 
     __slots__ = ("_rest",)
 
@@ -73,11 +73,11 @@ class Frames:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a payload has come in part."""
+        """Whether an incomplete payload has arrived."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes; return the payloads that are whole now."""
+        """Add bytes; return the payloads that are complete now."""
         rest, payloads, start = self._rest, [], 0
         rest += data
         while len(rest) - start >= _PREFIX:
@@ -92,7 +92,8 @@ class Frames:
 
 
 def write_launch(stream: IO[bytes], launch: Launch) -> None:
-    """Write to the engine's stdin: length, then msgpack. The stream stays open: its end means the parent's end."""
+    """Write a `Launch` to the engine's stdin: length, then msgpack. The stream stays open; its end tells the engine
+    that the parent has exited."""
     stream.write(framed(encode(launch)))
     stream.flush()
 

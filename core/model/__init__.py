@@ -1,4 +1,4 @@
-"""From a checkpoint to a model that attends by our backends: loaded, probed, its modules merged, replaced and packed.
+"""Loads a checkpoint as a model that uses llmfw's attention backends: load, probe, and merge, replace and pack modules.
 
 Knows transformers' models, and nothing of requests or steps.
 """

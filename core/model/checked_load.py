@@ -1,9 +1,9 @@
-"""Loads weights by transformers, and finds where they and the config disagree.
+"""Loads weights by transformers, and finds differences between the weights and the config.
 
-transformers initialises a weight that the files lack with random numbers and passes over one that the model lacks; both
-only reach a log. Here they become `Differences`, and the caller decides which of them matter. In addition to what
-transformers reports, this module looks at the files for what it passes over in silence: layers that its patterns hide, experts out
-of sequence, integers in a weight's place, and two tensors for one weight.
+transformers fills a weight that the files lack with random numbers, and ignores one that the model lacks; both appear
+only in a log. This module returns them as `Differences`, and the caller decides which of them matter. It also finds
+what transformers does not report: layers that its patterns hide, gaps in the numbering of experts, integers in place of
+a weight, and two tensors for one weight.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 
 MAX_NAMES = 10
 WIDE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-"""Dtypes in which NaN and infinity can be looked for."""
+"""Dtypes that can hold NaN and infinity."""
 CONSTANTS = re.compile(
     r"(^|\.)(rotary_emb|rotary_pos_emb)\.(inv_freq|cos_cached|sin_cached)$"
     r"|(^|\.)(attn|attention)\.masked_bias$|(^|\.)position_ids$"
 )
-"""Buffers that older versions of transformers saved, and that are computed today."""
+"""Buffers that older versions of transformers saved, and newer ones compute."""
 CACHE_SCALES = re.compile(r"(^|\.)(k|v|kv)_scale$")
 """Scales of stored keys and values, which `kv.scales` reads."""
 EXTRA_HEADS = re.compile(r"(^|\.)mtp[^.]*\.")
@@ -56,13 +56,13 @@ EXTRA_LAYER_PARTS = ("eh_proj", "enorm", "hnorm", "shared_head")
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Where a model and its files disagree. All empty if they agree.
+    """Differences between a model and its files. All fields are empty if there are none.
 
     Attributes:
         missing: names of tensors that the files lack.
-        mismatched: names of tensors of another shape or type, with what is wrong.
+        mismatched: names of tensors whose shape or type differs, with both.
         surplus: names of tensors that the model lacks.
-        note: what may explain them, or nothing.
+        note: possible explanation, or "".
     """
 
     missing: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Differences:
     note: str = ""
 
     def refuse_any(self, path: str) -> None:
-        """Raise if there is a difference.
+        """Raise ModelError if there is any difference.
 
         Raises:
             ModelError: names up to ten tensors, and the number of the others.
@@ -113,14 +113,14 @@ def read_config(path: str) -> Any:
 def load_checked(
     auto_class: Any, path: str, hf_config: Any, device: torch.device, **options: Any
 ) -> tuple[PreTrainedModel, Differences]:
-    """Load a model; return it and the differences between it and its files.
+    """Load a model; return it and its differences from its files.
 
     Args:
-        auto_class: of transformers ("AutoModelForCausalLM").
+        auto_class: class of transformers that loads it, such as `AutoModelForCausalLM`.
         path: a folder, or a hub id.
         hf_config: the model's config.
-        device: the one to put it on.
-        options: others of `from_pretrained`.
+        device: target device.
+        options: further arguments of `from_pretrained`.
 
     Raises:
         ModelError: it cannot be loaded, or its weights hold NaN or infinity.
@@ -148,7 +148,7 @@ def load_checked(
 
 
 def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
-    """Refuse a config with more layers than there are tensors, before hours are spent on making them.
+    """Refuse a config with more layers than there are tensors, before hours are spent on creating them.
 
     Raises:
         ModelError: it has.
@@ -162,7 +162,7 @@ def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
 
 
 def _check_values(path: str, module: PreTrainedModel) -> None:
-    """Refuse weights that hold NaN or infinity, and warn of matrices that are zero throughout.
+    """Refuse weights that hold NaN or infinity, and warn of matrices that are all zeros.
 
     What a NaN reaches would be wrong without an error. Zeros are legal: pruned layers and untrained heads have them. The
     smallest and the largest number show both in one pass, at the speed of memory (28 GB/s where isfinite made 1).
@@ -212,11 +212,11 @@ def _differences(
 
 
 class _Names:
-    """The tensors of a model, as its class names them, compared with those of its files.
+    """Compares the tensors of a model, by name, with the tensors of its files.
 
     Args:
-        module: as it was loaded.
-        stored: the files' tensors.
+        module: loaded module.
+        stored: tensors of the files.
     """
 
     def __init__(self, module: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> None:
@@ -230,7 +230,8 @@ class _Names:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """Return a list of layers and the number of a layer beyond its end that a tensor is in, else None."""
+        """If a tensor's layer number is beyond the model's last layer, return the list of layers and that number; else
+        None."""
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)
             if number is not None and number >= count:
@@ -238,7 +239,7 @@ class _Names:
         return None
 
     def is_by_design(self, name: str) -> bool:
-        """Return whether a surplus tensor is known to be of no use."""
+        """Return whether a surplus tensor is known to be unused."""
         if CONSTANTS.search(name) or CACHE_SCALES.search(name) or EXTRA_HEADS.search(name):
             return True
         layer = self.layer(name)
@@ -249,7 +250,7 @@ class _Names:
         return {name for names in self._beyond.values() if not _is_extra_head(names) for name in names}
 
     def note_on_layers(self) -> str:
-        """Return both counts of layers, or nothing if config and files agree."""
+        """Return a note with both numbers of layers; "" if config and files agree."""
         for prefix, count in self._counts.items():
             inside = {found for name in self._stored if (found := self._number(name, prefix)) is not None}
             inside -= {number for (_, number), names in self._beyond.items() if _is_extra_head(names)}
@@ -258,7 +259,7 @@ class _Names:
         return ""
 
     def integers(self) -> list[str]:
-        """Return the tensors that are integers in the files where the model computes with numbers."""
+        """Return the tensors that are integers in the files and floats in the model."""
         return [
             f"{name} is stored as {tensor.dtype}"
             for name, tensor in self._stored.items()
@@ -266,7 +267,7 @@ class _Names:
         ]
 
     def doubled(self) -> set[str]:
-        """Return the tensors that the files have a second time, without the prefix of the base model."""
+        """Return the tensors that the files also have without the prefix of the base model."""
         return {name for name in self._stored if f"{self._prefix}{name}" in self._stored}
 
     def _is_floating(self, name: str) -> bool:
@@ -285,7 +286,7 @@ class _Names:
 
 
 def _layer_counts(names: Iterable[str]) -> dict[str, int]:
-    """Return how many layers each outermost list has, by its prefix ("model.layers.")."""
+    """Return the number of layers in each outermost list, by its prefix ("model.layers.")."""
     counts: dict[str, int] = {}
     for name in names:
         if found := re.match(r"(.*?\.)?(\d+)\.", name):
@@ -299,7 +300,7 @@ def _is_extra_head(names: Iterable[str]) -> bool:
 
 
 def _reason(path: str, hf_config: Any, error: Exception) -> str:
-    """Return why loading failed: by what the files hold, if they show it."""
+    """Return why loading failed, from the contents of the files if possible."""
     try:
         stored = read_tensors(path)
     except Exception:  # noqa: BLE001 - damaged files are the reason, and why_not names them
@@ -314,7 +315,7 @@ def _reason(path: str, hf_config: Any, error: Exception) -> str:
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort by name, numbers by value."""
+    """Return names sorted, with numbers in them by value."""
     return tuple(
         sorted(
             names,

@@ -1,7 +1,7 @@
-"""What a checkpoint's files hold, read without its weights: which tensors, how they are stored, adapters, quantization.
+"""Reads the description of a checkpoint without its weights: tensors and their formats, adapters, quantization.
 
-Knows nothing of models. `path` is a folder or a hub id; for the latter, only small files are downloaded; of
-weights, those that were downloaded already are read.
+Knows nothing of models. `path` is a folder or a hub id. Of a hub id, only small files are downloaded; weights are read
+only if they were downloaded before.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ EXPERT = re.compile(r"^(.*\bexperts\.)(\d+)(\..+)$")
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """How a tensor is stored.
+    """Format of a stored tensor.
 
     Attributes:
-        dtype: in the names of safetensors ("BF16", "I8") or torch ("bfloat16", "int8").
+        dtype: dtype, named as in safetensors ("BF16", "I8") or torch ("bfloat16", "int8").
         shape: its sizes.
     """
 
@@ -42,12 +42,12 @@ class StoredTensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds integers: codes, if it stands for a weight."""
+        """Whether it holds integers, which are codes in the case of a weight."""
         return self.dtype.upper().startswith(("I", "U", "BOOL"))
 
 
 def read_tensors(path: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint by name, nothing if its files are not found or in an older format.
+    """Return the tensors of a checkpoint by name; none if its files are missing or in an older format.
 
     Raises:
         ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers.
@@ -64,7 +64,7 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
 
 
 def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the tensors that lists of experts lack.
+    """Return the tensors that are missing from lists of experts.
 
     transformers stacks experts in the order of their numbers, whatever these are: if one is missing and another
     surplus, or a number is skipped, it computes with the wrong ones. If the last ones are missing, it reports another shape;
@@ -82,7 +82,7 @@ def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the tensors of experts that differ in shape from the first of their list, with both shapes."""
+    """Return the tensors of experts whose shape differs from that of the first of their list, with both shapes."""
     first: dict[tuple[str, str], StoredTensor] = {}
     unequal = []
     for name, tensor in tensors.items():
@@ -94,7 +94,8 @@ def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return what modules with codes of one byte lack, of what the same module of another layer has: scales, above all.
+    """Return tensors, above all scales, that a module with one-byte codes lacks, but the same module of another layer
+    has.
 
     Floats of one byte need a scale in any case. transformers does not report all of these as missing.
     """
@@ -125,7 +126,7 @@ def _codes(module: str, leaves: Iterable[str], tensors: Mapping[str, StoredTenso
 
 
 def refuse_adapters(path: str) -> None:
-    """Refuse a folder that holds an adapter, alone or together with a model.
+    """Refuse a folder with an adapter, even if it also holds a model.
 
     Raises:
         ModelError: it does; the message says what to do.
@@ -147,7 +148,7 @@ def refuse_adapters(path: str) -> None:
 
 
 def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
-    """Refuse a checkpoint that is quantized by a method that transformers does not know, and would pass over.
+    """Refuse a checkpoint with a quantization method that transformers does not know, and would ignore.
 
     Raises:
         ModelError: it is; the message names the method.
@@ -169,7 +170,7 @@ def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
 
 
 def quantization_of(hf_config: Any) -> Any:
-    """Return a config's quantization_config, where transformers looks for it, or None."""
+    """Return a config's `quantization_config`, from the same places as transformers, or None."""
     text_config = hf_config.get_text_config(decoder=True)
     return getattr(hf_config, "quantization_config", None) or getattr(
         text_config, "quantization_config", None
@@ -177,7 +178,7 @@ def quantization_of(hf_config: Any) -> Any:
 
 
 def _weight_files(path: str) -> list[Path]:
-    """Return the files that transformers reads, of several formats the one that it prefers."""
+    """Return the weight files that transformers reads, in the format that it prefers."""
     for name in WEIGHT_FILES:
         if file := find_file(path, name):
             return [file]
@@ -188,7 +189,7 @@ def _weight_files(path: str) -> list[Path]:
 
 
 def _refuse_other_copy(name: str, first: Path, second: Path) -> None:
-    """Refuse a tensor that two files hold with different numbers: which one counts would be chance."""
+    """Refuse a tensor that two files hold with different numbers: which one is used would be chance."""
     one, other = _tensor(first, name), _tensor(second, name)
     if one.dtype == other.dtype and torch.equal(one, other):
         return
@@ -231,10 +232,10 @@ def _base_of(path: str) -> str:
 
 
 def find_file(path: str, name: str, *, download: bool = False) -> Path | None:
-    """Return a file of a folder or of the hub's copy, None if there is none.
+    """Return a file of a folder or of the hub's local copy; None if it does not exist.
 
     Args:
-        download: fetch it from the hub if it is not here.
+        download: whether to download it from the hub if it is not local.
     """
     if Path(path).is_dir():
         file = Path(path) / name

@@ -17,7 +17,7 @@ from .checkpoint import find_file
 from .small_files import read_json
 
 EPSILON = re.compile(r"_(eps|epsilon)$")
-"""Of norms. ProphetNet's `eps` is another number, and may be 0."""
+"""Epsilons of norms. ProphetNet's `eps` is another number, and may be 0."""
 ROTARY = re.compile(
     r"(^|_)(theta|factor|low_freq_factor|high_freq_factor|attention_factor|short_factor|long_factor|beta_fast|beta_slow"
     r"|original_max_position_embeddings|base_freq)$"
@@ -28,14 +28,14 @@ SIZE = re.compile(
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
 )
 COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param|hidden_layers))")
-"""Numbers of labels, heads, experts: transformers makes a list, a dictionary or modules of that length."""
+"""Numbers of labels, heads and experts: transformers creates lists, dictionaries or modules of that length."""
 MAX_COUNT = 100_000
 NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
-"""XLNet has -1 for a context without an end."""
+"""Fields in which a negative number is valid: XLNet uses -1 for an unlimited context."""
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Return what config.json holds; nothing if there is none.
+    """Return the contents of config.json; {} if it does not exist.
 
     Args:
         path: a folder, or a hub id.
@@ -48,11 +48,11 @@ def read_settings(path: str) -> dict[str, Any]:
 
 
 def check_numbers(path: str, settings: dict[str, Any]) -> None:
-    """Refuse numbers that are not finite, and those that have to be above 0 and are not.
+    """Refuse numbers that are not finite, and numbers that must be above 0 but are not.
 
     Args:
-        path: as the message names the model.
-        settings: what config.json holds.
+        path: name of the model for the message.
+        settings: contents of config.json.
 
     Raises:
         ModelError: names the first wrong field, its value, and what would be right.
@@ -65,7 +65,7 @@ def check_numbers(path: str, settings: dict[str, Any]) -> None:
 
 
 def _wanted(field: tuple[str, ...], value: Any) -> str | None:
-    """Return what a field would have to be, None if it may be what it is."""
+    """Return what a field's value must be; None if its value is valid."""
     name = field[-1]
     if isinstance(value, float) and math.isnan(value):
         return "a finite number"
@@ -93,7 +93,7 @@ def _is_rotary(field: tuple[str, ...]) -> bool:
 
 
 def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each value that is not a dictionary or a list, with the names that lead to it, in the file's order."""
+    """Yield each value that is not a dictionary or a list, with the path of names to it, in the file's order."""
     # A stack of our own: Python's ends at a depth that JSON can have.
     waiting: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while waiting:

@@ -1,4 +1,4 @@
-"""What there is to know of a device before anything runs on it."""
+"""Properties of a device: its memory, threads and instructions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def available_memory(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def total_memory(device: torch.device, root: Path = Path("/")) -> int:
-    """Return the bytes that the device has; of a CPU no more than the limit of a container.
+    """Return the device's memory in bytes; for a CPU, at most the limit of the container.
 
     Args:
         root: the folder that holds proc and sys.
@@ -57,10 +57,10 @@ def total_memory(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def limit_threads(root: Path = Path("/")) -> None:
-    """Have torch use no more threads than a container has CPUs. OMP_NUM_THREADS is the user's own choice, and stays.
+    """Limit torch's threads to the number of CPUs of the container, unless OMP_NUM_THREADS is set.
 
-    torch starts one for each core of the machine. If a limit of time lets fewer of them run, the others are stopped in the
-    middle of a product, and those that run wait for them.
+    By default, torch starts one thread per core of the machine. If a CPU time limit lets fewer of them run, the others
+    are stopped in the middle of a product, and the running ones wait for them.
 
     Args:
         root: the folder that holds proc and sys.
@@ -85,5 +85,5 @@ def has_fast_bfloat16() -> bool:
 
 
 def gigabytes(count: float) -> str:
-    """Return bytes as the log shows them."""
+    """Return a number of bytes as text for the log."""
     return f"{count / (1 << 30):.2f} GB"

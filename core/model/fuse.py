@@ -1,9 +1,9 @@
-"""Fewer, larger matrix products: projections of the same input become one.
+"""Merges projections of the same input into one larger matrix product.
 
-In place of `q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) stand parts of one merged product. The first
-part that is called computes them all; the others take their share of it if they are called with the same tensor, and
-compute anew if not. So a module's own code stays as transformers wrote it, and stays right whatever it does with its
-projections. Only plain `nn.Linear`s of one input width are merged; anything unusual is left alone.
+`q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) are replaced by slices of one merged product. The first
+slice that is called computes all of them; the others return their slice if they are called with the same tensor, and
+otherwise compute it again. So transformers' code stays unchanged, and the results are right however it uses its
+projections. Only plain `nn.Linear`s of equal input width are merged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def merge_projections(model: nn.Module) -> int:
-    """Merge what can be merged in a model; return how many products were saved."""
+    """Merge all projections of a model that can be merged; return the number of saved products."""
     saved = 0
     for module in list(model.modules()):
         for names in MERGED:
@@ -31,7 +31,7 @@ def merge_projections(model: nn.Module) -> int:
 
 
 def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
-    """Return the modules if they can be merged, else nothing."""
+    """Return the modules if they can be merged; else an empty list."""
     linears = [linear for linear in found if type(linear) is nn.Linear and is_plain(linear)]
     if len(linears) < len(found):
         return []
@@ -76,11 +76,11 @@ def _joined(parameters: list[torch.Tensor]) -> nn.Parameter:
 
 
 class MergedPart(nn.Module):
-    """Stands where a projection stood.
+    """Takes the place of a projection.
 
     Args:
-        merged: the product that holds its weights.
-        index: which share is this one's.
+        merged: merged product that holds its weights.
+        index: index of its slice.
     """
 
     def __init__(self, merged: MergedLinear, index: int) -> None:
@@ -92,7 +92,7 @@ class MergedPart(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """This projection's weight, [out_features, in_features]. A view."""
+        """Weight of this projection, [out_features, in_features]. A view."""
         views: tuple[torch.Tensor, ...] = self.merged.product.weight.split(self.merged.sizes)
         return views[self.index]
 

@@ -1,8 +1,8 @@
-"""The bridge from transformers' attention layers to our backends.
+"""Connects transformers' attention layers to llmfw's attention backends.
 
-A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. What is to happen
-there travels with the call as the keyword `llmfw_step`, which transformers passes through: an `AttentionStep` while
-serving, a recorder while the model is probed. No attention mask is made; a backend knows the lengths.
+A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. The keyword
+`llmfw_step`, which transformers passes through, carries the object that handles the call: an `AttentionStep` during
+serving, a recorder while the model is probed. No attention mask is created, because a backend knows the lengths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=No
 
 
 class Step(Protocol):
-    """What a model's attention layers do in one forward pass."""
+    """Handles the calls of a model's attention layers in one forward pass."""
 
     def attend(
         self,
@@ -44,12 +44,12 @@ class Step(Protocol):
 
 
 class AttentionStep:
-    """Serves one step: hands each layer's call to the backend.
+    """Passes each layer's call to the backend, for one step.
 
     Args:
-        backend: planned for `batch`.
-        layers: by index.
-        batch: the step's tensors.
+        backend: backend, which has planned `batch`.
+        layers: attention layers by index.
+        batch: tensors of the step.
     """
 
     __slots__ = ("_backend", "_batch", "_layers")
@@ -61,17 +61,17 @@ class AttentionStep:
 
     @property
     def backend(self) -> AttentionBackend:
-        """What computes attention, planned for this step. For a module pass that calls it in its own way."""
+        """Backend that has planned this step, for module passes that call it directly."""
         return self._backend
 
     @property
     def layers(self) -> Sequence[LayerSpec]:
-        """The attention layers by index."""
+        """Attention layers by index."""
         return self._layers
 
     @property
     def batch(self) -> ForwardBatch:
-        """The step's tensors."""
+        """Tensors of the step."""
         return self._batch
 
     def attend(
@@ -85,7 +85,7 @@ class AttentionStep:
         s_aux: torch.Tensor | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
-        """Return the backend's output, as transformers wants it."""
+        """Return the backend's output in the shape that transformers expects."""
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self._layers[index]
@@ -110,14 +110,14 @@ def attend(
     llmfw_step: Step,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Have the step do the attention of one layer. The signature is transformers'."""
+    """Let the step compute the attention of one layer. The signature is transformers'."""
     return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
 
 
 def make_no_mask(
     *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
 ) -> torch.Tensor | None:
-    """Make no attention mask, or a marker while a model is probed."""
+    """Return None in place of an attention mask, or a marker while a model is probed."""
     markers = _markers.get()
     if markers is None or mask_function is None:
         return None
@@ -132,7 +132,7 @@ def make_no_mask(
 
 @contextmanager
 def marking_masks(markers: MaskMarkers) -> Iterator[None]:
-    """Within the context, a model that asks for a mask gets a marker of its rule."""
+    """Within the block, return a marker of its rule to a model that asks for a mask."""
     token = _markers.set(markers)
     try:
         yield
@@ -141,6 +141,6 @@ def marking_masks(markers: MaskMarkers) -> Iterator[None]:
 
 
 def register_with_transformers() -> None:
-    """Make `attn_implementation="llmfw"` known to transformers. Doing it twice does no harm."""
+    """Register `attn_implementation="llmfw"` with transformers. May be called more than once."""
     AttentionInterface.register(IMPLEMENTATION, attend)
     AttentionMaskInterface.register(IMPLEMENTATION, make_no_mask)

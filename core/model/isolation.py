@@ -7,7 +7,7 @@ Two checks find them:
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
 - `check_isolation` runs the model on three sequences in one row and poisons the outer two: their embeddings become NaN.
   NaN survives every sum and product, however small the other factor, so a single NaN in the logits of the sequence in
-  the middle proves a leak, and their absence disproves one, in any dtype. Where poison cannot decide, the check changes the outer
+  the middle proves a leak, and their absence disproves one, in any dtype. If poison cannot decide, the check changes the outer
   sequences' tokens instead and compares.
 """
 
@@ -30,9 +30,10 @@ logger = logging.getLogger(__name__)
 LENGTHS = (33, 24, 7)
 """Tokens of the three sequences. None is a multiple of a usual kernel or chunk, and 33 fill a chunk of 32."""
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""How far rounding may move logits, relative to the largest: experts multiply groups of other sizes."""
+"""Maximum change of logits by rounding, relative to the largest: experts then multiply groups of other sizes."""
 PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
-"""A dummy stands for a layer that attends to another one's keys, as in Gemma 3n and 4."""
+"""Cache layers that hold only keys and values. A dummy belongs to a layer that uses another layer's keys, as in Gemma
+3n and 4."""
 
 
 def check_cache(model: nn.Module) -> None:
@@ -74,7 +75,7 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
 
 
 def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
-    """Refuse a model to which all tokens are equally likely, whatever came before: what it would say is chance."""
+    """Refuse a model that always gives all tokens the same logits: its output would be chance."""
     smallest, largest = torch.aminmax(logits, dim=-1)
     if logits.shape[-1] > 1 and bool((smallest == largest).all()):
         raise refused(
@@ -124,7 +125,7 @@ def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Te
 
 @contextmanager
 def _poison(embedding: nn.Module) -> Iterator[None]:
-    """Make NaN of the embeddings of all tokens but the middle sequence's."""
+    """Replace the embeddings of all tokens outside the middle sequence by NaN."""
 
     def poison(module: nn.Module, args: object, output: torch.Tensor) -> torch.Tensor:
         poisoned = output.clone()

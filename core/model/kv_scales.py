@@ -1,4 +1,4 @@
-"""The scales of kept keys and values that a checkpoint may have beside its weights, one of each a layer.
+"""Reads the scales of stored keys and values that a checkpoint may have next to its weights, one of each per layer.
 
 Names differ with the tool that calibrated them, but all end alike, below the layer's number: `self_attn.k_scale`
 (compressed-tensors), `self_attn.attn.k_scale` (vLLM's own), `self_attn.k_proj.k_scale` (ModelOpt),
@@ -36,9 +36,9 @@ def choose_scales(
 
     Args:
         model: folder or hub id.
-        load_format: with "dummy" nothing is read.
-        layers: of the model.
-        stored_as: dtype of kept keys and values.
+        load_format: load format; with "dummy" nothing is read.
+        layers: attention layers of the model.
+        stored_as: dtype of stored keys and values.
 
     Raises:
         ModelError: a scale in the checkpoint is none that can be used.
@@ -65,7 +65,7 @@ def choose_scales(
 
 
 def read_scales(folder: Path) -> Scales:
-    """Return the scales of keys, and of values, by layer, from the safetensors files of a folder. Raises ModelError."""
+    """Return the scales of keys and of values by layer, from the safetensors files of a folder. Raises ModelError."""
     found: dict[int, dict[str, float]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:

@@ -1,4 +1,4 @@
-"""Which kinds of layers a config names that cannot be served, before any weights are read."""
+"""Refuses kinds of layers that cannot be served, by their names in the config, before any weights are read."""
 
 from __future__ import annotations
 

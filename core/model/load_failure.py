@@ -1,4 +1,4 @@
-"""Why a model could not be loaded or served, in one line."""
+"""Explains in one line why a model could not be loaded or served."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .hf_attention import IMPLEMENTATION
 logger = logging.getLogger(__name__)
 
 LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
-"""What transformers raises for a reason that its text explains; of others, the kind is part of the message."""
+"""Exceptions of transformers whose text explains the reason. For others, the message includes the class."""
 
 
 def why_not(path: str, hf_config: Any, error: Exception) -> str:
-    """Return what is wrong with a model's files, else the first line of what was raised.
+    """Return what is wrong with a model's files; if nothing is found, the first line of the exception.
 
     safetensors reports a file that may not be read as missing, and a damaged one without its name.
 
     Args:
         path: a folder, or a hub id.
         hf_config: the model's config.
-        error: what loading raised.
+        error: exception that loading raised.
     """
     for file in sorted(Path(path).glob("*.safetensors")):
         try:
@@ -56,7 +56,7 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
 
 
 def _pickle_failure(error: Exception) -> str:
-    """Return why a pickle was not read. What it would call is named; torch's own text advises to run it."""
+    """Return why a pickle was not read, with the function that it would call; torch's own text suggests to run it."""
     if found := re.search(r"GLOBAL (\S+) (was not an allowed|whose module)", str(error)):
         return (
             f"its .bin files would call {found[1]}, and llmfw reads nothing but tensors from them; do not trust the "
@@ -66,7 +66,7 @@ def _pickle_failure(error: Exception) -> str:
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
-    """Return the name of a config's field that has a value, with the names of those that it is in."""
+    """Return the path of names to the config field that has this value."""
     for name, found in settings.items():
         if found == value:
             return name
@@ -76,7 +76,7 @@ def _field_with(settings: dict[str, Any], value: Any) -> str | None:
 
 
 def explained(error: Exception) -> str:
-    """Return the first line of an error's text, with the error's kind unless the text explains itself."""
+    """Return the first line of an exception's text, with its class unless the text is clear without."""
     if "trust_remote_code" in str(error):
         return "it brings Python code of its own (auto_map), which llmfw never runs"
     if isinstance(error, StrictDataclassFieldValidationError):
@@ -86,7 +86,8 @@ def explained(error: Exception) -> str:
 
 
 def _wrong_field(text: str) -> str:
-    """Return what is wrong with a field, from the text of transformers' check: two lines for each type that it may have."""
+    """Return what is wrong with a config field, from transformers' validation message, which has two lines per allowed
+    type."""
     field = re.search(r"field '(\w+)'", text)
     value = re.search(r"with value (.*) doesn't match|\(value: (.*?)\)$", text, re.MULTILINE | re.DOTALL)
     types = dict.fromkeys(re.findall(r"expected (?:a |an )?(\w+)", text))
@@ -98,7 +99,7 @@ def _wrong_field(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or its kind.
+    """Return the first line of an exception's text, or its class if it has none.
 
     A line that ends with a colon is a heading: the next one belongs to it.
     """
@@ -109,7 +110,7 @@ def first_line(error: Exception) -> str:
 
 
 def name_layers(indices: Sequence[int], total: int) -> str:
-    """Return which layers of how many, at most eight of them by index: "layers 0, 2 of 4"."""
+    """Return a text that names at most eight layers by index: "layers 0, 2 of 4"."""
     listed = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
     return f"layer{'s' if len(indices) > 1 else ''} {listed} of {total}"
 
@@ -120,10 +121,10 @@ def refused(model: nn.Module, reason: str) -> ModelError:
 
 
 def not_finite(model: nn.Module, what: str) -> str:
-    """Return that what a model computes is NaN or infinite, with the buffers, computed from its config, that are so, too.
+    """Return a message that a result is NaN or infinite, and name the computed buffers that are, too.
 
     Args:
-        what: that is not finite, as a plural noun phrase.
+        what: result that is not finite, as a plural noun phrase.
     """
     spoiled = [name for name, buffer in model.named_buffers() if not bool(buffer.isfinite().all())]
     cause = f" ({spoiled[0]} is NaN or infinite)" if spoiled else ""
@@ -134,11 +135,11 @@ def not_finite(model: nn.Module, what: str) -> str:
 
 @contextmanager
 def refusing(model: nn.Module, doing: str) -> Iterator[None]:
-    """Turn any exception into a refusal of the model, on one line. The log has its traceback at debug level.
+    """Within the block, turn any exception into a one-line ModelError. The log has the traceback at debug level.
 
     Args:
-        model: a loaded one.
-        doing: what is done within the context, as a noun phrase.
+        model: loaded model.
+        doing: action within the block, as a noun phrase.
 
     Raises:
         ModelError: what is done failed. llmfw's own errors pass unchanged.

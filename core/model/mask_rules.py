@@ -1,4 +1,4 @@
-"""Which tokens a model's attention masks let a layer see.
+"""Finds out which tokens a model's attention masks make visible.
 
 transformers describes a mask by a rule: (batch, head, query position, key position) → bool. While a model is probed,
 each mask is a marker in place of a mask, so that the layers show which rules they use. Models ask for masks that no
@@ -15,13 +15,13 @@ import torch
 MaskFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 FAR = 1 << 22
-"""Longest distance between tokens that is looked at."""
+"""Largest distance between tokens that is checked."""
 _QUERIES = (FAR, FAR + 1, FAR + 12_345, FAR + 99_999)
-"""Positions that attend: at some of them a chunk of any size has its middle."""
+"""Query positions to check: at some of them, a chunk of any size has its middle."""
 
 
 class MaskMarkers:
-    """The masks that a model asked for, and the markers that it was given in their place."""
+    """Records the masks that a model asks for, and the markers returned in their place."""
 
     def __init__(self) -> None:
         self._markers: list[tuple[torch.Tensor, MaskFunction]] = []
@@ -34,13 +34,13 @@ class MaskMarkers:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> torch.Tensor:
-        """Return a mask [1, 1, q_length, kv_length] that hides nothing, by which `rule_of` finds the rule again."""
+        """Return a mask [1, 1, q_length, kv_length] that hides nothing and identifies its rule for `rule_of`."""
         marker = torch.zeros(1, 1, q_length, kv_length, dtype=dtype, device=device)
         self._markers.append((marker, rule))
         return marker
 
     def rule_of(self, mask: torch.Tensor) -> MaskFunction | None:
-        """Return the rule of a marker, or of a part of one; None: the mask is the model's own."""
+        """Return the rule of a marker, or of a slice of one; None: the model made this mask itself."""
         place = mask.untyped_storage().data_ptr()
         for marker, rule in self._markers:
             if marker.untyped_storage().data_ptr() == place:
@@ -69,7 +69,7 @@ def window_of(rule: MaskFunction) -> int | None:
 
 
 def _first_unseen(rule: MaskFunction) -> int:
-    """Return the least distance of a token that is not seen, if there is one distance from which on none is."""
+    """Return the smallest distance from which on no token is visible; None if there is no such distance."""
     seen, unseen = 0, FAR
     while unseen - seen > 1:
         middle = (seen + unseen) // 2
@@ -88,10 +88,10 @@ def _are_seen(rule: MaskFunction, query: int, distances: list[int]) -> list[bool
 
 
 def _of_text(rule: MaskFunction) -> MaskFunction:
-    """Return a rule without what it says of images, where the row that is looked at has none.
+    """Return a rule without its rules for images, if the checked row has no images.
 
     transformers adds a rule by which the tokens of an image see each other: it looks tokens up in a table of the row,
-    and so cannot be asked about tokens far away. Rules are told apart by the names of their functions; one that is
+    and so cannot be asked about tokens far away. Rules are recognised by the names of their functions; one that is
     not recognised stays as it is.
     """
     parts = _closed_over(rule, "mask_functions")
@@ -107,5 +107,5 @@ def _is_empty_table(rule: MaskFunction) -> bool:
 
 
 def _closed_over(rule: MaskFunction, name: str) -> object:
-    """Return what a function's closure has under a name, None for anything else."""
+    """Return the value of a name in a function's closure; None if there is none."""
     return inspect.getclosurevars(rule).nonlocals.get(name) if inspect.isfunction(rule) else None

@@ -1,4 +1,4 @@
-"""What a model is made for, by the names in its config: text, vectors, or something that llmfw does not serve."""
+"""Classifies a model by the names in its config: text, vectors, or another task, which llmfw does not serve."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ OTHER_TASKS = (
     (r"MultipleChoice|NextSentence", "chooses among texts"),
     (r"TimeSeries|Prediction|Regression|Classification", "reads series of numbers"),
 )
-"""Parts of the names of classes, and what these do. The first that fits counts."""
+"""Parts of class names, and the tasks of these classes. The first match counts."""
 ENCODERS_WITH_HEADS = ("MaskedLM", "PreTraining")
 
 
 def generates(architecture: str) -> bool:
-    """Return whether a class makes text."""
+    """Return whether a class generates text."""
     return architecture in GENERATING or "ForCausalLM" in architecture or "ForConditional" in architecture
 
 
 def other_task(architecture: str) -> str | None:
-    """Return what a class does, as a verb phrase, if that is neither text nor something to make vectors of."""
+    """Return a class's task as a verb phrase, if it is neither text nor vectors."""
     found = re.search(r"For(?=[A-Z])(\w+)$", architecture)
     if found is None or generates(architecture) or found[1].startswith(ENCODERS_WITH_HEADS):
         return None
@@ -50,7 +50,7 @@ def other_task(architecture: str) -> str | None:
 
 
 def inputs_of(hf_config: Any) -> tuple[str, ...]:
-    """Return what a config's model without a head reads, in transformers' words: "text", "image", "audio", …."""
+    """Return the inputs of a config's model without a head, named as in transformers: "text", "image", "audio", …."""
     if type(hf_config) not in AutoModel._model_mapping:
         return ()
     found = AutoModel._model_mapping[type(hf_config)]
@@ -60,10 +60,11 @@ def inputs_of(hf_config: Any) -> tuple[str, ...]:
 
 
 def unknown_kind(settings: dict[str, Any]) -> str | None:
-    """Return what is wrong with the kind that config.json names, None if transformers knows it, or code decides it.
+    """Return what is wrong with config.json's model type; None if transformers knows it or the model brings its own
+    code.
 
     Args:
-        settings: what config.json holds.
+        settings: contents of config.json.
     """
     model_type = settings.get("model_type")
     if "_diffusers_version" in settings:

@@ -1,4 +1,4 @@
-"""Loads a model by transformers, with our attention in it, and says what it is."""
+"""Loads a transformers model that uses llmfw's attention, and describes it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class LoadedModel:
         architecture: the class's name.
         vocab_size: size of the logits.
         context_length: longest sequence.
-        dtype: of weights, and of keys and values as the layers make them.
-        num_bytes: of the weights.
+        dtype: dtype of weights, and of keys and values before they are stored.
+        num_bytes: bytes of the weights.
         module_passes: names of the module passes that changed it, in their order.
-        has_own_threads: it computes on threads that are not torch's (see `ModulePass`).
+        has_own_threads: whether it computes on threads other than torch's (see `ModulePass`).
     """
 
     module: nn.Module
@@ -72,7 +72,7 @@ class LoadedModel:
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
-    """Load, quantise if that is asked for, merge projections, apply module passes, and probe.
+    """Load a model, quantise it if requested, merge projections, apply module passes, and probe it.
 
     Raises:
         ModelError: there is no such model, or it cannot be served; with the reason.
@@ -132,11 +132,11 @@ def _load_passed(
     *,
     is_auto: bool,
 ) -> tuple[nn.Module, list[ChosenPass], int]:
-    """Load a model, probe it, and apply module passes; load it again without a pass that has spoiled it.
+    """Load a model, probe it, and apply module passes; load it again without a pass that damaged it.
 
     Args:
-        load: returns the model as passes see it.
-        is_auto: pass over module passes that fail.
+        load: function that returns the model before any pass.
+        is_auto: whether to skip module passes that fail.
 
     Returns:
         The model, the passes that changed it, and the bytes of its weights before these.
@@ -184,7 +184,7 @@ def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch
 
 
 def choose_context_length(asked: int | None, text_config: Any) -> int:
-    """Return the longest sequence, which is the model's own limit unless a smaller one is asked for."""
+    """Return the maximum sequence length: the model's own limit, unless the user asks for less."""
     limit = getattr(text_config, "max_position_embeddings", None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
@@ -222,7 +222,7 @@ def _read_config(path: str) -> Any:
 
 
 def _warn_of_other_class(path: str, hf_config: Any) -> None:
-    """Warn of a config that names another class than transformers takes, which decides by model_type alone."""
+    """Warn if a config names another class than the one that transformers chooses by its model_type."""
     found = AutoModelForCausalLM._model_mapping[type(hf_config)]
     taken = found[0].__name__ if isinstance(found, tuple) else found.__name__
     named = [
@@ -237,7 +237,7 @@ def _warn_of_other_class(path: str, hf_config: Any) -> None:
 
 
 def _number(hf_config: Any, text_config: Any, name: str) -> int:
-    """Return a number that every config of an ordinary language model names."""
+    """Return a number that the config of every ordinary language model has."""
     found = getattr(text_config, name, None)
     if not isinstance(found, int) or found < 1:
         raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
@@ -247,7 +247,7 @@ def _number(hf_config: Any, text_config: Any, name: str) -> int:
 def _load_merged(
     config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
 ) -> nn.Module:
-    """Return the model as module passes see it: quantised, in evaluation mode, with projections merged."""
+    """Return the model before module passes: quantised, in evaluation mode, with projections merged."""
     module = _load_module(config, hf_config, dtype, device)
     check_cache(module)
     if scheme is not None:

@@ -1,8 +1,8 @@
-"""For module passes: whether a module is one of transformers' own, and whether another computes the same in its place.
+"""Helps module passes to check that a module is transformers' own, and that a replacement computes the same.
 
-What a module is to be replaced by is run beside it on random input, on the device and in the dtype that it will serve in.
-One that gives something else, or hands something else to attention, does not take its place. Knows nothing of what the
-modules are.
+A pass runs a module and its replacement on the same random input, on the device and in the dtype of serving. It does
+not use a replacement whose results differ, or that passes other tensors to attention. This file does not know what the
+modules do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .hf_attention import IMPLEMENTATION
 
 NUM_TOKENS = 2
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-"""Of the distance of two results, relative to their norm: roundings in another order."""
+"""Maximum distance between two results, relative to their norm: the order of roundings differs."""
 
 
 def is_untouched(module: nn.Module) -> bool:
-    """Return whether calling a module does what its class says, and no more: it has no hooks and no `forward` of its own."""
+    """Return whether calling a module does exactly what its class defines: no hooks, and no `forward` of its own."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     return "forward" not in vars(module) and not any(hooks)
 
@@ -40,24 +40,24 @@ def is_of_transformers(module: nn.Module) -> bool:
 
 
 def uses_our_attention(module: nn.Module) -> bool:
-    """Return whether an attention module hands its work to the step that comes with each call, as `llmfw_step`."""
+    """Return whether an attention module passes its work to the `llmfw_step` of each call."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == IMPLEMENTATION
 
 
 def random_input(*shape: int, like: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-    """Return normally distributed numbers, always the same for one shape, on a tensor's device and in its dtype."""
+    """Return normally distributed numbers, the same at each call for one shape, with a tensor's device and dtype."""
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), device="cpu")
     return (numbers * scale).to(like.device, like.dtype)
 
 
 def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
-    """Return what an attention module or a decoder layer is called with, but for the step: a few random tokens.
+    """Return the arguments of an attention module or a decoder layer, except for the step: a few random tokens.
 
     They are small, so that what a layer adds to them is not lost in them.
 
     Args:
-        width: of hidden states, which are [1, T, width].
-        head_dim: of rotary embeddings: cosines and sines are [1, T, head_dim].
+        width: width of hidden states, which are [1, T, width].
+        head_dim: width of rotary embeddings: cosines and sines are [1, T, head_dim].
     """
     angles = random_input(1, NUM_TOKENS, head_dim, like=like).float()
     return {
@@ -68,7 +68,7 @@ def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, 
 
 
 def agree(theirs: Any, ours: torch.Tensor) -> bool:
-    """Return whether two results are the same tensor but for roundings."""
+    """Return whether two results are equal except for rounding."""
     if not isinstance(theirs, torch.Tensor) or theirs.shape != ours.shape or theirs.dtype != ours.dtype:
         return False
     distance = (theirs.double() - ours.double()).norm()
@@ -76,12 +76,12 @@ def agree(theirs: Any, ours: torch.Tensor) -> bool:
 
 
 class Recording:
-    """A step for one call, in which each token sees its own value only, and that keeps what attention was handed.
+    """A step for one call that records the tensors passed to attention; each token attends to itself only.
 
     Attributes:
         given: copies of query, key and value, [1, heads, T, head_dim] each; None: attention was not called.
-        mask: that came with them.
-        keywords: whatever else did.
+        mask: mask of the call.
+        keywords: other keywords of the call.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Recording:
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2)
 
     def has_the_same(self, other: Recording) -> bool:
-        """Return whether attention was handed the same tensors in another call, but for roundings."""
+        """Return whether another call passed the same tensors to attention, except for rounding."""
         if self.given is None or other.given is None:
             return False
         return all(map(agree, self.given, other.given))

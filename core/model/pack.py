@@ -1,8 +1,8 @@
-"""Matrix products with weights in oneDNN's own layout: on a CPU, in bfloat16.
+"""Computes matrix products with weights in oneDNN's own layout, on a CPU in bfloat16.
 
-torch's `linear` lays a weight out anew, or does without, at each call; a weight that was laid out once is read at
-memory bandwidth. With one row that takes half the time (docs/benchmarks.md has the figures). The sums are the same
-to the last bit. The operators are those that torch's own compiler puts in place of `linear`.
+torch's `linear` converts a weight to this layout at each call, or does without it; a weight that is converted once is
+read at memory bandwidth. With one row, that takes half the time (figures in docs/benchmarks.md). The sums are
+bit-identical. The operators are the ones that torch's own compiler uses in place of `linear`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .module_trial import is_plain
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Put a `PackedLinear` in place of each plain `nn.Linear` that can be packed; return how many."""
+    """Replace each plain `nn.Linear` that can be packed by a `PackedLinear`; return their number."""
     packed = 0
     if not torch.backends.mkldnn.is_available():
         return packed
@@ -34,10 +34,10 @@ def _can_pack(module: nn.Module) -> bool:
 
 
 class PackedLinear(nn.Module):
-    """A linear layer whose weight only oneDNN reads.
+    """Linear layer with a weight in oneDNN's layout.
 
     Args:
-        linear: in bfloat16, on the CPU. Its weight is copied.
+        linear: layer in bfloat16, on the CPU. Its weight is copied.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -49,7 +49,7 @@ class PackedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight as it was, [out_features, in_features]. A copy: what reads it in every step is slow."""
+        """The weight in its usual layout, [out_features, in_features]. A copy, so reading it in every step is slow."""
         return self._packed.to_dense()
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Runs whole sequences, packed into one row, through a model, each attending to itself. No cache, no backend."""
+"""Runs whole sequences, packed into one row, through a model. Each attends to itself; no cache, no backend."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step)
 
 
 class Packed:
-    """A step that attends within each of several packed sequences of known lengths."""
+    """A step in which each of several packed sequences of known lengths attends to itself."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = list(lengths)
@@ -58,7 +58,7 @@ class Packed:
 
 
 def attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Plain attention: what comes out is not looked at closely, so scale, window and soft cap are left out."""
+    """Compute plain causal attention, without scale, window and soft cap, which do not matter for these checks."""
     shared = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
     return functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)

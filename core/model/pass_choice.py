@@ -1,4 +1,4 @@
-"""Which module passes are applied to a loaded model, and whether it still says the same afterwards."""
+"""Chooses and applies module passes, and checks that the model still computes the same."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from .probe import probe
 logger = logging.getLogger(__name__)
 
 TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.1}
-"""How far a token's logits may move, relative to their norm: rounding, and what layers make of it."""
+"""Maximum change of a token's logits, relative to their norm: rounding errors that grow through the layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPass:
-    """A pass that can work on the model's device, and the component that it is."""
+    """A pass that supports the model's device, and its registered component."""
 
     entry: Entry
     module_pass: ModulePass
 
     def rebuilt(self) -> ChosenPass:
-        """Return the same, with a pass that has not been applied yet."""
+        """Return the same with a new pass object, which has not been applied."""
         return ChosenPass(self.entry, self.entry.build(type(self.module_pass)))
 
 
 def choose_passes(
     names: str, registry: Registry, device: torch.device, dtype: torch.dtype
 ) -> list[ChosenPass]:
-    """Return the passes to apply, those of the largest rank first.
+    """Return the passes to apply, by descending rank.
 
     Args:
         names: "auto" (all that can work here), "none", or names separated by commas.
@@ -73,16 +73,16 @@ def choose_passes(
 def _build(
     entry: Entry, device: torch.device, dtype: torch.dtype, kind: type[ModulePass]
 ) -> ModulePass | str:
-    """Return a pass of a class, or the reason why the class cannot work on the device."""
+    """Return the pass; else its own reason for being unsupported, or the error that building it raised."""
     reason = kind.unsupported(str(device), dtype)
     return entry.build(kind) if reason is None else reason
 
 
 class SpoiledModelError(Exception):
-    """A module pass that was not named failed, and left the model changed: it has to be loaded again.
+    """A module pass chosen by "auto" failed and left the model changed, so that it must be loaded again.
 
     Args:
-        chosen: the pass.
+        chosen: the failed pass.
     """
 
     def __init__(self, chosen: ChosenPass) -> None:
@@ -98,14 +98,14 @@ def apply_passes(
     *,
     is_auto: bool = False,
 ) -> list[ChosenPass]:
-    """Apply passes in their order; return those that changed something.
+    """Apply passes in order; return the ones that changed the model.
 
-    After each pass the model has to call attention as before, and to give nearly the same logits.
+    After each pass, the model must call attention as before, and compute nearly the same logits.
 
     Args:
-        layers: as the model was probed before.
-        vocab_size: token ids below this one are tried.
-        is_auto: the passes were not named; one that fails is passed over, with its reason in the log.
+        layers: attention layers before any pass.
+        vocab_size: upper bound of the token ids to test with.
+        is_auto: whether the passes were chosen by "auto"; a failing one is then skipped, with its reason in the log.
 
     Raises:
         ComponentError: a pass that was named raised, or the model computes something else after it.
@@ -135,7 +135,7 @@ def apply_passes(
 def _apply(
     chosen: ChosenPass, model: nn.Module, layers: Sequence[LayerSpec], first: torch.Tensor, vocab_size: int
 ) -> tuple[int, torch.Tensor]:
-    """Apply a pass; return how many modules it changed, and the model's logits after it.
+    """Apply a pass; return the number of changed modules, and the model's logits after it.
 
     Args:
         layers, first: of the model and its logits, before any pass.
@@ -160,7 +160,7 @@ def _apply(
 
 @contextmanager
 def _blaming(chosen: ChosenPass) -> Iterator[None]:
-    """Turn whatever is raised, also in the modules that a pass put in place, into an error that names the pass."""
+    """Within the block, turn any exception, even from modules that a pass inserted, into an error that names the pass."""
     try:
         yield
     except Exception as error:  # a foreign component may raise anything
@@ -170,7 +170,7 @@ def _blaming(chosen: ChosenPass) -> Iterator[None]:
 
 
 class _Snapshot:
-    """How a model is before a pass, to see whether one that failed has changed it.
+    """State of a model before a pass, to find out whether a failed pass has changed it.
 
     Modules and parameters are compared by identity, values by the logits that they give, to the last bit.
     """
@@ -189,7 +189,7 @@ class _Snapshot:
 
 
 def _members(model: nn.Module) -> dict[str, int]:
-    """Return the identities of a model's modules, with what is called, and of its weights, by name."""
+    """Return the `id()` of each module, of its `forward` override, and of each weight, by name."""
     members = {name: id(module) for name, module in model.named_modules()}
     members |= {f"{name}()": id(vars(module).get("forward")) for name, module in model.named_modules()}
     members |= {name: id(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
@@ -200,9 +200,9 @@ _ADVICE = "leave it out with --module-passes"
 
 
 def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return how far the logits [T, vocab] of most tokens have moved at the least, relative to their norm.
+    """Return the median over tokens of how far their logits [T, vocab] moved, relative to their norm.
 
-    The median over the tokens: one whose experts were nearly a draw may be routed to others by a rounding.
+    The median ignores single tokens that rounding routes to other experts.
     """
     before, after = before.double(), after.double()
     moved = (after - before).norm(dim=-1)

@@ -1,8 +1,8 @@
-"""Refuses models that do not place tokens by the positions that they are given, counted from 0.
+"""Refuses models that do not place tokens at the given positions, counted from 0.
 
-llmfw packs sequences into one row, and hands their positions to the model. BART numbers the tokens of a row itself.
-RoBERTa's positions begin after the padding token's: transformers' own forward pass adds that, unless it is handed
-positions. Only what the first attention layer is given is compared, so nothing after it is computed.
+llmfw packs sequences into one row and passes their positions to the model. BART numbers the tokens of a row by itself.
+RoBERTa's positions start after the padding token's: transformers' own forward pass adds this offset, unless it receives
+positions. The check compares only the input of the first attention layer, so nothing after it is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
 
 
 class _FirstCallError(Exception):
-    """Ends a forward pass at its first attention layer."""
+    """Stops a forward pass at its first attention layer."""
 
     def __init__(self, given: torch.Tensor) -> None:
         super().__init__("the first attention layer is reached")
@@ -29,14 +29,14 @@ class _FirstCallError(Exception):
 
 
 class _FirstCall:
-    """A step that raises what its first layer is given."""
+    """A step that raises an exception with the input of the first attention layer."""
 
     def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
         raise _FirstCallError(query)
 
 
 def check_positions(model: nn.Module) -> None:
-    """Compare what attention is given of a sequence alone, with and without positions, and after another one.
+    """Refuse a model whose first attention layer gets other input without positions, or after another sequence.
 
     Raises:
         ModelError: they differ, or are not finite numbers.

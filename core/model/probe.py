@@ -1,4 +1,4 @@
-"""Finds out how a loaded model uses attention, and refuses what could not be served correctly.
+"""Finds out how a loaded model uses attention, and refuses models that cannot be served correctly.
 
 The model runs once on a few tokens and is observed. That answers, for any architecture:
 
@@ -25,7 +25,7 @@ from .mask_rules import MaskMarkers, window_of
 from .packed import NUM_TOKENS, attend_causally, run_packed
 
 KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings"})
-"""Tensors that layers hand to attention and that a backend needs not look at, or is given."""
+"""Tensors that layers pass to attention and that a backend can ignore, or receives in another way."""
 
 
 def probe(
@@ -35,9 +35,10 @@ def probe(
 
     Args:
         model: loaded with our attention implementation, in evaluation mode.
-        num_layers: how many layers its config says it has.
-        vocab_size: token ids below this one are tried.
-        may_lack_masks: a module pass has changed the model: a layer without a mask has the window that it names.
+        num_layers: number of layers in its config.
+        vocab_size: upper bound of the token ids to test with.
+        may_lack_masks: whether a module pass has changed the model: a layer without a mask then has the window that it
+            names.
 
     Raises:
         ModelError: the model cannot be served correctly, with the reason.
@@ -57,11 +58,11 @@ def probe(
 
 
 class _Recorder:
-    """A step that attends to everything before, for one sequence, and notes how each layer called.
+    """A step with causal attention for one sequence that records each layer's call.
 
     Args:
-        masks: that the model asked for.
-        may_lack_masks: as of `probe`.
+        masks: masks that the model asked for.
+        may_lack_masks: as in `probe`.
     """
 
     def __init__(self, masks: MaskMarkers, may_lack_masks: bool) -> None:
@@ -105,7 +106,7 @@ class _Recorder:
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
-        """Return the window of a layer's mask. A layer may leave it to the mask, but not name another one."""
+        """Return the window of a layer's mask. The layer itself may name none, but not another one."""
         if mask is None and self._may_lack_masks:
             return named
         rule = None if mask is None else self._masks.rule_of(mask)

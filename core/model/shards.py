@@ -1,4 +1,4 @@
-"""Reads the index of a checkpoint that is in several files: which files these are.
+"""Reads the index of a checkpoint that consists of several files.
 
 An index comes from the internet with its model. transformers joins its file names to the folder's path as they are, so
 that "../other/model.safetensors" would be read. Here a shard is a file below the model's own folder.
@@ -18,7 +18,7 @@ AGAIN = "download or convert the checkpoint again"
 
 
 def is_inside(name: Any) -> bool:
-    """Return whether a file name that a model's file gives stays below the model's folder."""
+    """Return whether a file name from a model's index stays within the model's folder."""
     if not isinstance(name, str) or not name or "\0" in name:
         return False
     path = PurePosixPath(name.replace("\\", "/"))
@@ -26,7 +26,7 @@ def is_inside(name: Any) -> bool:
 
 
 def shard_names(path: str, index: Path) -> list[str]:
-    """Return the names of a checkpoint's files, as its index has them.
+    """Return the names of a checkpoint's files from its index.
 
     Args:
         path: the model's folder, or a hub id.

@@ -1,4 +1,4 @@
-"""Reads the small files of a model's folder: texts in UTF-8, and objects in JSON. Whatever is wrong is one line."""
+"""Reads the small files of a model's folder: UTF-8 texts, and JSON objects. Reports each error in one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECTS = (
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
 )
-"""Files that hold a JSON object, if they are there. transformers reads most of them by itself."""
+"""Files that must hold a JSON object if they exist. transformers reads most of them by itself."""
 
 OTHERS = (
     "chat_template.jinja",
@@ -32,7 +32,7 @@ OTHERS = (
     "vocab.json",
     "vocab.txt",
 )
-"""Files that hold something else."""
+"""Small files with other contents."""
 
 MAX_BYTES = 2**28
 _MARKS = {b"\xef\xbb\xbf": "UTF-8 with", b"\xff\xfe": "UTF-16 with", b"\xfe\xff": "UTF-16 with"}
@@ -40,9 +40,9 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def check_files(folder: Path) -> None:
-    """Raise ModelError if a small file of a folder is no file, or does not hold what it should.
+    """Raise ModelError if a small file of a folder is not a regular file or has wrong contents.
 
-    Done before a library reads them: some wait for ever for a pipe, others end with an error of a hundred lines.
+    Called before a library reads the files: some wait forever for a pipe, others fail with an error of a hundred lines.
     """
     for name in OBJECTS:
         read_json(folder / name)
@@ -51,7 +51,7 @@ def check_files(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object, {} if there is no file.
+    """Return a file's JSON object; {} if the file does not exist.
 
     Raises:
         ModelError: it cannot be read, or holds something else.
@@ -65,7 +65,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(path: Path) -> Any:
-    """Return what a file of JSON holds.
+    """Return the contents of a JSON file.
 
     Raises:
         ModelError: it cannot be read, is not JSON, or has texts that are no Unicode.
@@ -109,7 +109,7 @@ def read_text(path: Path) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is a file; raise ModelError if there is something else of its name."""
+    """Return whether a file exists; raise ModelError if something else has its name."""
     try:
         if path.is_file() or not (path.exists() or path.is_symlink()):
             return path.is_file()

@@ -1,4 +1,4 @@
-"""Refuses tokenizers whose ids are not those of their files, or not those of the model."""
+"""Refuses tokenizers whose ids differ from those in their files, or from those of the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
 
 
 def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Refuse an empty vocabulary, two tokens of one id, and added tokens that the library gives other ids.
+    """Refuse an empty vocabulary, two tokens with one id, and added tokens to which the library gives other ids.
 
     An added token may have the id of another one: it takes its place, as fine-tuned models do with reserved tokens.
 
@@ -78,11 +78,11 @@ def check_unknown_text(folder: Path, backend: tokenizers.Tokenizer) -> None:
 def check_special_tokens(
     folder: Path, backend: tokenizers.Tokenizer, special: Mapping[str, str], eos_token_ids: tuple[int, ...]
 ) -> None:
-    """Warn of special tokens that the vocabulary lacks; refuse that of an end token if there is no other.
+    """Warn of special tokens that the vocabulary lacks; refuse a tokenizer without any end token.
 
     Args:
-        special: by name ("eos_token"), as the tokenizer's config has them.
-        eos_token_ids: that end an output.
+        special: special tokens by name ("eos_token"), from the tokenizer's config.
+        eos_token_ids: ids of tokens that end an output.
 
     Raises:
         ModelError: no token would end an output.
@@ -102,12 +102,12 @@ def check_special_tokens(
 
 
 def check_fit(tokenizer: Tokenizer, model: str, vocab_size: int) -> None:
-    """Refuse a tokenizer with ids that the model does not have; warn of such added tokens, which texts rarely have.
+    """Refuse a tokenizer with ids that the model lacks; only warn of such added tokens, which texts rarely contain.
 
     A request with one of these is refused.
 
     Args:
-        model: as messages name it.
+        model: name of the model for messages.
         vocab_size: width of the model's logits.
 
     Raises:
@@ -145,7 +145,7 @@ def _refuse_equal_ids(folder: Path, vocabulary: Mapping[str, int]) -> None:
 
 
 def _added_tokens(file: Path) -> list[tuple[str, int]]:
-    """Return the added tokens with their ids as the file has them. They stand before the vocabulary, which is not parsed."""
+    """Return the added tokens with their ids from the file. They precede the vocabulary, which is not parsed."""
     if not file.is_file():
         return []
     text = file.read_text(encoding="utf-8")

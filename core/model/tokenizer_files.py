@@ -1,4 +1,4 @@
-"""Finds and reads a model's tokenizer: a folder or hub id → `Tokenizer`."""
+"""Finds and loads a model's tokenizer from a folder or hub id."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """Return the model's end tokens: of its generation config, else of its config."""
+    """Return the model's end tokens from its generation config, or else from its config."""
     for name in ("generation_config.json", "config.json"):
         config = read_json(folder / name)
         inner = config.get("text_config")
@@ -119,7 +119,7 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
-    """Return the named special tokens, of the first file that has each; a token is a string or an object."""
+    """Return the named special tokens, each from the first file that has it; a token is a string or an object."""
     found: dict[str, str] = {}
     for file in names:
         for name, token in read_json(folder / file).items():

@@ -1,4 +1,4 @@
-"""Which weights a model folder holds, as a short text: cheap to compute, and another for other weights.
+"""Identifies the weights of a model folder by a short text that is cheap to compute and changes with the weights.
 
 Names, sizes, the headers of safetensors files and samples of the bytes go into a hash; a change of a few numbers
 between two samples is not seen. Knows nothing of tensors.
@@ -18,10 +18,11 @@ MAX_HEADER_BYTES = 100 * 2**20  # of a safetensors file, as the format has it
 
 
 def weight_version(model: str, load_format: str = "auto") -> str:
-    """Return 16 hexadecimal digits; "dummy" for weights that are drawn; "" for a folder without weights.
+    """Return an id of a model's weights: 16 hex digits of a hash; "dummy" for random weights; "" for a folder without
+    weights.
 
     Args:
-        model: a folder, or a hub id whose weights were read before.
+        model: folder, or a hub id whose weights were read before.
 
     Raises:
         ModelError: the hub's copy cannot be found.

@@ -1,6 +1,6 @@
-"""Values of a component's options: from text of the command line, or typed from a file, to the component's `Options`.
+"""Converts a component's options, from text of the command line or typed values of a file, to its `Options`.
 
-`registry` imports this where options are built, so that what only lists components starts without msgspec.
+`registry` imports this only to build options, so that commands which only list components start without msgspec.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def option_text(value: OptionValue) -> str:
-    """Return an option's value as text, from which `converted` makes the same."""
+    """Return an option's value as text; `converted` restores the value."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
-    """Return the struct of some values; in text, lists and objects are written in JSON.
+    """Return an `Options` struct of some values; lists and objects may be given as JSON text.
 
     Raises:
         ValidationError: of msgspec: a value is not of its field's type.
@@ -45,9 +45,9 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
 
 
 def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
-    """Return which option an error is about, and its value, as "kind.key is value: "; "" where that is not known.
+    """Return the option that an error is about, and its value, as "kind.key is value: "; "" if that is unknown.
 
-    The value of one that may be a URL is left out: there may be a password in it.
+    Leaves out a value that may be a URL, because it may contain a password.
     """
     found = re.search(r"`\$\.(\w+)", str(error))
     if found is None or found[1] not in given:
@@ -57,7 +57,7 @@ def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str
 
 
 def _from_json(value: OptionValue) -> Any:
-    """Return what a text is in JSON if it is a list or an object."""
+    """Return the parsed value of a text that is a JSON list or object."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(value)
@@ -65,9 +65,9 @@ def _from_json(value: OptionValue) -> Any:
 
 
 def with_keywords(component: type[ComponentT], keywords: Mapping[str, Any]) -> type[ComponentT]:
-    """Return a subclass of a component that is built with these keywords, too; the class itself if there are none.
+    """Return a subclass of a component that is always built with these keywords; the class itself if there are none.
 
-    So who builds components one by one, as parsers are for each choice, need not know of options.
+    So code that builds components one at a time (parsers: one per choice) need not know about options.
     """
     if not keywords:
         return component

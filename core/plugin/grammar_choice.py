@@ -1,4 +1,4 @@
-"""Which grammar backend a setting stands for: the same one for the API, which checks grammars, and the engine."""
+"""Chooses the grammar backend for a setting: the same one in the API, which checks grammars, and in the engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
-    """Return the grammar backend of a name.
+    """Return the grammar backend with this name.
 
     Args:
-        name: of a backend; "auto": the best one whose libraries are installed, None if there is none; "none": None.
+        name: name of a backend; "auto": the best one whose libraries are installed, None if there is none; "none":
+            None.
 
     Raises:
         UnknownComponentError: no plugin registers the name.
@@ -40,7 +41,7 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
 def build_grammar_backend(
     entry: Entry, tokenizer: Tokenizer, vocab_size: int, options: Mapping[str, OptionValue]
 ) -> GrammarBackend:
-    """Return a grammar backend.
+    """Build a grammar backend.
 
     Args:
         vocab_size: width of the model's logits.

@@ -1,6 +1,6 @@
-"""Derives a class from a component's class that records the calls of its interface's methods with `ComponentCalls`.
+"""Creates a subclass of a component's class that records calls of its interface's methods in `ComponentCalls`.
 
-The class is the component's own, except for the methods of its interface, so its users see no difference.
+Nothing else changes, so callers see no difference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ComponentT = TypeVar("ComponentT")
 def guarded(
     component: type[ComponentT], interface: type, calls: ComponentCalls, *, per_request: bool = False
 ) -> type[ComponentT]:
-    """Return a subclass of a component with the same behaviour that records the calls of the interface's methods.
+    """Return a subclass of a component that behaves the same and records the calls of the interface's methods.
 
     Args:
         interface: interface of the component.
@@ -51,7 +51,7 @@ def guarded(
 
 
 def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -> Callable[..., Any]:
-    """Return a method that watches another one, which is to do what an interface declares."""
+    """Return a wrapper of a method that records its calls; `declared` is the interface's method."""
     if inspect.iscoroutinefunction(declared):
 
         @functools.wraps(own)
@@ -78,7 +78,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
 
 class _GuardedResults(BatchResults):
-    """The results of a job, in a store whose calls are watched."""
+    """The results of a job, in a store whose calls are recorded."""
 
     def __init__(self, made: BatchResults, calls: ComponentCalls) -> None:
         self._made = made

@@ -1,9 +1,9 @@
 """Every hook that a plugin may implement.
 
-One style for every kind of component: the hook receives `register` and calls it once per component, with a name and the
-import path of the class ("package.module:Class"). A plugin's declaring module so imports nothing heavy; the class
-is imported when its name is chosen. Hooks run once when a process starts, in the API and in the engine process,
-never per request or per step.
+All kinds of components register in one way: the hook receives `register` and calls it once per component, with a name
+and the class's import path ("package.module:Class"). So a plugin's declaring module imports nothing heavy: the class is
+imported when its name is chosen. Hooks run once when a process starts, in the API and in the engine process, never per
+request or per step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ hookspec = pluggy.HookspecMarker("llmfw")
 
 
 class Register(Protocol):
-    """What a `register_…` hook is given."""
+    """Function that a `register_…` hook receives."""
 
     def __call__(
         self,
@@ -35,27 +35,28 @@ class Register(Protocol):
         """Register a component.
 
         Args:
-            name: by which users choose it.
-            path: "package.module:Class", imported when the component is chosen.
+            name: name by which users choose it.
+            path: import path, "package.module:Class"; imported when the component is chosen.
             summary: one line for listings.
             needs: names of modules that must be importable for the component to work.
-            rank: where a choice is "auto", the component with the largest rank that can do the work is taken.
-            prepare: "package.module:function" of what takes long before the component can work, and needs no model: it
-                is called with the `EngineConfig`, in a thread of the process that starts an engine's, while that
-                imports torch; where the component is chosen, or may be. So it imports nothing heavy. The component does
-                not rely on it.
+            rank: rank in the choice "auto": the component with the largest rank that supports the model is chosen.
+            prepare: "package.module:function" that does slow work which needs no model, such as compiling. It is called
+                with the `EngineConfig` if the component is chosen, or may be, in a thread of the process that starts
+                the engine process, while that one imports torch. It must not import anything heavy, and the component
+                must not rely on it.
         """
 
 
 class RegisterRoute(Protocol):
-    """What `register_routes` is given."""
+    """Function that `register_routes` receives."""
 
     def __call__(self, path: str) -> None:
         """Register a Litestar route handler, router or controller by its import path "package.module:name"."""
 
 
 class HookSpecs:
-    """The hooks. New versions may add arguments but remove none; an implementation names the arguments that it needs."""
+    """The hooks. New versions may add arguments but remove none; an implementation declares only the arguments that it
+    needs."""
 
     @hookspec
     def register_attention_backends(self, register: Register) -> None:

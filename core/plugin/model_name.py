@@ -1,4 +1,4 @@
-"""What the name of a model that a user gives stands for."""
+"""Resolves the model name that a user gives."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """What a model's name stands for.
+    """Result of resolving a model's name.
 
     Attributes:
-        path: a folder that holds config.json, or a hub id.
-        served_name: what clients call the model unless the user says otherwise: the name as it was given.
-        tool_parser, reasoning_parser: names of the parsers that fit it, where its source knows them.
+        path: folder that holds config.json, or a hub id.
+        served_name: default of the name for clients: the name that the user gave.
+        tool_parser, reasoning_parser: names of its parsers, if its source specifies them.
     """
 
     path: str
@@ -90,7 +90,7 @@ def _folder_or_hub_id(name: str, registry: Registry) -> str:
 
 @contextmanager
 def _naming(what: str, path: Path) -> Iterator[None]:
-    """Turn a refusal of the system into a ModelError with its reason."""
+    """Within the block, turn an OSError into a ModelError with its reason."""
     try:
         yield
     except OSError as error:
@@ -105,7 +105,7 @@ def _model_folder(path: Path, what: str) -> str:
 
 
 def _checked_folder(path: Path, what: str) -> str:
-    """Return a model's folder as a text.
+    """Return the path of a model's folder as text.
 
     Raises:
         ModelError: it is no folder of a model.
@@ -127,7 +127,7 @@ def _checked_folder(path: Path, what: str) -> str:
 
 
 def _without_config(path: Path) -> str:
-    """Return what a folder without config.json holds, and what to do."""
+    """Return a message on a folder without config.json: what it holds, and what to do."""
     if (path / "adapter_config.json").is_file():
         return f"{path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and serve that"
     if (path / "model_index.json").is_file():

@@ -1,6 +1,7 @@
-"""Name and version of an installed package, read from the text of its metadata; and which packages lack an entry point.
+"""Reads names and versions of installed packages, and finds packages that lack an entry point.
 
-importlib.metadata parses that text as a mail each time that it is asked, which takes longer than all else at a start.
+importlib.metadata parses a package's metadata as an email at each call, which would take longer than the rest of a
+start.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ _NEEDS_US = re.compile(
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Return what a package calls itself, and its version."""
+    """Return a package's own name and version."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     head = dict(reversed(_ABOUT.findall(text.partition("\n\n")[0])))
     return head.get("Name", "unknown package"), head.get("Version", "")
 
 
 def without_plugins(group: str) -> list[str]:
-    """Return name and version of the installed packages that need llmfw and have no entry point in a group.
+    """Return names and versions of installed packages that need llmfw but have no entry point in a group.
 
-    A program that uses llmfw is one of them, and so is a plugin whose author forgot its entry point. Reads what every
-    installed package says of itself: to be asked where something was not found.
+    Such a package is a program that uses llmfw, or a plugin whose author forgot the entry point. Reads the metadata of
+    every installed package, so call it only after a lookup has failed.
     """
     found = set()
     for distribution in distributions():

@@ -123,7 +123,8 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
 
 
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
-    """By name; of two with one name llmfw's own comes first, because the second is refused."""
+    """Return the sort key of loading: by name; of two plugins with one name, llmfw's own first, because the second is
+    refused."""
     distribution = _package_of(entry_point)[0]
     return entry_point.name, distribution != DISTRIBUTION, distribution
 
@@ -147,7 +148,7 @@ def _select(
 
 
 class _Loader:
-    """Loads one plugin after the other, so that each registration and each failure belongs to one of them."""
+    """Loads plugins one by one, so that each registration and each failure belongs to one of them."""
 
     def __init__(self) -> None:
         self.loaded: list[LoadedPlugin] = []
@@ -159,7 +160,7 @@ class _Loader:
         self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
 
     def load(self, entry_point: EntryPoint) -> None:
-        """Take a plugin's registrations over, or keep the reason why not."""
+        """Store a plugin's registrations, or the reason why it did not load."""
         plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
         self.current = f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version})"
         self.begun = time.monotonic()
@@ -192,7 +193,7 @@ class _Loader:
         self._print(str(broken))
 
     def _check_hooks(self, module: object) -> None:
-        """Raise PluginError for an implementation of a hook that is not there; pluggy would never call it."""
+        """Raise PluginError for an implementation of an unknown hook, which pluggy would never call."""
         known = [name for name in vars(HookSpecs) if name.startswith("register_")]
         for caller in self._manager.get_hookcallers(module) or []:
             if not caller.has_spec():
@@ -253,7 +254,7 @@ def _arguments(function: FunctionType) -> tuple[str, ...]:
 
 
 def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
-    """Return the `register` that a hook for components of this kind is given (`hookspecs.Register`)."""
+    """Return the `register` function of the hook for this kind (`hookspecs.Register`)."""
 
     def register(
         name: str,
@@ -284,7 +285,7 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
 
 
 def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
-    """Return the `register` that `register_routes` is given (`hookspecs.RegisterRoute`)."""
+    """Return the `register` function of `register_routes` (`hookspecs.RegisterRoute`)."""
 
     def register(path: str) -> None:
         _check_path(path)
@@ -304,7 +305,7 @@ def _silent() -> list[str]:
 
 
 def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
-    """Return name and version of the distribution that brings an entry point."""
+    """Return name and version of the package that provides an entry point."""
     distribution = entry_point.dist
     if distribution is None:
         return "unknown package", ""
@@ -312,13 +313,13 @@ def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
 
 
 def package_of(plugin: str) -> tuple[str, str]:
-    """Return name and version of the package that brings a plugin that was loaded."""
+    """Return name and version of the package that provides a loaded plugin."""
     found = sorted(entry_points(group=GROUP, name=plugin), key=_loading_order)
     return _package_of(found[0]) if found else ("unknown package", "")
 
 
 def _reason(error: BaseException) -> str:
-    """Return an exception as one line; its class is left out where it says nothing more."""
+    """Return an exception as one line, without its class if that adds nothing."""
     text = " ".join(str(error).split())
     known = isinstance(error, PluginError | pluggy.PluginValidationError)
     return text if known and text else reason_of(error)

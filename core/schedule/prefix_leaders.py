@@ -30,20 +30,20 @@ class PrefixLeaders:
         Also gives the sequence the pages that were cached since it got its row. A leader never follows: two
         sequences that wait for each other would wait forever.
         """
-        if seq.watch is None or seq.num_pages > seq.num_shared_pages:
+        if seq.subscription is None or seq.num_pages > seq.num_shared_pages:
             return False
-        if seq.watch.num_tokens > seq.num_computed:
+        if seq.subscription.num_tokens > seq.num_computed:
             self._pages.advance(seq)
-        if seq.watch.leads:
+        if seq.subscription.leads:
             return False
         # A sequence that already follows continues until the last shared token.
         least = LEAST_FOLLOWED if seq.status is Status.WAITING else 1
-        return self._pages.cache.num_awaited(seq.watch, _rank(seq)) >= least
+        return self._pages.cache.num_awaited(seq.subscription, _rank(seq)) >= least
 
     def lead(self, seq: SequenceState) -> None:
         """Record that a sequence computes its prompt and may be followed."""
-        if seq.watch is not None:
-            self._pages.cache.lead(seq.watch, _rank(seq))
+        if seq.subscription is not None:
+            self._pages.cache.lead(seq.subscription, _rank(seq))
 
 
 def _rank(seq: SequenceState) -> int:

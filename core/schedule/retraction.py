@@ -173,9 +173,9 @@ class Retraction:
 
     def _retract(self, lane: Lane, seq: SequenceState, reason: str) -> None:
         self._pages.release(seq)
-        self._pages.unwatch(seq)
+        self._pages.unsubscribe(seq)
         lane.stop(seq)
-        self._pages.watch(seq)
+        self._pages.subscribe(seq)
         self.num_retractions += 1
         if self._trace is not None:
             self._trace.retracted(seq, reason)

@@ -162,7 +162,7 @@ class Scheduler:
         now = self._table.came_at[seq.index] = self._clock()
         if request.timeout_s is not None:
             self._table.deadline[seq.index] = now + request.timeout_s
-        self._pages.watch(seq)
+        self._pages.subscribe(seq)
         self._lane(seq).add(seq)
         if self._trace is not None:
             self._trace.arrived(seq)
@@ -204,7 +204,7 @@ class Scheduler:
                 if p.samples or p.end - self._pages.num_shared_tokens(p.seq) >= PUBLISHED_AT_ONCE:
                     self._pages.publish(p.seq, p.end)
                 if p.samples:
-                    self._pages.unwatch(p.seq)
+                    self._pages.unsubscribe(p.seq)
             if p.seq.prompt_logprobs is not None and (records := output.prompt_logprobs.get(p.row)):
                 p.seq.prompt_logprobs.take(p.start, records)
         kept = kept_tokens(plan, output.token_ids) if plan.drafts else []
@@ -242,7 +242,7 @@ class Scheduler:
     def _finish(self, seq: SequenceState, reason: FinishReason) -> None:
         if seq.status is Status.RUNNING:
             self._pages.release(seq)
-        self._pages.unwatch(seq)
+        self._pages.unsubscribe(seq)
         if self._speculation is not None:
             self._speculation.forget(seq)
         self._lane(seq).end(seq)

@@ -31,7 +31,7 @@ from .sequence_table import Number, SequenceTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .cache.prefix_cache import CacheNode, Watch
+    from .cache.prefix_cache import CacheNode, Subscription
 
 
 class Status(enum.Enum):
@@ -56,7 +56,7 @@ class SequenceState:
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
         is_long: whether the prompt exceeds one step's token budget.
         is_plain: whether events hold only tokens, and tokens need no check by a constraint.
-        watch: the prefix cache's watch of the prompt while the sequence waits or computes its prompt.
+        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its prompt.
     """
 
     __slots__ = (
@@ -76,8 +76,8 @@ class SequenceState:
         "request",
         "status",
         "stop_token_ids",
+        "subscription",
         "table",
-        "watch",
     )
 
     arrival = Number()
@@ -112,7 +112,7 @@ class SequenceState:
         self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
         self.num_cached_first: int | None = None
         self.cache_node: CacheNode | None = None
-        self.watch: Watch | None = None
+        self.subscription: Subscription | None = None
         self.is_long = False
         self.is_plain = False
         self.status = Status.WAITING

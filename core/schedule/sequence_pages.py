@@ -78,25 +78,29 @@ class SequencePages:
                 node = node.parent
         return (own + sum(shared.values())) * self.page_size
 
-    def watch(self, seq: SequenceState) -> None:
+    def subscribe(self, seq: SequenceState) -> None:
         """Start tracking how much of a sequence is cached (`num_cached`).
 
         The sequence's tokens must not change.
         """
-        seq.watch = self.cache.watch(seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index)
-        self.numbers.num_cached[seq.index] = seq.watch.num_tokens
+        seq.subscription = self.cache.subscribe(
+            seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index
+        )
+        self.numbers.num_cached[seq.index] = seq.subscription.num_tokens
 
-    def unwatch(self, seq: SequenceState) -> None:
-        """Undo `watch` if the sequence is watched."""
-        if seq.watch is not None:
-            self.cache.unwatch(seq.watch)
-            seq.watch = None
+    def unsubscribe(self, seq: SequenceState) -> None:
+        """Undo `subscribe` if the sequence is watched."""
+        if seq.subscription is not None:
+            self.cache.unsubscribe(seq.subscription)
+            seq.subscription = None
 
     def take_moved(self) -> None:
-        """Update `num_cached` of all watched sequences."""
+        """Update `num_cached` of all sequences with a subscription."""
         moved = self.cache.take_moved()
         if moved:
-            self.numbers.num_cached[[watch.index for watch in moved]] = [watch.num_tokens for watch in moved]
+            self.numbers.num_cached[[subscription.index for subscription in moved]] = [
+                subscription.num_tokens for subscription in moved
+            ]
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row and its cached pages, leaving at least one token to compute."""

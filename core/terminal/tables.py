@@ -1,4 +1,4 @@
-"""Tables that commands print: as wide as the terminal, or tab-separated rows if stdout is no terminal.
+"""Prints tables: as wide as the terminal, or as tab-separated rows if stdout is not a terminal.
 
 Identifiers are never cut. If the columns do not fit, the least useful ones are dropped; if that is not enough, each row is
 printed as a record. Rich is imported only if there is a terminal.
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import click
 
 Cell = str | int | None
-"""Of a row: a terminal shows whole numbers with thousands separators, a pipe without; None is an empty cell."""
+"""Value of a cell. A terminal shows whole numbers with thousands separators, a pipe without; None is an empty cell."""
 
 GAP = 2
 """Blanks between two columns."""
 MIN_TEXT = 20
-"""A column of text that wraps keeps at least this width."""
+"""Minimum width of a column with text that wraps."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -30,11 +30,12 @@ class Column:
     """One column of a table.
 
     Attributes:
-        title: the header, and the key in a record.
+        title: header, and key in a record.
         drop: order in which columns are dropped if the terminal is too narrow, the largest first; 0: never.
-        wraps: holds free text, which may go on in a second line. Cells of other columns are never wrapped or cut.
-        right: aligns to the right, as numbers do.
-        style: of its cells, as Rich names it.
+        wraps: whether it holds free text, which may continue on a second line. Cells of other columns are never wrapped
+            or cut.
+        right: whether it is aligned to the right, as numbers are.
+        style: style of its cells, named as in Rich.
     """
 
     title: str
@@ -50,8 +51,8 @@ def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]])
     The width is that of `COLUMNS`, else the terminal's. If columns are dropped, a line on stderr names them.
 
     Args:
-        columns: a text is the title of a column that is never dropped.
-        rows: a cell for each column.
+        columns: columns; a text is the title of a column that is never dropped.
+        rows: one cell per column.
     """
     all_columns = [Column(each) if isinstance(each, str) else each for each in columns]
     if sys.stdout.isatty():
@@ -64,7 +65,7 @@ def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]])
 
 
 def plain(value: object) -> str:
-    """Return a value as text of one line, without characters that control a terminal."""
+    """Return a value as one line of text, without control characters."""
     return _CONTROL.sub(" ", str(value))
 
 
@@ -94,7 +95,7 @@ def _record(columns: Sequence[Column], row: Sequence[str]) -> str:
 def _fitting(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[int], list[int] | None]:
-    """Return the places of the columns to print and their widths; None if even the last ones do not fit.
+    """Return the indices of the columns to print and their widths; None if even the last ones do not fit.
 
     Empty columns are dropped before all others.
     """
@@ -112,7 +113,7 @@ def _fitting(
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, together at most `width` with the gaps; None if that is impossible.
 
-    Titles and columns that wrap give way; what is left over goes to titles first.
+    Titles and wrapping columns shrink; spare width goes to titles first.
     """
     from rich.cells import cell_len
 

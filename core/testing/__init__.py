@@ -1,7 +1,7 @@
-"""Tests of the promises of an interface, for its implementations: derive from a class, override a fixture, run pytest.
+"""Conformance tests of interfaces. To test an implementation, derive from a class, override a fixture, and run pytest.
 
-They need pytest and hypothesis, which llmfw itself does without: nothing else of core imports this. A class is imported
-when it is asked for, because those of attention backends and module passes need torch.
+They need pytest and hypothesis, which llmfw itself does not, so no other room of core imports this one. Classes are
+imported on demand, because those for attention backends and module passes need torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The promises of `AttentionBackend`, as tests."""
+"""Conformance tests for `AttentionBackend`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from llmfw.core.interfaces.kv_dtype import as_bytes
 from .attention_case import AttentionCase, make_layer
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]
-"""Tokens stored, and new ones, of each sequence: on both sides of every border of pages of 16."""
+"""Stored and new tokens of each sequence: lengths on both sides of each border of 16-token pages."""
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
-"""By how much a result may differ from float64: the rounding of inputs and sums."""
+"""Maximum difference from a float64 result: the rounding of inputs and sums."""
 
 LAYERS: dict[str, dict[str, Any]] = {
     "grouped heads": {},
@@ -44,7 +44,7 @@ class AttentionBackendTests:
 
     @pytest.fixture
     def device(self) -> str:
-        """Return where to run."""
+        """Return the device to run on."""
         return "cpu"
 
     @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])

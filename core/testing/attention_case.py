@@ -1,4 +1,4 @@
-"""One layer's attention over pages, with made-up sequences, and the same written out in float64."""
+"""Attention of one layer over pages with made-up sequences, and a float64 reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llmfw.core.interfaces.kv_dtype import as_bytes, encode
 from llmfw.core.interfaces.kv_storage import KVStorage
 
 STRAY = 1e4
-"""Fills pages that belong to no sequence: finite, as in service, but large enough to show up in results."""
+"""Value that fills pages outside all sequences: finite, as in service, but large enough to show up in results."""
 
 
 def make_layer(**changes: Any) -> LayerSpec:
@@ -28,7 +28,7 @@ def make_layer(**changes: Any) -> LayerSpec:
 def attend_in_float64(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: LayerSpec, sinks: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the attention of the last tokens of one sequence: query [t, H, D], keys and values [L, Hkv, …]."""
+    """Return the reference attention of one sequence's last tokens: query [t, H, D], keys and values [L, Hkv, …]."""
     shared = spec.num_heads // spec.num_kv_heads
     keys, values = (x.double().repeat_interleave(shared, dim=1) for x in (keys, values))
     scores = torch.einsum("thd,lhd->htl", query.double(), keys) * spec.scale
@@ -45,22 +45,22 @@ def attend_in_float64(
 
 
 class AttentionCase:
-    """Sequences with something stored already, and new tokens for each.
+    """Sequences with stored tokens, and new tokens for each.
 
     Args:
-        spec: the layer.
-        lengths: of each sequence, tokens stored and tokens new. Those with one new token come first in the batch.
+        spec: description of the layer.
+        lengths: stored and new tokens of each sequence. Sequences with one new token come first in the batch.
         page_size: tokens in a page.
         dtype, device: of keys, values and queries.
-        seed: of everything random.
-        stored_as: of stored keys and values; None: `dtype`.
-        scales: of stored keys and of stored values.
+        seed: seed of all random numbers.
+        stored_as: dtype of stored keys and values; None: `dtype`.
+        scales: scales of stored keys and of stored values.
 
     Attributes:
-        storage: with the stored tokens in it, and stray numbers in all other places.
-        batch: the step.
-        query, key, value: of the new tokens, packed: [T, heads, …].
-        used: which slots belong to a sequence: [slots], bool.
+        storage: storage with the stored tokens, and `STRAY` everywhere else.
+        batch: tensors of the step.
+        query, key, value: tensors of the new tokens, packed: [T, heads, …].
+        used: whether each slot belongs to a sequence, bool: [slots].
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class AttentionCase:
         )
 
     def build(self, backend: type[AttentionBackend]) -> AttentionBackend:
-        """Return a backend over the storage."""
+        """Build a backend over the storage."""
         return backend([self.spec], self.storage, backend.Options())
 
     def run(self, backend: type[AttentionBackend], sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return what a backend makes of the step: [T, H, Dv]."""
+        """Return a backend's output for the step: [T, H, Dv]."""
         built = self.build(backend)
         built.plan(self.batch)
         return self.forward(built, sinks)
@@ -151,7 +151,7 @@ class AttentionCase:
         return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the same output, computed in float64 from the stored keys and values: [T, H, Dv]."""
+        """Return the reference for `run`'s output, computed in float64 from the stored keys and values: [T, H, Dv]."""
         return torch.cat(
             [
                 attend_in_float64(
@@ -164,12 +164,12 @@ class AttentionCase:
     def check(
         self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None
     ) -> None:
-        """Assert that a backend gives the same as float64, as near as the tolerance says."""
+        """Assert that a backend's result equals the float64 result within the tolerance."""
         found = self.run(backend, sinks).double()
         torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
 
     def codes(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what has to be stored once the new keys and values are written, in bytes if in fp8: [slots, Hkv, …]."""
+        """Return the expected storage after the new keys and values are written, as bytes if in fp8: [slots, Hkv, …]."""
         stored = (self.storage.keys[0], self.storage.values[0])
         found = [as_bytes(pages).cpu().clone().flatten(0, 1) for pages in stored]
         for which, new in enumerate((self.key, self.value)):
@@ -177,17 +177,17 @@ class AttentionCase:
         return found[0], found[1]
 
     def _encode(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Return what is stored of keys (0) or values (1)."""
+        """Return the stored form of keys (0) or values (1)."""
         if numbers.dtype == self._stored_as:
             return numbers
         return encode(numbers, self._stored_as, self._scales[which])
 
     def _stored(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Return keys (0) or values (1) as they are read, in float64."""
+        """Return keys (0) or values (1) as readers see them, in float64."""
         return self._encode(numbers, which).double() * self._scales[which]
 
     def _draw(self, count: int, dtype: torch.dtype, generator: torch.Generator) -> list[torch.Tensor]:
-        """Return queries, keys and values of a sequence's tokens."""
+        """Return random queries, keys and values of a sequence's tokens."""
         spec = self.spec
         shapes = (
             (spec.num_heads, spec.head_dim),

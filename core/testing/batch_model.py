@@ -1,4 +1,4 @@
-"""The simplest model of a batch store, and random operations on it."""
+"""A reference model of a batch store, and random operations on it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def lines(store: BatchStore, id: str = "batch_1", *, failed: bool = False)
 
 
 async def counts(store: BatchStore, id: str = "batch_1") -> tuple[int, int]:
-    """Return how many lines of a job have completed and how many have failed."""
+    """Return the numbers of completed and failed lines of a job."""
     record = await store.get(id)
     return record.num_completed, record.num_failed
 
 
 class BatchModel:
-    """Dictionaries. Each method does what that of `Driven` of the same name does to a store."""
+    """A batch store made of dictionaries. Each method corresponds to the method of `Driven` with the same name."""
 
     def __init__(self) -> None:
         self.records: dict[str, BatchRecord] = {}
@@ -121,13 +121,13 @@ class BatchModel:
 
 
 class Driven:
-    """A store, with the model's methods."""
+    """Wraps a store with the methods of the model."""
 
     def __init__(self, store: BatchStore) -> None:
         self.store = store
 
     async def create(self, id: str, tenant: str) -> None:
-        """Make a job, if there is none of this id."""
+        """Create a job, unless its id exists."""
         try:
             await self.store.get(id)
         except KeyError:
@@ -143,7 +143,7 @@ class Driven:
         return [*await self.store.list(limit=99)]
 
     async def reopen(self) -> None:
-        """Give all leases up: a store may forget them when it is opened, but need not."""
+        """Give up all leases: a store may forget them when it is opened, but need not."""
         for record in await self.store.list(limit=99):
             for owner in OWNERS:
                 await self.store.lease(record.id, owner, 0)

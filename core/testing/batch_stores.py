@@ -1,4 +1,4 @@
-"""The promises of `BatchStore`, as tests."""
+"""Conformance tests for `BatchStore`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # the store c
 
 
 async def lease_soon(store: BatchStore, owner: str) -> bool:
-    """Return whether an owner has a job's lease in a few seconds."""
+    """Return whether an owner gets a job's lease within a few seconds."""
     for _ in range(500):
         if await store.lease("batch_1", owner, HOUR):
             return True

@@ -1,4 +1,4 @@
-"""The promises of `ChatTemplate`, as tests."""
+"""Conformance tests for `ChatTemplate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\n{% endfor %}"
     "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""A model's own template, for chat templates that render it."""
+"""Template of the model itself, for chat templates that render it."""
 
 ASK = {"role": "user", "content": "What is the weather in Rome?"}
 CHATS: dict[str, list[Message]] = {
@@ -74,7 +74,7 @@ class ChatTemplateTests:
 
     @pytest.fixture
     def source(self) -> str:
-        """Return the text that stands for the model's own template."""
+        """Return the text of the model's own template."""
         return SOURCE
 
     @pytest.fixture
@@ -84,12 +84,12 @@ class ChatTemplateTests:
 
     @pytest.fixture
     def has_tools(self, template: type[ChatTemplate]) -> bool:
-        """Return whether tool definitions have a place in the prompt."""
+        """Return whether the prompt shows tool definitions."""
         return declared(template, "has_tools", False)
 
     @pytest.fixture
     def has_generation_prompt(self, template: type[ChatTemplate]) -> bool:
-        """Return whether a text of its own begins the assistant's turn."""
+        """Return whether a separate text opens the assistant's turn."""
         return declared(template, "has_generation_prompt", False)
 
     @pytest.fixture
@@ -182,7 +182,7 @@ class ChatTemplateTests:
 
 
 def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:
-    """Return the prompt; skip the test of a template that refuses such a conversation, but for a single question."""
+    """Return the prompt; skip the test if the template refuses a conversation other than a single question."""
     found = outcome(template, chat, **kwargs)
     if isinstance(found, RequestError) and list(chat) != [ASK]:
         pytest.skip(f"the template refuses such a conversation: {found}")
@@ -191,7 +191,7 @@ def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> 
 
 
 def outcome(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str | RequestError:
-    """Return the prompt, or why there is none. What else is raised is the template's mistake."""
+    """Return the prompt, or the RequestError that refuses it. Any other exception is the template's fault."""
     try:
         found = template.render(chat, **kwargs)
     except RequestError as error:

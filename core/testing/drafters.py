@@ -1,4 +1,4 @@
-"""The promises of `Drafter`, as tests."""
+"""Conformance tests for `Drafter`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
-"""A step of a sequence thirty times as long may run at most this many times as many lines of Python."""
+"""Maximum growth of the executed lines of Python per step when the sequence is thirty times as long."""
 
 
 class DrafterTests:
@@ -28,7 +28,7 @@ class DrafterTests:
 
     @pytest.fixture
     def vocab_size(self) -> int:
-        """Return how many tokens there are: the drafter is given ids below that, and has to draft such ones."""
+        """Return the size of the vocabulary: the drafter receives ids below it, and must draft such ids."""
         return 1000
 
     @pytest.mark.parametrize("kind", ["repeating", "random", "one token"])
@@ -103,7 +103,7 @@ class DrafterTests:
 
 
 def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int]:
-    """Return tokens: "repeating" ones are a few phrases in turns, here and there with another token."""
+    """Return random tokens; "repeating" ones are a few phrases in turns, with another token here and there."""
     rng = random.Random(f"{kind} {seed}")
     if kind == "one token":
         return [vocab_size // 2] * num
@@ -119,7 +119,7 @@ def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int
 
 
 def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
-    """Return tokens as they come: many at first, then a few at a time."""
+    """Return tokens in pieces, as they arrive: many at first, then a few at a time."""
     rng = random.Random(seed)
     first = rng.randrange(1, len(tokens))
     pieces, rest = [list(tokens[:first])], list(tokens[first:])
@@ -131,7 +131,7 @@ def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
 
 
 def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
-    """Return what is drafted after tokens that come in pieces."""
+    """Return the drafts after each piece of tokens."""
     sequence = drafter.begin()
     for piece in pieces:
         sequence.extend(list(piece))
@@ -139,7 +139,7 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
 
 
 def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:
-    """Return how many lines of Python run while the last tokens are taken in and drafts asked for, one by one."""
+    """Return how many lines of Python run while the last tokens are added and drafted for, one by one."""
     sequence.extend(list(tokens[:-num_steps]))
     count = 0
 

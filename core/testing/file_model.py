@@ -1,4 +1,4 @@
-"""A file store in the plainest way, and random things to do to it."""
+"""A reference model of a file store, and random operations on it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ids(records: Iterable[FileRecord]) -> Sequence[str]:
 
 
 class FileModel:
-    """A dictionary. Each method does what that of `Driven` of the same name does to a store."""
+    """A file store made of a dictionary. Each method corresponds to the method of `Driven` with the same name."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[FileRecord, bytes]] = {}
@@ -93,7 +93,7 @@ class FileModel:
 
 
 class Driven:
-    """A store, with the model's methods."""
+    """Wraps a file store in the methods of the reference model, so that tests drive both alike."""
 
     def __init__(self, store: FileStore) -> None:
         self.store = store
@@ -102,7 +102,7 @@ class Driven:
         return await put(self.store, id, data, **fields)
 
     async def fail(self, id: str) -> None:
-        """Put a file that cannot be described."""
+        """Attempt a `put` whose `describe` callback raises."""
 
         def describe(size: int) -> FileRecord:
             raise ValueError(size)
@@ -130,14 +130,14 @@ class Driven:
         return [(record, await read(self.store, record.id)) for record in sorted(found, key=lambda r: r.id)]
 
     async def reopen(self) -> None:
-        """Do nothing: it has been opened again."""
+        """Do nothing: the file store was reopened."""
 
     async def expired(self, now: int) -> Sequence[str]:
         return sorted(ids(await self.store.expired(now)))
 
 
 def as_list(records: Iterable[FileRecord]) -> Sequence[FileRecord]:
-    """Return a list, of whatever kind of sequence a store gives."""
+    """Return a list of any sequence that a store returns."""
     return [*records]
 
 

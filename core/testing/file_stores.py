@@ -1,4 +1,4 @@
-"""The promises of `FileStore`, as tests."""
+"""Conformance tests for `FileStore`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OpenFiles = Callable[[Path], FileStore]
 
 
 class BrokenError(Exception):
-    """What an upload may end with."""
+    """Exception that interrupts an upload."""
 
 
 async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -38,14 +38,14 @@ async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 def brief(found: Any) -> Any:
-    """Return bytes as they are, or where they are many a line: pytest would take minutes to compare those."""
+    """Return bytes unchanged, or a summary if there are many: pytest takes minutes to compare large values."""
     if not isinstance(found, bytes) or len(found) < 200:
         return found
     return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
 
 
 def undescribed(size: int) -> FileRecord:
-    """Raise, as a form without the fields that it needs does."""
+    """Raise, as a form without required fields does."""
     raise BrokenError
 
 

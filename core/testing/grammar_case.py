@@ -1,4 +1,4 @@
-"""A small vocabulary, what grammars say of it, and outputs written without a model: for tests of grammar backends."""
+"""A small vocabulary, example grammars, and random outputs without a model, for tests of grammar backends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GrammarExample(NamedTuple):
     Attributes:
         kind, source: fields of the `GrammarSpec`.
         fits: complete outputs.
-        misfits: texts that are not complete outputs, including mere beginnings of one.
+        misfits: texts that are not complete outputs, including prefixes of complete ones.
     """
 
     kind: str
@@ -69,7 +69,7 @@ BROKEN = (
 
 
 def small_tokenizer() -> Tokenizer:
-    """Return a tokenizer of a token for each byte and some words; `</s>` ends an output."""
+    """Return a tokenizer with one token per byte, and some words; `</s>` ends an output."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = dict.fromkeys([*alphabet, *(word[:end] for word in WORDS for end in range(2, len(word) + 1))])
     merges = [(piece[:-1], piece[-1]) for piece in pieces if len(piece) > 1]
@@ -82,12 +82,12 @@ def small_tokenizer() -> Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class GrammarCase:
-    """A backend for the small vocabulary, and how to look at what it says.
+    """A backend for the small vocabulary, with helpers to inspect its answers.
 
     Attributes:
-        tokenizer: of the small vocabulary.
+        tokenizer: tokenizer of the small vocabulary.
         vocab_size: width of the logits.
-        backend: under test.
+        backend: backend under test.
     """
 
     tokenizer: Tokenizer
@@ -96,7 +96,7 @@ class GrammarCase:
 
     @classmethod
     def of(cls, kind: type[GrammarBackend]) -> GrammarCase:
-        """Return the case of a backend's class."""
+        """Build the case for a backend's class."""
         tokenizer = small_tokenizer()
         size = tokenizer.num_ids + EXTRA
         return cls(tokenizer, size, kind(tokenizer, size))
@@ -107,7 +107,7 @@ class GrammarCase:
         return self.tokenizer.eos_token_ids[0]
 
     def masks(self, grammars: Sequence[Grammar], filled: int = -1) -> np.ndarray:
-        """Return the masks of grammars, written over bits that are all 1 or all 0."""
+        """Return the masks of grammars, written over bits that were all 1, or all 0."""
         masks = np.full((len(grammars), (self.vocab_size + 31) // 32), filled, np.int32)
         self.backend.fill_masks(grammars, masks)
         return masks
@@ -118,7 +118,7 @@ class GrammarCase:
         return set(np.flatnonzero(bits).tolist())
 
     def accepted(self, grammar: Grammar) -> set[int]:
-        """Return the tokenizer's tokens that a grammar takes in, each by a copy of its own."""
+        """Return the tokens that a grammar accepts, each tried on a copy."""
         return {token for token in range(self.tokenizer.num_ids) if takes(grammar.copy(), token)}
 
     def text_of(self, tokens: Sequence[int]) -> bytes:
@@ -126,7 +126,7 @@ class GrammarCase:
         return b"".join(map(self.tokenizer.token_bytes, tokens))
 
     def fits(self, grammar: Grammar, text: str) -> bool:
-        """Return whether a text is a whole output of a grammar."""
+        """Return whether a text is a complete output of a grammar."""
         grammar = grammar.copy()
         tokens = self.tokenizer.encode(text, add_special_tokens=False)
         if not all(takes(grammar, token) for token in tokens):
@@ -154,7 +154,7 @@ class GrammarCase:
 
 
 def takes(grammar: Grammar, token: int) -> bool:
-    """Return whether a grammar takes a token in."""
+    """Return whether a grammar accepts a token."""
     try:
         grammar.accept(token)
     except ValueError:

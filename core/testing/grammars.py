@@ -1,4 +1,4 @@
-"""The promises of `GrammarBackend` and `Grammar`, as tests."""
+"""Conformance tests for `GrammarBackend` and `Grammar`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .declared import declared
 from .grammar_case import BROKEN, EXAMPLES, GrammarCase, GrammarExample, takes
 
 MAX_TOKENS = 24
-"""Of an output that is written at random."""
+"""Maximum number of tokens of a random output."""
 
 OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 
@@ -36,12 +36,12 @@ class GrammarBackendTests:
 
     @pytest.fixture
     def examples(self, backend: type[GrammarBackend]) -> Sequence[GrammarExample]:
-        """Return grammars, with texts that fit and texts that do not; here a plain one of each kind that there is."""
+        """Return grammars with matching and other texts; by default, a simple grammar of each kind."""
         return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
 
     @pytest.fixture
     def case(self, backend: type[GrammarBackend]) -> GrammarCase:
-        """Return the backend, built for a small vocabulary."""
+        """Return the backend, built for the small vocabulary."""
         return GrammarCase.of(backend)
 
     def test_texts_that_fit_are_taken_in_up_to_their_end(
@@ -189,14 +189,14 @@ class GrammarBackendTests:
 
 
 def states_of(case: GrammarCase, grammar: Grammar, seeds: int) -> list[Grammar]:
-    """Return the states on the way of some outputs that are written at random."""
+    """Return the grammar's states during some random outputs."""
     return [state for seed in range(seeds) for state in case.walk(grammar, seed, MAX_TOKENS)[0][:10]]
 
 
 def compile_all(
     case: GrammarCase, examples: Sequence[GrammarExample]
 ) -> list[tuple[GrammarExample, Grammar]]:
-    """Return the examples that the backend does not refuse, and their grammars.
+    """Return the examples that the backend does not refuse, and their compiled grammars.
 
     Raises:
         AssertionError: it refuses all of them.
@@ -213,7 +213,7 @@ def compile_all(
 
 
 def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:
-    """Return a grammar; skip the test where the backend refuses it, with its reason."""
+    """Return a compiled grammar; skip the test with the backend's reason if it refuses."""
     try:
         return case.backend.compile(spec)
     except RequestError as error:

@@ -80,7 +80,7 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 
 
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
-    """Return what makes the value of the fixture that is the component."""
+    """Return a function that creates the value of the component's fixture."""
     built = entry.build_options(options)
     if entry.kind in ("policy", "drafter"):
         return lambda: component(built)
@@ -94,7 +94,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
 
 
 def _with_options(component: type[Any], options: Any) -> type[Any]:
-    """Return a backend's class that is built with these options, whatever it is given."""
+    """Return a subclass of a backend that is always built with these options."""
 
     def build(self: Any, layers: Any, storage: Any, _: Any) -> None:
         component.__init__(self, layers, storage, options)
@@ -122,7 +122,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _made_fixture(make: Callable[[], Any]) -> Any:
-    """Return a fixture of a class."""
+    """Return a pytest fixture from a function."""
 
     def fixture(self: object) -> Any:
         return make()

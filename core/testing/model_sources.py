@@ -1,4 +1,4 @@
-"""The promises of `ModelSource`, as tests: that a model is where its source says, and can be read there.
+"""Conformance tests for `ModelSource`: the model is where its source says, and its files can be read.
 
 Nothing is computed, and of the weights only the headers are read.
 """
@@ -107,7 +107,7 @@ def folder_of(source: ModelSource) -> Path:
 
 
 def config_of(source: ModelSource) -> dict[str, Any]:
-    """Return what config.json says."""
+    """Return the contents of config.json."""
     path = folder_of(source) / "config.json"
     assert path.is_file(), f"there is no {path}"
     found: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -120,7 +120,7 @@ def tokenizer_of(source: ModelSource) -> Tokenizer:
 
 
 def tensors_of(path: Path) -> list[str]:
-    """Return the names of the tensors in a safetensors file, whose header has to fit to its size."""
+    """Return the names of the tensors in a safetensors file, after a check of its header against its size."""
     with path.open("rb") as file:
         head = file.read(8)
         assert len(head) == 8, f"{path} is cut off"

@@ -1,4 +1,4 @@
-"""The promises of `ModulePass`, as tests."""
+"""Conformance tests for `ModulePass`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmfw.core.model.fuse import merge_projections
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
 
 STEPS = ([1], [1], [2, 1], [2, 1])
-"""Lengths of the sequences that a model is run on, one step after the other, each time other tokens."""
+"""Lengths of the sequences in each run of a model, with other tokens in each run."""
 SHORT = [2, 1]
 
 
@@ -32,7 +32,7 @@ class ModulePassTests:
 
     @pytest.fixture
     def device(self) -> str:
-        """Return where the models are."""
+        """Return the device of the models."""
         return "cpu"
 
     @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
@@ -43,12 +43,12 @@ class ModulePassTests:
 
     @pytest.fixture
     def tolerance(self, dtype: torch.dtype) -> float:
-        """Return by how much logits may move, relative to their norm: a few roundings."""
+        """Return the maximum change of logits, relative to their norm: a few roundings."""
         return {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
 
     @pytest.fixture
     def hidden_weights(self) -> frozenset[str]:
-        """Return the last parts of the names of weights that the pass's documentation says are not there any more."""
+        """Return the last segments of weight names that the pass, by its documentation, removes."""
         return frozenset()
 
     @pytest.fixture
@@ -115,13 +115,13 @@ class ModulePassTests:
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    """Compare logits [T, vocab], each token's relative to their norm."""
+    """Assert that logits [T, vocab] agree, each token's relative to their norm."""
     moved = ((found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)).max()
     assert float(moved) <= tolerance
 
 
 def weight_at(model: nn.Module, name: str) -> torch.Tensor:
-    """Return what stands where a weight stood; a module may make it when it is asked for."""
+    """Return the weight at a place of the model; a module may compute it at access."""
     found: Any = model
     for part in name.split("."):
         found = getattr(found, part)

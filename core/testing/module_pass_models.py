@@ -1,4 +1,4 @@
-"""Random models for the tests of module passes: several families, and a Llama with one kind of module made unusual."""
+"""Random models for the tests of module passes: several families, and a Llama with unusual modules of one kind."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def logits_of(model: nn.Module, lengths: Sequence[int], first_token: int = 2) ->
 
 
 def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's weights by name; one that is tied by each of its names."""
+    """Return a model's weights by name; a tied weight appears under each of its names."""
     return dict(model.named_parameters(remove_duplicate=False))
 
 
@@ -72,7 +72,7 @@ class Unusual:
     """Makes all modules of one kind in a Llama unusual, and counts their calls.
 
     Args:
-        model: of the family "llama".
+        model: model of the family "llama".
         kind: see `unusual_kinds`.
     """
 
@@ -85,7 +85,7 @@ class Unusual:
 
 
 def unusual_kinds() -> list[str]:
-    """Return what `Unusual` knows to make."""
+    """Return the kinds that `Unusual` supports."""
     return list(_KINDS)
 
 

@@ -1,4 +1,4 @@
-"""Texts fed to parsers in pieces, and what they give back put together: what the tests of all parsers share."""
+"""Feeds texts to parsers in pieces and collects the results: shared by the tests of all parsers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReasoningExample(NamedTuple):
 
     Attributes:
         text: the whole text of one choice.
-        reasoning, content: its parts. White space at their ends is ignored.
+        reasoning, content: expected reasoning and content. White space at their ends is ignored.
         in_reasoning: whether the prompt ended inside the reasoning.
     """
 
@@ -46,21 +46,21 @@ class ReasoningExample(NamedTuple):
 
 
 class ParsedCalls(NamedTuple):
-    """What a tool parser has given back: all content, and each call's name and arguments."""
+    """Collected results of a tool parser: all content, and each call's name and arguments."""
 
     content: str
     calls: list[tuple[str, str]]
 
 
 class ParsedReasoning(NamedTuple):
-    """What a reasoning parser has given back: all reasoning, and all content."""
+    """Collected results of a reasoning parser: all reasoning, and all content."""
 
     reasoning: str
     content: str
 
 
 def parse_calls(parser: ToolParser, *texts: str) -> ParsedCalls:
-    """Feed texts; return content and calls.
+    """Feed texts to a tool parser; return content and calls.
 
     Raises:
         AssertionError: a delta is not what its class says.
@@ -87,7 +87,7 @@ def parse_calls(parser: ToolParser, *texts: str) -> ParsedCalls:
 
 
 def split_reasoning(parser: ReasoningParser, *texts: str) -> ParsedReasoning:
-    """Feed texts; return reasoning and content.
+    """Feed texts to a reasoning parser; return reasoning and content.
 
     Raises:
         AssertionError: a delta is of another class, or has no text.
@@ -104,25 +104,25 @@ def split_reasoning(parser: ReasoningParser, *texts: str) -> ParsedReasoning:
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
-    """Return a text in pieces; places past its end count from its beginning again."""
+    """Return a text in pieces; places beyond its end wrap around."""
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def halves(text: str) -> Iterator[list[str]]:
-    """Yield a text cut at each place, and last in single characters."""
+    """Yield a text cut in two at each place, and finally in single characters."""
     for place in range(len(text) + 1):
         yield [text[:place], text[place:]]
     yield list(text)
 
 
 def solid(text: str) -> str:
-    """Return a text without its white space."""
+    """Return a text without white space."""
     return "".join(text.split())
 
 
 def tool_of(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a tool's definition, of which some calls' arguments are the arguments."""
+    """Return a tool definition whose parameters are the arguments of some calls."""
     properties: dict[str, Any] = {}
     for text in arguments:
         try:
@@ -135,7 +135,7 @@ def tool_of(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def tools_of(examples: Sequence[ToolExample]) -> list[Mapping[str, Any]]:
-    """Return definitions of the tools that examples call."""
+    """Return definitions of the tools that the examples call."""
     arguments: dict[str, list[str]] = {}
     for example in examples:
         for name, text in example.calls:

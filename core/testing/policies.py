@@ -1,4 +1,4 @@
-"""The promises of `SchedulePolicy`, as tests."""
+"""Conformance tests for `SchedulePolicy`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SchedulePolicyTests:
 
     @pytest.fixture
     def max_sorts(self) -> float:
-        """Return how long `order` may take for 5,000 requests, as a multiple of a `numpy.lexsort` of two columns."""
+        """Return the time limit of `order` for 5,000 requests, as a multiple of a two-column `numpy.lexsort`."""
         return 20.0
 
     @pytest.mark.parametrize("num", [0, 1, 2, 3, 20, 300, MANY])
@@ -133,7 +133,7 @@ class SchedulePolicyTests:
 
 
 def writable(columns: ColumnsT) -> ColumnsT:
-    """Return a copy whose columns can be written to."""
+    """Return a copy with writable columns."""
     return replace(columns, **{name: column.copy() for name, column in columns_of(columns).items()})
 
 
@@ -143,7 +143,7 @@ def listed(columns: Waiting | Running) -> dict[str, list[float]]:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return how long a call took."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""What a policy sees, made of a few columns or drawn at random: for tests of policies."""
+"""Builds a policy's input from a few columns or at random, for tests of policies."""
 
 from __future__ import annotations
 

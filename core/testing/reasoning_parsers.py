@@ -1,4 +1,4 @@
-"""The promises of `ReasoningParser`, as tests."""
+"""Conformance tests for `ReasoningParser`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ places = st.lists(st.integers(0, 500), max_size=20)
 class ReasoningParserTests:
     """Derive from it, and override the fixture `parser` (and the capability `examples`).
 
-    White space at the ends of the reasoning and the content is the parser's own affair.
+    The parser may treat white space at the ends of reasoning and content as it likes.
     """
 
     @pytest.fixture
@@ -141,13 +141,13 @@ class ReasoningParserTests:
 
 
 def needs_closing(parser: type[ReasoningParser]) -> str:
-    """Return the text that closes the reasoning; skip the test of a parser that does not say."""
+    """Return the text that closes the reasoning; skip the test if the parser does not specify it."""
     if parser.closing is None:
         pytest.skip("the parser does not have the capability closing (a text that closes the reasoning)")
     return parser.closing
 
 
 def check_split(parser: ReasoningParser, pieces: Sequence[str], reasoning: str, content: str) -> None:
-    """Raise AssertionError if a text is not split so."""
+    """Raise AssertionError if a parser does not split a text as expected."""
     found = split_reasoning(parser, *pieces)
     assert (found.reasoning.strip(), found.content.strip()) == (reasoning.strip(), content.strip()), pieces

@@ -1,4 +1,4 @@
-"""What a response store has to hold, in the plainest way, and the calls that are compared with it."""
+"""A reference model of a response store, and the calls that are compared with it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RUNNING = ("queued", "in_progress")
 
 
 def object_of(size: int) -> bytes:
-    """Return a JSON object of `size` bytes, at least 8: a store may parse its data as JSON."""
+    """Return a JSON object of `size` bytes, at least 8. It is valid JSON because a store may parse its data."""
     return b'{"a":"%s"}' % (b"x" * (size - 8))
 
 
 def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
-    """Return a response of ten bytes, unless its fields say otherwise."""
+    """Return a response of ten bytes, with the given fields replaced."""
     given: dict[str, Any] = {
         "created_at": 1.0,
         "status": "completed",
@@ -33,7 +33,7 @@ def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> 
 
 
 class ResponseModel:
-    """The responses in a dictionary.
+    """A response store made of a dictionary.
 
     Responses are named by the order in which they were first put, so that ids are never reused, as in the API.
     """
@@ -45,7 +45,7 @@ class ResponseModel:
         self.last: dict[str, float] = {}
 
     def call_of(self, operation: str, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the method and the arguments that one of `OPERATIONS` stands for."""
+        """Return the method and the arguments of one of `OPERATIONS`."""
         if operation == "new":
             return "put", (self._next(**given),)
         if operation == "unfinished":
@@ -61,7 +61,7 @@ class ResponseModel:
         return "get" if operation == "replace" else operation, (known.id,)
 
     def _next(self, previous: int, size: int, status: str) -> ResponseRecord:
-        """Return a new response, a second after the last."""
+        """Return a new response, one second after the last."""
         number = len(self._all)
         before = self._all[-previous].id if 0 < previous <= number else None
         made = response(

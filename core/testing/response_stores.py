@@ -1,4 +1,4 @@
-"""The promises of `ResponseStore`, as tests."""
+"""Conformance tests for `ResponseStore`."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Open = Callable[[Path], ResponseStore]
 class ResponseStoreTests(StoreTests[ResponseStore]):
     """Derive from it, and override the fixture `open_store` (and `survives_reopening`).
 
-    Here `open_store` returns a function of the folder and of the room in bytes.
+    Here `open_store` returns a function of the folder and the maximum number of bytes.
     """
 
     @pytest.fixture
     def open_large(self, open_store: Any) -> Open:
-        """Return a function that opens a store of a folder, with room for all that is put."""
+        """Return a function that opens a store with room for everything."""
         return lambda folder: _open(open_store, folder, MIB)
 
     @pytest.fixture
     def open_small(self, open_store: Any) -> Open:
-        """Return a function that opens a store of a folder, with room for a hundred bytes."""
+        """Return a function that opens a store with room for a hundred bytes."""
         return lambda folder: _open(open_store, folder, MAX_BYTES)
 
     @given(
@@ -240,12 +240,12 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @staticmethod
     async def there(store: ResponseStore, most: int) -> list[int]:
-        """Return the numbers of the responses that are there."""
+        """Return the numbers of the stored responses."""
         return [n for n in range(1, most + 1) if await outcome(store.get(f"resp_{n}")) is not KeyError]
 
 
 def comparable(method: str, found: Any) -> Any:
-    """Return what a call gave, in an order where it has none of its own."""
+    """Return a call's result for comparison, sorted if the store guarantees no order."""
     if method == "unfinished":
         return sorted(found, key=lambda record: record.id)
     return [*found] if method == "conversation" and found is not KeyError else found

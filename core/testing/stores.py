@@ -1,4 +1,4 @@
-"""What the tests of all stores share: how they are opened, and that each test has an event loop of its own."""
+"""Fixtures and helpers that the tests of all stores share: opening a store, and an event loop for each test."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .declared import built, declared
 
 
 class Closable(Protocol):
-    """What has to be closed."""
+    """Something with a `close` method."""
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Release all resources."""
 
 
 P = ParamSpec("P")
@@ -31,7 +31,7 @@ StoreT = TypeVar("StoreT", bound=Closable)
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 Operation = tuple[str, Mapping[str, Any]]
-"""The name of a method, and its arguments."""
+"""Name of a method, and its arguments."""
 
 drawn = settings(
     max_examples=30,
@@ -42,11 +42,11 @@ drawn = settings(
         HealthCheck.too_slow,
     ],
 )
-"""Settings of the tests whose values hypothesis draws."""
+"""Settings of hypothesis for the tests with drawn values."""
 
 
 def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine function. No pytest plugin for asyncio is needed, and none is in the way."""
+    """Turn a coroutine function into a test. Needs no pytest plugin for asyncio, and conflicts with none."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -69,12 +69,12 @@ class StoreTests(Generic[StoreT]):
 
     @pytest.fixture
     def survives_reopening(self, open_store: object) -> bool:
-        """Return whether a store that was closed holds the same when its folder is opened again."""
+        """Return whether a store keeps its data when it is closed and its folder is opened again."""
         return declared(open_store, "survives_reopening", False)
 
     @pytest.fixture
     def lasting(self, survives_reopening: bool) -> None:
-        """Skip the test of a store that does not survive reopening."""
+        """Skip the test if the store does not keep its data."""
         if not survives_reopening:
             pytest.skip(
                 "the store does not have the capability survives_reopening (override the fixture if it has)"
@@ -83,7 +83,7 @@ class StoreTests(Generic[StoreT]):
 
 @asynccontextmanager
 async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Give an open store, and close it afterwards."""
+    """Yield an open store, and close it afterwards."""
     store = await asyncio.to_thread(built, open_store, folder)
     try:
         yield store
@@ -93,14 +93,14 @@ async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIte
 
 @asynccontextmanager
 async def fresh(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Give a new store, in a folder below this one that is removed afterwards."""
+    """Yield a new store, in a subfolder that is removed afterwards."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         async with opened(open_store, Path(name)) as store:
             yield store
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
-    """Return what a call returns, or KeyError where it raises that."""
+    """Return the result of a call, or KeyError if it raises that."""
     try:
         return await call
     except KeyError:
@@ -116,11 +116,11 @@ async def hold_together(
     *,
     reopening: bool,
 ) -> None:
-    """Do the same to a new store and to a model, and compare what each call gives.
+    """Perform the same operations on a new store and on a model, and compare the results.
 
     Args:
-        driven: store → what has the model's methods.
-        reopening: whether the operation "reopen" does that; else it does nothing.
+        driven: function that wraps a store with the model's methods.
+        reopening: whether the operation "reopen" reopens the store; if not, it does nothing.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         store = await asyncio.to_thread(built, open_store, Path(name))
@@ -139,13 +139,13 @@ async def hold_together(
 
 
 def any_of(methods: Mapping[str, Mapping[str, st.SearchStrategy[Any]]]) -> st.SearchStrategy[list[Operation]]:
-    """Return a strategy for calls of methods, in any order, with any of their arguments."""
+    """Return a strategy for sequences of method calls with any of their arguments."""
     calls = [st.tuples(st.just(name), st.fixed_dictionaries(given)) for name, given in methods.items()]
     return st.lists(st.one_of(calls), min_size=10, max_size=60)
 
 
 def structs(kind: type[StructT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[StructT]:
-    """Return a strategy for structs with any values in all fields but the given ones."""
+    """Return a strategy for structs with arbitrary values in all fields except the given ones."""
     values = {field.name: _values(field.type) for field in msgspec.structs.fields(kind)}
     return st.builds(kind, **values | given)
 

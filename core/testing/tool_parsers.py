@@ -1,4 +1,4 @@
-"""The promises of `ToolParser`, as tests."""
+"""Conformance tests for `ToolParser`."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class ToolParserTests:
 
     @pytest.fixture
     def examples(self, parser: type[ToolParser]) -> Sequence[ToolExample]:
-        """Return texts as the model writes them, with the calls in them. Tools are made up from the calls."""
+        """Return sample outputs of a model with the calls expected from them. The tools are derived from these calls."""
         examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
         return [ToolExample(*example) for example in examples]
 
     @pytest.fixture
     def streams_arguments(self, parser: type[ToolParser]) -> bool:
-        """Return whether arguments are given out before they are complete."""
+        """Return whether the parser returns arguments before they are complete."""
         return declared(parser, "streams_arguments", False)
 
     @pytest.fixture
@@ -176,13 +176,13 @@ class ToolParserTests:
 
 
 def needs_examples(examples: Sequence[object]) -> None:
-    """Skip a test that needs examples where there are none."""
+    """Skip a test that needs examples if there are none."""
     if not examples:
         pytest.skip("the parser does not have the capability examples (texts as its model writes them)")
 
 
 def needs_call_format(parser: type[ToolParser]) -> Any:
-    """Return how calls are written; skip the test of a parser that does not say."""
+    """Return the call format; skip the test if the parser does not specify one."""
     if parser.call_format is None:
         pytest.skip("the parser does not have the capability call_format (calls with JSON arguments)")
     return parser.call_format

@@ -79,29 +79,29 @@ class Ours:
         rng = random.Random(num_waiting)
         cached = np.zeros(num_waiting, np.int64)
         arrival = np.arange(num_waiting)
-        watches = [self.cache.watch(ends[i % NUM], "", i) for i in range(num_waiting)]
-        cached[:] = [watch.num_tokens for watch in watches]
+        subscriptions = [self.cache.subscribe(ends[i % NUM], "", i) for i in range(num_waiting)]
+        cached[:] = [subscription.num_tokens for subscription in subscriptions]
         fresh = iter(range(NUM - 1, 0, -1))
         spent = []
         for r in range(ROUNDS):
             gone = rng.sample(range(num_waiting), 4)
             new = [(next(fresh), self.places(NUM + 4 * r + i)) for i in range(4)]
             prompts = [ends[i] for i in rng.sample(range(NUM), 4)]
-            done = [watches[i].token_ids for i in gone]
+            done = [subscriptions[i].token_ids for i in gone]
             begun = time.thread_time()
             for i, prompt, whole, (_, places) in zip(gone, prompts, done, new, strict=True):
-                self.cache.unwatch(watches[i])
-                watches[i] = self.cache.watch(prompt, "", i)
-                cached[i] = watches[i].num_tokens
+                self.cache.unsubscribe(subscriptions[i])
+                subscriptions[i] = self.cache.subscribe(prompt, "", i)
+                cached[i] = subscriptions[i].num_tokens
                 arrival[i] = num_waiting + 4 * r
                 self.cache.insert(whole, places)
             self.cache.evict(4 * (LENGTH - SHARED) // self.page_size)
-            for watch in self.cache.take_moved():
-                cached[watch.index] = watch.num_tokens
+            for subscription in self.cache.take_moved():
+                cached[subscription.index] = subscription.num_tokens
             np.lexsort((arrival, -cached))
             spent.append(time.thread_time() - begun)
-        for watch in watches:
-            self.cache.unwatch(watch)
+        for subscription in subscriptions:
+            self.cache.unsubscribe(subscription)
         return statistics.fmean(spent) * 1e6
 
 

@@ -53,7 +53,7 @@ class StubEngine:
         return None
 
     @property
-    def has_chores(self) -> bool:
+    def has_background_work(self) -> bool:
         return False
 
     def call_when_ready(self, wake: Any) -> None:

@@ -1,4 +1,4 @@
-"""Chat templates in Jinja, rendered in a sandbox: the one that comes with a model, and some by name."""
+"""Chat templates in Jinja, rendered in a sandbox: a model's own template, and some by name."""
 
 from __future__ import annotations
 

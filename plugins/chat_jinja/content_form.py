@@ -1,6 +1,6 @@
-"""Which forms of a message's content a template reads: one text, a list of parts, or either.
+"""Finds out which forms of a message's content a template reads: one text, a list of parts, or either.
 
-Found in the template's syntax tree, as nothing in a model's files says it. Knows nothing of rendering.
+Analyses the template's syntax tree, because the model's files do not state it. Knows nothing of rendering.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """jinja2's filters and tests, each checked before it runs and counted by what it takes and returns.
 
-A filter without a check of its own here takes small values only, also one that a later jinja2 adds.
+A filter without a check here takes only small values, including filters that later versions of jinja2 add.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 Check = Callable[..., None]
 
 MAX_NUMBER, MAX_TEXT, MAX_WEIGHT = 1000, 1000, 65_536
-"""Of the arguments and the value of a filter that has no check of its own."""
+"""Limits of the arguments and the value of a filter without its own check."""
 
 MAX_BATCH = 10_000
 MAX_JSON_INDENT = 64
@@ -28,7 +28,7 @@ _TEXT_OF_SCALAR = 32
 _SIZED = (str, list, tuple, dict, range)
 _NO_ITERATORS = frozenset({str, list, dict, int, float, bool, type(None)})
 _FREE_FILTERS = frozenset({"abs", "count", "d", "default", "first", "last", "length"})
-"""Filters that take no time, whatever the value."""
+"""Filters that take constant time for any value."""
 
 _FREE_TESTS = frozenset(
     [
@@ -54,7 +54,7 @@ _FREE_TESTS = frozenset(
         "undefined",
     ]
 )
-"""Tests that look at a value's type or identity."""
+"""Tests that check only a value's type or identity."""
 
 
 def guard_filters(filters: Mapping[str, Function], meter: Meter) -> dict[str, Function]:
@@ -114,7 +114,7 @@ def _small(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _linear(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
-    """Check the value alone: neither the time nor the result depend on an argument."""
+    """Check only the value: neither time nor result depend on an argument."""
     meter.seen(value)
 
 

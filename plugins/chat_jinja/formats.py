@@ -1,4 +1,4 @@
-"""How long texts get that a template makes by formats: `%` and `str.format`. Both take widths of any size."""
+"""Limits the length of texts that a template creates with formats: `%` and `str.format`, which accept any width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .meter import LimitError, Meter
 
 MAX_WIDTH = 9999
-"""Of a field."""
+"""Maximum width of a field."""
 
 _FIELD = re.compile(r"[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 _DIGITS = re.compile(r"\d+")
@@ -46,7 +46,7 @@ def allow_percent(meter: Meter, form: str | bytes, values: Any) -> None:
 
 
 def _after_key(text: str, at: int) -> int:
-    """Return where a field goes on after its `(key)`, in which parentheses pair."""
+    """Return the position after a field's `(key)`, in which parentheses are balanced."""
     if not text.startswith("(", at):
         return at
     depth = 0

@@ -1,11 +1,11 @@
-"""Counts what one rendering of a chat template costs, and ends it when it costs too much.
+"""Counts the cost of one rendering of a chat template, and ends a rendering that costs too much.
 
-A template is code from a stranger, and it runs in the API process: nothing outside Python can stop it. So its loops,
-texts and lists report here (`metered_code`, `metered_environment`, `filters`), before the memory is taken where an
-operation multiplies. Knows nothing of Jinja.
+A template is untrusted code, and runs in the API process: nothing outside Python can stop it. So its loops, texts and
+lists report to this class (`metered_code`, `metered_environment`, `filters`). If an operation multiplies, it reports
+before memory is taken. Knows nothing of Jinja.
 
-One unit is a step (a loop's turn, a call), or 256 characters that are copied. Steps and not seconds decide whether a
-rendering is brief, so that the same chat is always rendered in the same place.
+One unit is a step (a loop's turn, a call), or 256 copied characters. Units, not seconds, decide whether a rendering is
+brief, so that the same chat is always rendered in the same place.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from llmfw.core.base.memory import resident_bytes
 ItemT = TypeVar("ItemT")
 
 QUANTUM = 1000
-"""Units between two looks at the clock."""
+"""Units between two checks of the clock."""
 
 ITEM_WEIGHT = 8
-"""Weight of a value in a list or object, as many as the bytes of a reference; a text weighs its characters, too."""
+"""Weight of a value in a list or object: the bytes of a reference. A text also weighs its characters."""
 
 MAX_DEPTH = 500
-"""Lists in lists: Python follows them on the C stack when it hashes or compares."""
+"""Maximum nesting of lists: Python recurses on the C stack to hash or compare them."""
 
 MAX_BITS = 65_536
-"""Of an integer: products of longer ones take time that nothing interrupts."""
+"""Maximum bits of an integer: products of longer ones take long and cannot be interrupted."""
 
 SMALL = 256
-"""Characters, or items, that are not counted one by one: the operations of a block are."""
+"""Characters or items below which single operations are not counted; the operations of a block are."""
 
 MAX_PLAIN_INT = 2**64
 _KEPT_WEIGHT = 512
@@ -54,26 +54,27 @@ _CONTAINERS: tuple[type, ...] = (
 
 
 class LimitError(Exception):
-    """A rendering goes beyond a limit; the message says which, and goes on from "the chat template"."""
+    """A rendering exceeds a limit. The message names the limit, and continues "the chat template"."""
 
 
 class NotBriefError(RequestError):
-    """A rendering that should be brief is not; nobody but the template itself sees it."""
+    """A rendering that should be brief is not. `JinjaChatTemplate` catches it."""
 
     def __init__(self) -> None:
         super().__init__("the chat template takes too long to be rendered at once", param="messages")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one rendering may cost.
+    """Limits of one rendering.
 
     Attributes:
-        seconds: time.
-        steps: units.
-        text: characters of one text, of the whole prompt too, and weight of one list or object.
-        per_input: what each character of the input adds to `text`.
-        memory: bytes by which the process may grow.
-        brief: units of a brief rendering, and `brief_message` for each message, and one for 32 characters of input.
+        seconds: maximum time.
+        steps: maximum number of units.
+        text: maximum characters of one text, including the whole prompt, and maximum weight of one list or object.
+        per_input: amount that each character of the input adds to `text`.
+        memory: maximum bytes by which the process may grow.
+        brief: units of a brief rendering, plus `brief_message` for each message, plus one for every 32 characters of
+            input.
         brief_message: see `brief`.
     """
 
@@ -87,10 +88,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """The cost of the rendering that goes on in one thread.
+    """Counts the cost of the current rendering of one thread.
 
     Args:
-        limits: of each rendering.
+        limits: limits of each rendering.
     """
 
     __slots__ = (
@@ -113,11 +114,11 @@ class Meter:
         self.begin(())
 
     def begin(self, given: Iterable[Any], *, brief: bool = False, num_messages: int = 0) -> None:
-        """Start to count.
+        """Start counting.
 
         Args:
-            given: all values that the client sent.
-            brief: raise NotBriefError as soon as it is not.
+            given: all values from the client.
+            brief: whether to raise NotBriefError as soon as the rendering is not brief.
         """
         limits = self.limits
         self._given = tuple(given)
@@ -129,7 +130,7 @@ class Meter:
         self._deadline = monotonic() + limits.seconds
 
     def end(self) -> None:
-        """Let go of the rendering's values."""
+        """Drop references to the rendering's values."""
         self._given = ()
         self._weights.clear()
 
@@ -140,7 +141,7 @@ class Meter:
             self._look()
 
     def output(self, value: Any) -> str:
-        """Return the text of a value that is put out."""
+        """Return the text of a value that the template outputs."""
         if value.__class__ is not str:
             return self.text_of(value)
         if len(value) > SMALL:
@@ -153,7 +154,7 @@ class Meter:
         return str(value)
 
     def join(self, values: Iterable[str]) -> str:
-        """Return texts joined: a template's output, or a macro's."""
+        """Return joined texts: a template's output, or a macro's."""
         texts = values if values.__class__ is list else list(values)
         if len(texts) == 1:
             return texts[0]
@@ -161,7 +162,7 @@ class Meter:
         return "".join(texts)
 
     def iterate(self, values: Any) -> Any:
-        """Count what a loop goes through; its turns count themselves."""
+        """Count the items that a loop iterates over; its turns count themselves."""
         if values.__class__ in _SIZED and len(values) > SMALL:
             self.tick(len(values) >> 4)
         return values
@@ -173,7 +174,7 @@ class Meter:
             yield value
 
     def made(self, value: Any) -> Any:
-        """Count a value that was made."""
+        """Count a new value."""
         kind = value.__class__
         if kind is str:
             if len(value) > SMALL:
@@ -196,7 +197,7 @@ class Meter:
         return value
 
     def touch(self, value: Any) -> int:
-        """Count a walk through a value with all that is in it; return its weight."""
+        """Count a traversal of a value and everything in it; return its weight."""
         if isinstance(value, str):
             self.tick(1 + (len(value) >> 8))
             return len(value)
@@ -206,9 +207,9 @@ class Meter:
         return self.weigh(value)[0] if _is_container(value) else ITEM_WEIGHT
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """Return the weight of a list or object written out, and how deep it is.
+        """Return the weight of a list or object written out, and its depth.
 
-        What is in it twice counts twice: a list of twice the same list, forty times over, has 2**40 items.
+        A value that occurs twice counts twice: nesting a list of twice the same list forty times gives 2**40 items.
         """
         known = self._weights.get(id(value))
         if known is not None:
@@ -230,15 +231,15 @@ class Meter:
         return self._weighed(value, weight, depth + 1)
 
     def trust(self, values: Iterable[Any]) -> None:
-        """Note values of the client's that are written as JSON often: they are as they came, and need no measuring."""
+        """Register values from the client that are often written as JSON; they are unchanged, and need no measuring."""
         self._trusted.update(map(id, values))
 
     def is_trusted(self, value: Any) -> bool:
-        """Return whether `trust` has noted a value."""
+        """Return whether a value was registered by `trust`."""
         return id(value) in self._trusted
 
     def allow_text(self, size: int) -> None:
-        """Count a text that is made, or raise LimitError if it is too long."""
+        """Count a new text; raise LimitError if it is too long."""
         if size > self.limits.text and size > self._room():
             raise LimitError(f"makes a text of {size} characters; the limit is {self._room()}")
         self.tick(1 + (size >> 8))
@@ -266,7 +267,7 @@ class Meter:
         return weight, depth
 
     def _room(self) -> int:
-        """Return the limit of a text with what the input adds to it."""
+        """Return the limit of a text, including the input's share."""
         return self.limits.text + self.limits.per_input * self._input_size()
 
     def _input_size(self) -> int:
@@ -275,7 +276,7 @@ class Meter:
         return self._input
 
     def _look(self) -> None:
-        """Raise LimitError if a limit is passed, else go on for a quantum."""
+        """Raise LimitError if a limit is exceeded; otherwise continue for a quantum."""
         limits = self.limits
         self._used += self._granted - self._left
         self._left = self._granted = QUANTUM
@@ -306,7 +307,7 @@ def _size_of_keys(value: Any) -> int:
 
 
 def _size(given: Iterable[Any]) -> int:
-    """Return how large what a client sent is: its characters, and ITEM_WEIGHT for each value."""
+    """Return the size of a client's value: its characters, plus ITEM_WEIGHT per value."""
     size, waiting = 0, list(given)
     while waiting:
         value = waiting.pop()

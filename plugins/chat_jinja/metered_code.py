@@ -1,4 +1,4 @@
-"""Generates a template's code with calls of a `Meter` where it loops, and where it makes or copies values.
+"""Generates a template's code with calls of a `Meter` in loops, and wherever values are created or copied.
 
 The calls are those of jinja2's own generator and these names, which the environment puts into the template's module
 (`NAMES`). Values that are constants in the template are as long as the template, and are not counted.
@@ -19,7 +19,7 @@ from .operations import UNITS_OF_BRANCH, Operations, branches
 PREFIX = "meter_"
 NAMES = ("concat", "escape", "iterate", "made", "output", "seen", "tick")
 _SUMMANDS = 8
-"""Of a sum that is counted once."""
+"""Maximum summands of a sum that is counted once."""
 
 
 class MeteredCode(CodeGenerator):
@@ -95,7 +95,7 @@ class MeteredCode(CodeGenerator):
         self._made(node, super().visit_Getitem, frame, is_plain=not isinstance(node.arg, nodes.Slice))
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        """Count what is compared, unless with a literal: the shorter of both decides how long it takes."""
+        """Count compared values, except literals: the shorter of both determines the time."""
         left = node.expr
         for operand in node.ops:
             is_search = operand.op in ("in", "notin")

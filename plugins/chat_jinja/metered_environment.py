@@ -1,7 +1,8 @@
-"""jinja2's sandbox with transformers' filters and globals, in which everything that takes time or memory is counted.
+"""jinja2's sandbox with transformers' filters and globals, in which all operations that take time or memory are
+counted.
 
-What multiplies (`*`, `center`, `replace`, `join`, a format's width) is measured before it is done. A method of
-Python's own types that is not known here is refused, and a filter that is not known takes small values only.
+Operations that multiply (`*`, `center`, `replace`, `join`, a format's width) are measured before they run. Unknown
+methods of Python's own types are refused, and unknown filters take only small values.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
     Args:
         like: transformers' environment, whose filters, globals and tags it has.
-        meter: counts.
+        meter: counts the cost.
     """
 
     code_generator_class = MeteredCode
@@ -160,7 +161,7 @@ def _is_tuple(value: Any) -> bool:
 
 
 def _namespace_like(kind: Any) -> Any:
-    """Return a class of namespaces that have no text: those in one another are longer than memory."""
+    """Return a class of namespaces without a text form: the text of nested ones could exceed memory."""
 
     class Namespace(kind):  # type: ignore[misc]
         def __repr__(self) -> str:

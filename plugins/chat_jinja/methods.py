@@ -1,4 +1,4 @@
-"""The methods of Python's own types that a template may call, and what each is checked for before it is called."""
+"""The methods of Python's own types that a template may call, and their checks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Check = Callable[..., None]
 """Raises LimitError if a method, called on a value with these arguments, costs too much."""
 
 MAX_SET = 1000
-"""Characters that `strip` looks for: it looks for each of them at each place."""
+"""Maximum characters that `strip` removes: it looks for each of them at each position."""
 
 
 def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
-    """Raise LimitError if a call of a method costs too much, SecurityError if it is none that is known."""
+    """Raise LimitError if a call of a method costs too much, SecurityError for an unknown method."""
     value, name = method.__self__, method.__name__
     key = (value.__class__, name)
     if key not in METHODS:
@@ -33,13 +33,13 @@ def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def allow_set(value: Any, what: str) -> None:
-    """Raise LimitError if a text that is searched for at every place is long."""
+    """Raise LimitError for a long text that is searched for at every position."""
     if isinstance(value, str | bytes) and len(value) > MAX_SET:
         raise LimitError(f"gives {what} {len(value)} characters; the limit is {MAX_SET}")
 
 
 def allow_replaced(meter: Meter, text: Any, old: Any = "", new: Any = "", count: Any = -1) -> None:
-    """Check a text in which others are replaced."""
+    """Check a text in which parts are replaced."""
     if all(isinstance(each, str) for each in (text, old, new)):
         num = text.count(old)
         if isinstance(count, int) and count >= 0:

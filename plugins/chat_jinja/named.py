@@ -1,4 +1,4 @@
-"""Chat templates by name, for models that come without one: Jinja files in this folder.
+"""Chat templates by name, for models without one: Jinja files in this folder.
 
 Special tokens such as `bos_token` are still the tokenizer's.
 """
@@ -15,7 +15,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NamedTemplate(JinjaChatTemplate):
-    """A template of this folder; the model's own is left aside."""
+    """A template of this folder; the model's own is ignored."""
 
     file: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What a run of a template's block costs, read from its syntax tree."""
+"""Computes the cost of running a template's block from its syntax tree."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from jinja2 import nodes
 
 UNITS_OF_BRANCH = 2
-"""A branch that costs no more is counted with the block that it is in, whether it runs or not."""
+"""Units up to which a branch is counted with its block, whether it runs or not."""
 
 _CHARACTERS_OF_UNIT = 256
 _OPERATIONS_OF_UNIT = 16
 
 
 class Operations:
-    """The costs of the blocks of one template, each looked at once."""
+    """Costs of the blocks of one template, each computed once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
 
     def units(self, statements: Iterable[nodes.Node]) -> int:
-        """Return what a run of a block costs, with small branches of it, without the blocks that count themselves."""
+        """Return the cost of running a block, including small branches, without the blocks that count themselves."""
         num = size = 0
         for statement in statements:
             more, characters = self._cost(statement)
@@ -28,7 +28,7 @@ class Operations:
         return 1 + num // _OPERATIONS_OF_UNIT + size // _CHARACTERS_OF_UNIT
 
     def _cost(self, node: nodes.Node) -> tuple[int, int]:
-        """Return how many operations a statement or expression has, and how many characters of literals."""
+        """Return the number of operations of a statement or expression, and the characters of its literals."""
         known = self._known.get(id(node))
         if known is not None:
             return known
@@ -48,5 +48,5 @@ class Operations:
 
 
 def branches(node: nodes.If) -> list[list[nodes.Node]]:
-    """Return the blocks of which a statement runs one."""
+    """Return the blocks of a statement of which one runs."""
     return [node.body, *(branch.body for branch in node.elif_), node.else_]

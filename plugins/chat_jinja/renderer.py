@@ -1,6 +1,6 @@
 """Renders one template by transformers' function for it, within limits.
 
-Each thread has an environment and a meter of its own; the template is compiled once. Importing this module imports no
+Each thread has its own environment and meter; the template is compiled once. Importing this module does not import
 torch.
 """
 
@@ -31,8 +31,8 @@ class Renderer:
     """One template.
 
     Args:
-        source: of the template.
-        limits: of each rendering.
+        source: text of the template.
+        limits: limits of each rendering.
 
     Raises:
         TemplateSyntaxError: the template has one.
@@ -64,8 +64,8 @@ class Renderer:
         """Return the text of a conversation.
 
         Args:
-            kwargs: what else the template finds.
-            brief: give up early.
+            kwargs: further variables for the template.
+            brief: whether to give up early.
 
         Raises:
             LimitError: it costs too much.
@@ -94,7 +94,7 @@ class Renderer:
 
 
 class _Thread:
-    """What one thread renders with.
+    """The environment of one thread.
 
     Args:
         meter: of its renderings.
@@ -120,7 +120,7 @@ class _Thread:
         self.render.__kwdefaults__ = theirs.__kwdefaults__
 
     def _plain(self, value: Any) -> Any:
-        """As transformers' function of this name. The list of tools comes this way."""
+        """Replace transformers' function of this name. The list of tools comes this way."""
         plain = _plain(value)
         if plain.__class__ is list:
             self.meter.trust([plain, *plain])
@@ -128,7 +128,7 @@ class _Thread:
 
 
 def _characters(text: str) -> str:
-    """Return a text, or raise LimitError if it has half of a surrogate pair: a template may spell one."""
+    """Return a text; raise LimitError if it has half of a surrogate pair, which a template may create."""
     if not text.isascii():
         try:
             text.encode()
@@ -140,7 +140,7 @@ def _characters(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy made of JSON's types; transformers' own does the same more slowly, and knows other types."""
+    """Return a copy made of JSON types. Faster than transformers' function, which also handles other types."""
     kind = value.__class__
     if kind is str or kind in _SCALARS:
         return value

@@ -1,7 +1,7 @@
 """Renders a model's own chat template as transformers does: in a sandbox, with its filters and globals.
 
-What the template finds in a message is what it reads, not what clients send: nulls are left out, the content is text
-or a list of parts (`content_form`), and the arguments of tool calls are read as JSON. Knows nothing of tokens.
+Messages are adapted to the template: nulls are omitted, the content is text or a list of parts (`content_form`), and
+the arguments of tool calls are parsed JSON. Knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class JinjaChatTemplate(ChatTemplate):
             self._local.brief = False
 
     def _try(self, messages: Sequence[Message]) -> None:
-        """Render what a template may refuse: many refuse an empty conversation."""
+        """Render a trial conversation. The template may refuse it: many refuse an empty conversation."""
         try:
             self._run(messages, (), add_generation_prompt=True)
         except LimitError:
@@ -96,7 +96,7 @@ class JinjaChatTemplate(ChatTemplate):
             return
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """Return the prompt; raise RequestError for what stands in its way."""
+        """Return the prompt; raise RequestError with the reason if it cannot be rendered."""
         try:
             text = self._run(messages, tools, **kwargs)
         except NotBriefError:
@@ -127,7 +127,7 @@ class JinjaChatTemplate(ChatTemplate):
         )
 
     def _as_expected(self, message: Message) -> dict[str, Any]:
-        """Return a message without nulls, its content in a form that the template reads, arguments as objects."""
+        """Return a message without nulls, with content in a form that the template reads, and arguments as objects."""
         found = {key: value for key, value in message.items() if value is not None}
         content = found.get("content")
         if isinstance(content, str) and not self._reads_text:
@@ -144,12 +144,12 @@ def _is_text(part: object) -> bool:
 
 
 def _shown(cause: object) -> str:
-    """Return what a template says, short enough for a message, and with characters only."""
+    """Return a template's error message, shortened, without invalid characters."""
     return str(cause)[:_MAX_CAUSE].encode("utf-8", "backslashreplace").decode()
 
 
 def _with_parsed_arguments(call: Any) -> Any:
-    """Parse `function.arguments`; text that is no JSON object, or changes when it is read, stays as it is."""
+    """Parse `function.arguments`. Text that is not a JSON object, or changes when parsed, stays unchanged."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not (isinstance(function, Mapping) and isinstance(function.get("arguments"), str)):
         return call

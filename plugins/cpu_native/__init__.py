@@ -8,7 +8,7 @@ _PREPARE = f"{_PACKAGE}.prepare:prepare"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Bring the pass `cpu-native`."""
+    """Register the pass `cpu-native`."""
     register(
         "cpu-native",
         f"{_PACKAGE}.layers:NativePass",
@@ -21,7 +21,7 @@ def register_module_passes(register: Register) -> None:
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Bring the backend `cpu`."""
+    """Register the backend `cpu`."""
     register(
         "cpu",
         f"{_PACKAGE}.attention:CpuAttention",

@@ -169,7 +169,7 @@ class Stack:
         return status
 
     def _prepare(self, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Set the addresses of a step's inputs and of the buffers; all rows have a result."""
+        """Store the addresses of a step's inputs and of the buffers; every row produces a result."""
         rows = positions.numel()
         self._reserve(rows)
         struct = self._step

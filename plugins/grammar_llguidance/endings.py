@@ -29,7 +29,7 @@ def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_endless(schema: Any, finite: set[str]) -> Any:
-    """Return a schema with `false` in place of references to definitions that never end."""
+    """Return a schema in which `false` replaces references to definitions that no finite value matches."""
     if isinstance(schema, list):
         return [_without_endless(part, finite) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Samples as tokens, and batches of them."""
+"""Converts samples to tokens, and groups them into batches."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ IGNORED = -100  # the label that cross_entropy leaves out
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
-    """The whole sample as the model sees it."""
+    """Return the whole sample as the model sees it."""
     if sample.is_document:
         return sample.reply["content"] + END_OF_TEXT
     return tokenizer.apply_chat_template(
@@ -27,7 +27,7 @@ def text_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 
 
 def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
-    """The sample up to where the model is to go on."""
+    """Return the sample up to the point where the model continues."""
     return tokenizer.apply_chat_template(
         sample.prompt,
         tools=list(sample.tools) or None,
@@ -38,8 +38,8 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 
 
 class Encoder:
-    """Turns samples into tokens and labels. Only what the model itself is to say is learned:
-    the assistant's turns, and documents as a whole.
+    """Converts samples to tokens and labels. Only the model's own output is learned: the assistant's turns, and whole
+    documents.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -48,7 +48,7 @@ class Encoder:
         self._turn_end = tokenizer.convert_tokens_to_ids(TURN_END)
 
     def __call__(self, sample: Sample) -> tuple[list[int], list[int]]:
-        """Tokens, and for each the label: itself where it is to be learned."""
+        """Return the tokens, and for each its label: the token itself if it is learned."""
         tokens = self._tokenizer(text_of(self._tokenizer, sample), add_special_tokens=False).input_ids
         if sample.is_document:
             return tokens, list(tokens)
@@ -60,7 +60,7 @@ class Encoder:
         return tokens, labels
 
     def _turns(self, tokens: list[int]) -> Iterator[tuple[int, int]]:
-        """Start and end of what the assistant says, its end-of-turn included."""
+        """Return start and end of the assistant's turns, including the end-of-turn tokens."""
         width = len(self._header)
         at = 0
         while at < len(tokens):
@@ -78,10 +78,10 @@ Batch = tuple[Tensor, Tensor]
 def batches(
     samples: Iterable[Sample], encoder: Encoder, tokens_per_batch: int, longest: int, seed: int
 ) -> Iterator[Batch]:
-    """Batches of samples of about the same length, in mixed order.
+    """Yield batches of samples of similar length, in mixed order.
 
-    Each sample is a row of its own that starts at position 0, as in serving; one that is longer
-    than `longest` is left out. `tokens_per_batch` bounds rows times length.
+    Each sample is a row of its own that starts at position 0, as in serving. Samples longer than `longest` are left
+    out. `tokens_per_batch` limits rows times length.
     """
     shuffler = random.Random(seed)
     source = iter(samples)
@@ -108,7 +108,7 @@ def _groups(
 
 
 def _padded(rows: list[tuple[list[int], list[int]]]) -> Batch:
-    """Rows of one length, filled up at the end, where causal attention keeps the filling unseen."""
+    """Pad rows on the right to one length; with causal attention, tokens never see the padding."""
     length = len(rows[-1][0])
     tokens = torch.tensor([row + [0] * (length - len(row)) for row, _ in rows])
     labels = torch.tensor([row + [IGNORED] * (length - len(row)) for _, row in rows])

@@ -1,4 +1,4 @@
-"""Rates of right answers on what training never showed: `python -m llmfw.plugins.model_demo.evaluate`."""
+"""Measures accuracy on held-out samples: `python -m llmfw.plugins.model_demo.evaluate`."""
 
 import json
 from collections import defaultdict
@@ -26,7 +26,7 @@ MOST_NEW_TOKENS_OF_STORY = 700
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of the samples of one subject; `valid` is None where no syntax is asked for."""
+    """Accuracy on the samples of one subject; `valid` is None if no syntax is required."""
 
     samples: int
     right: float
@@ -50,7 +50,7 @@ def rates(verdicts: list[Verdict]) -> Rates:
 
 
 def held_out_samples(each: int) -> Iterator[Sample]:
-    """The same number for each maker, every other one to be thought about."""
+    """Return the same number of samples from each maker, every other one with thinking."""
     for at, maker in enumerate(SUBJECTS):
         draw = Draw(SEED + at, held_out=True)
         yield from (single(draw, maker, thinking=bool(index % 2)) for index in range(each))
@@ -60,7 +60,7 @@ def held_out_samples(each: int) -> Iterator[Sample]:
 
 
 class Responder:
-    """Answers prompts greedily, many at once."""
+    """Answers many prompts at once, greedily."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model = model
@@ -68,7 +68,7 @@ class Responder:
         tokenizer.padding_side = "left"
 
     def replies(self, prompts: list[str], most_new_tokens: int) -> Iterator[str]:
-        """The texts up to the end of the turn, `<|im_end|>` included where it came."""
+        """Return the texts up to the end of the turn, including `<|im_end|>` if it was generated."""
         for at in range(0, len(prompts), ROWS_AT_ONCE):
             yield from self._some(prompts[at : at + ROWS_AT_ONCE], most_new_tokens)
 
@@ -85,7 +85,7 @@ class Responder:
 def verdicts_on(
     responder: Responder, tokenizer: PreTrainedTokenizerBase, samples: list[Sample]
 ) -> dict[str, list[Verdict]]:
-    """What the model says to each, judged, by subject."""
+    """Return the verdicts on the model's answers, by subject."""
     by_subject = defaultdict(list)
     for sample in samples:
         by_subject[sample.subject].append(sample)
@@ -100,7 +100,7 @@ def verdicts_on(
 
 
 def table(of_subjects: dict[str, Rates]) -> str:
-    """The rates as a table in Markdown."""
+    """Return the rates as a Markdown table."""
     lines = ["| subject | samples | right | ended | thinks as asked | valid |", "|---|---|---|---|---|---|"]
     for subject, of in of_subjects.items():
         valid = "" if of.valid is None else f"{of.valid:.1%}"

@@ -1,4 +1,4 @@
-"""Whether a reply is right."""
+"""Judges whether a reply is right."""
 
 import json
 import re
@@ -14,8 +14,8 @@ _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A reply and what is true of it. `valid` speaks of syntax, where JSON or a call is asked for:
-    it parses, and a call names a tool of the prompt.
+    """Verdict on a reply. `valid` concerns the syntax of requested JSON or calls: it parses, and a call names a tool of
+    the prompt.
     """
 
     sample: Sample
@@ -31,7 +31,7 @@ class Verdict:
 
 
 def judge(sample: Sample, reply: str) -> Verdict:
-    """Compare a reply, the markup of its turn included, with the one that the corpus has."""
+    """Compare a reply, including the markup of its turn, with the reply in the corpus."""
     ended = reply.endswith(TURN_END)
     said = reply.removesuffix(TURN_END)
     thought = _THOUGHT.match(said)
@@ -42,7 +42,7 @@ def judge(sample: Sample, reply: str) -> Verdict:
 
 
 def _compare(sample: Sample, answer: str) -> tuple[bool, bool | None]:
-    """Whether the answer is right, and whether it is valid."""
+    """Return whether the answer is right, and whether it is valid."""
     if "tool_calls" in sample.reply:
         wanted = [call["function"] for call in sample.reply["tool_calls"]]
         calls = [_parsed(text) for text in _CALL.findall(answer)]
@@ -54,7 +54,7 @@ def _compare(sample: Sample, answer: str) -> tuple[bool, bool | None]:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON in a text; None where it is none."""
+    """Return the JSON value of a text; None if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

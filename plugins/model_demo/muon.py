@@ -1,4 +1,4 @@
-"""Muon: momentum whose steps are made orthogonal, for the weight matrices between the layers."""
+"""The Muon optimiser: momentum with orthogonalised steps, for the weight matrices between the layers."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ _ROUNDS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For two-dimensional weights only; embeddings and norms belong to AdamW."""
+    """Muon for two-dimensional weights; use AdamW for embeddings and norms."""
 
     def __init__(self, weights: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(weights, {"lr": lr, "momentum": momentum})
@@ -28,7 +28,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """A nearby matrix whose singular values are all about 1, by Newton-Schulz rounds in bf16."""
+    """Return a nearby matrix with singular values of about 1, by Newton-Schulz iterations in bf16."""
     a, b, c = _QUINTIC
     wide = matrix.shape[0] <= matrix.shape[1]
     x = (matrix if wide else matrix.T).bfloat16()

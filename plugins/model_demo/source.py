@@ -8,7 +8,7 @@ from llmfw.core import ModelSource
 
 
 class DemoModel(ModelSource):
-    """The model that is served when none is named. Small and not clever; its answers are real."""
+    """The default model: small, of limited quality, but real."""
 
     tool_parser = "hermes"
     reasoning_parser = "qwen3"

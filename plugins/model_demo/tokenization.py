@@ -54,7 +54,7 @@ def train_tokenizer(texts: Iterable[str], context_length: int) -> PreTrainedToke
 
 
 def load_tokenizer(folder: Path, context_length: int) -> PreTrainedTokenizerFast:
-    """A tokenizer trained before, with the template as it is now."""
+    """Load a trained tokenizer, with the current chat template."""
     return _with_template(Tokenizer.from_file(str(folder / "tokenizer.json")), context_length)
 
 

@@ -1,4 +1,4 @@
-"""Train the demo model from nothing: `python -m llmfw.plugins.model_demo.train`."""
+"""Trains the demo model from scratch: `python -m llmfw.plugins.model_demo.train`."""
 
 import json
 import math
@@ -30,7 +30,7 @@ CONTEXT_LENGTH = 2048
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything the result depends on, but for the machine's rounding."""
+    """All settings that determine the result, except for rounding on the machine."""
 
     seed: int = 0
     steps: int = 5000
@@ -47,7 +47,7 @@ class Recipe:
 
 @dataclass
 class Record:
-    """What came out of a training run."""
+    """Results of a training run."""
 
     steps: int = 0
     tokens: int = 0
@@ -82,7 +82,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def loss_sum(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """The loss over the learned tokens, summed. Only these go through the output layer."""
+    """Return the summed loss over the learned tokens. Only these go through the output layer."""
     tokens, labels = batch
     # No cache of the cast weights: threads would share it.
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
@@ -103,13 +103,13 @@ def mean_loss(model: LlamaForCausalLM, held_out: list[Batch]) -> float:
 
 
 def held_out_batches(encoder: Encoder, seed: int, count: int) -> list[Batch]:
-    """Batches of what training never shows."""
+    """Return batches of samples that training never uses."""
     source = samples(Draw(seed, held_out=True))
     return list(islice(batches(source, encoder, 2048, CONTEXT_LENGTH, seed), count))
 
 
 def training_batches(recipe: Recipe, encoder: Encoder) -> Iterator[Batch]:
-    """First nothing but drills in copying, so that what is wired is in use before all else; then everything."""
+    """Yield batches: first only copying drills, so that the wired heads are used from the start; then everything."""
 
     def of(source: Iterator[Sample]) -> Iterator[Batch]:
         return batches(source, encoder, recipe.tokens_per_batch, CONTEXT_LENGTH, recipe.seed)
@@ -119,15 +119,15 @@ def training_batches(recipe: Recipe, encoder: Encoder) -> Iterator[Batch]:
 
 
 def rate_at(recipe: Recipe, progress: float) -> float:
-    """The factor of the learning rates: up, level, and down to zero in a straight line."""
+    """Return the factor of the learning rates: linear warm-up, constant, linear decay to zero."""
     return max(0.0, min(1.0, progress / recipe.warm_up, (1 - progress) / recipe.decay))
 
 
 class Trainer:
-    """Holds the model and its optimizers, and goes through the steps of a recipe.
+    """Trains the model by the steps of a recipe.
 
-    The batches of a step go through the model side by side, one thread each: they wait for each
-    other once per step, where threads that share each product wait hundreds of times.
+    The batches of a step run in parallel, one thread each. They synchronise once per step, whereas threads that share
+    each product would synchronise hundreds of times.
     """
 
     def __init__(self, model: LlamaForCausalLM, recipe: Recipe, pool: ThreadPoolExecutor) -> None:
@@ -145,7 +145,7 @@ class Trainer:
         self._base_rates = (recipe.matrix_rate, recipe.other_rate)
 
     def run(self, source: Iterator[Batch], held_out: list[Batch], save: Callable[[Record], None]) -> None:
-        """Go through all steps. What there is so far is saved now and then, and at the end."""
+        """Run all steps. Saves the model from time to time, and at the end."""
         started = time.monotonic()
         progress, smooth = 0.0, 0.0
         while progress < 1:
@@ -161,7 +161,7 @@ class Trainer:
                 save(self.record)
 
     def _progress(self) -> float:
-        """The share of the run that is done, from 0 to 1."""
+        """Finished share of the run, from 0 to 1."""
         of_steps = self.record.steps / self.recipe.steps
         return max(of_steps, self.record.minutes / self.recipe.minutes) if self.recipe.minutes else of_steps
 
@@ -171,7 +171,7 @@ class Trainer:
                 group["lr"] = rate * factor
 
     def _step(self, step_batches: list[Batch]) -> float:
-        """One update from some batches of different lengths; the mean loss over their tokens."""
+        """Run one update on some batches of different lengths; return the mean loss over their tokens."""
         count = sum(learned_tokens(batch) for batch in step_batches)
         results = list(self._pool.map(self._loss_and_gradients, step_batches))
         for parameter, *gradients in zip(self._parameters, *(g for _, g in results), strict=True):
@@ -196,7 +196,7 @@ class Trainer:
 
 
 def save(out: Path, trainer: Trainer, tokenizer: PreTrainedTokenizerFast, record: Record) -> None:
-    """Write what transformers reads, in bf16, and how it was made."""
+    """Write the files that transformers reads, in bf16, and the record of the training."""
     out.mkdir(parents=True, exist_ok=True)
     deepcopy(trainer.model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
@@ -220,7 +220,7 @@ def save(out: Path, trainer: Trainer, tokenizer: PreTrainedTokenizerFast, record
 def main(
     out: Path, seed: int, steps: int, minutes: float | None, threads: int, tokenizer_folder: Path | None
 ) -> None:
-    """Train the demo model's tokenizer and weights on the corpus that this package makes."""
+    """Train the demo model's tokenizer and weights on the generated corpus."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     recipe = Recipe(seed=seed, steps=steps, minutes=minutes)
@@ -236,7 +236,7 @@ def main(
 
 
 def make_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """Train the tokenizer on the corpus; the chat's markup is needed only to write the text out."""
+    """Train the tokenizer on the corpus. The chat markup is needed only to write out texts."""
     writer = train_tokenizer([], CONTEXT_LENGTH)
     texts = (
         text_of(writer, sample) for sample in islice(samples(Draw(recipe.seed + 1)), recipe.tokenizer_samples)

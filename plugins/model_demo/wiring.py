@@ -1,9 +1,9 @@
-"""A start for the weights that can copy already.
+"""Initialises the weights so that the model can copy from the start.
 
-Copying takes two heads, one behind the other: the first tells each token which one came before it,
-the second looks for the place where the present token came before and says what followed there.
-Trained from noise, so small a model finds this pair only after very many texts. Written into the
-first two layers by hand, it is there from the first step, and training refines it.
+Copying takes two heads in sequence: the first gives each token the token before it; the second looks for an earlier
+occurrence of the current token and returns what followed it (an induction head). A model this small learns this pair
+only after very many texts. If it is written into the first two layers, it works from the first step, and training
+refines it.
 """
 
 import torch
@@ -25,7 +25,7 @@ _SAY = 4.0
 
 @torch.no_grad()
 def wire_copying(model: LlamaForCausalLM) -> None:
-    """Write the two heads into layers 0 and 1, once for each KV head."""
+    """Write the two copying heads into layers 0 and 1, one pair per KV head."""
     config = model.config
     for layer in model.model.layers:  # what is not wired is silent at first
         layer.self_attn.o_proj.weight.zero_()
@@ -50,7 +50,7 @@ def wire_copying(model: LlamaForCausalLM) -> None:
 
 
 def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float) -> None:
-    """Look one place back, by place alone: the query is the key turned by one place."""
+    """Return weights that attend to the previous position: the query is the key, rotated by one position."""
     half = attention.head_dim // 2
     angles = theta ** -(torch.arange(_FAST) / half)
     query, key = _rows(attention.q_proj, head)[:, _CONSTANT], _rows(attention.k_proj, kv_head)[:, _CONSTANT]
@@ -60,23 +60,23 @@ def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float)
 
 
 def _slow_channels(head_dim: int) -> Tensor:
-    """The channels of a head in which a match counts the same however far away it is."""
+    """Return the channels of a head whose matches are independent of the distance."""
     half = torch.arange(_SLOW, head_dim // 2)
     return torch.cat((half, half + head_dim // 2))
 
 
 def _rows(projection: torch.nn.Linear, head: int) -> Tensor:
-    """What makes one head's queries, keys or values."""
+    """Return the rows that compute one head's queries, keys or values."""
     return projection.weight.unflatten(0, (-1, HEAD_DIM))[head]
 
 
 def _columns(projection: torch.nn.Linear, head: int) -> Tensor:
-    """What takes one head's output back."""
+    """Return the columns that read one head's output."""
     return projection.weight.unflatten(1, (-1, HEAD_DIM))[:, head]
 
 
 def _orthonormal(rows: int, columns: int) -> Tensor:
-    """Random rows at right angles to each other, blind to the constant channel."""
+    """Return random orthonormal rows that ignore the constant channel."""
     random = torch.randn(columns, rows)
     random[_CONSTANT] = 0
     return torch.linalg.qr(random).Q.T.contiguous()

@@ -37,9 +37,9 @@ class JsonScanner:
         return len(self._open)
 
     def feed(self, text: str, at: int = 0, *, depth: int = 0) -> int:
-        """Accept text from a place on; return the place after the last character accepted.
+        """Scan text from an index on; return the index after the last character accepted.
 
-        That is the end of the text, or where it breaks, or behind the closer that leaves `depth` open.
+        Stops at the end of the text, at invalid JSON, or after the bracket that reduces the nesting to `depth`.
         """
         while at < len(text) and not self.done and not self.broken:
             if self._in_string:

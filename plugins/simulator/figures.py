@@ -42,7 +42,7 @@ def figures_of(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, 
 
 
 def ttfts(ledger: Ledger) -> Floats:
-    """Return seconds to the first token, of requests that were served."""
+    """Return the time to first token of each served request, in seconds."""
     return (ledger.first - ledger.arrived)[ledger.served]
 
 

@@ -83,7 +83,7 @@ class SqliteFiles(FileStore):
         if _is_missing(folder / "files.db") and has_entries(self._folder):
             # Refuse to start: these files are not ours, or their records were lost.
             raise ConfigError(
-                f"{str(self._folder)!r} holds files, and 'files.db' beside it, which knows of them, is missing or empty: "
+                f"{str(self._folder)!r} holds files, but the database 'files.db' next to it is missing or empty: "
                 "name another folder, bring files.db back, or move the files away"
             )
         self._file = Database(folder / "files.db", APPLICATION_ID, MIGRATIONS)
@@ -102,8 +102,8 @@ class SqliteFiles(FileStore):
             known = {row[0] for row in self._db.execute("select content from files")}
             if known and not self._folder.is_dir():
                 raise ConfigError(
-                    f"{str(self._folder)!r} is missing, and 'files.db' beside it knows {len(known)} files in it: bring the "
-                    "folder back, or name another one"
+                    f"{str(self._folder)!r} is missing, but 'files.db' next to it lists {len(known)} files in it: restore the "
+                    "folder, or name another one"
                 )
             contents = Contents(self._folder)
             self._removals = Removals(self._file, contents)

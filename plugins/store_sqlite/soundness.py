@@ -59,12 +59,12 @@ def check_presence(path: Path, *, was_used: bool) -> None:
     state = "missing" if size is None else "empty"
     if not size and size_of(wal):
         raise ConfigError(
-            f"{str(path)!r} is {state}, and {wal.name!r} beside it has changes that belong to it: bring the database "
+            f"{str(path)!r} is {state}, and {wal.name!r} next to it has changes that belong to it: bring the database "
             f"back, or move {wal.name!r} away to start without what it held"
         )
     if not size and was_used:
         raise ConfigError(
-            f"{str(path)!r} is {state}, and {lock.name!r} beside it says that a server has used it: bring it back, or "
+            f"{str(path)!r} is {state}, and {lock.name!r} next to it says that a server has used it: bring it back, or "
             f"remove {lock.name!r} to start without what it held"
         )
     if size and shm.exists() and not wal.exists():

@@ -47,14 +47,14 @@ class EchoEngine:
     Args:
         max_model_len: longest sequence.
         delay: seconds that a step takes.
-        num_chores: to be done while nobody waits; `stats` has those that are left, as cached tokens.
+        num_background: pieces of background work; `stats` reports the remaining ones as cached tokens.
 
     Attributes:
         requests: all that were accepted.
         aborted: ids of those that were aborted while they ran.
     """
 
-    def __init__(self, max_model_len: int = 512, delay: float = 0.0, num_chores: int = 0) -> None:
+    def __init__(self, max_model_len: int = 512, delay: float = 0.0, num_background: int = 0) -> None:
         self.info = EngineInfo(
             model="echo",
             architecture="Echo",
@@ -70,7 +70,7 @@ class EchoEngine:
         self.requests: list[Request] = []
         self.aborted: list[str] = []
         self.administration = EchoAdministration(self.requests)
-        self.num_chores = num_chores
+        self.num_background = num_background
         self._delay = delay
         self._running: dict[str, tuple[Request, int]] = {}
         self._soon: list[tuple[float, Request]] = []
@@ -86,11 +86,11 @@ class EchoEngine:
         return max(0.0, self._soon[0][0] - time.monotonic()) if self._soon else None
 
     @property
-    def has_chores(self) -> bool:
-        return self.num_chores > 0
+    def has_background_work(self) -> bool:
+        return self.num_background > 0
 
-    def do_chore(self) -> None:
-        self.num_chores -= 1
+    def do_background_work(self) -> None:
+        self.num_background -= 1
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -131,7 +131,7 @@ class EchoEngine:
             num_running=len(self._running),
             num_waiting=0,
             num_used_tokens=0,
-            num_cached_tokens=self.num_chores,
+            num_cached_tokens=self.num_background,
             num_total_tokens=4096,
         )
 
@@ -178,4 +178,4 @@ class EchoEngine:
 if __name__ == "__main__":
     from llmfw.core.engine.process.process import main
 
-    main(lambda config: EchoEngine(delay=0.01, num_chores=3))  # type: ignore[arg-type,return-value]
+    main(lambda config: EchoEngine(delay=0.01, num_background=3))  # type: ignore[arg-type,return-value]

@@ -89,9 +89,7 @@ def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path, is_em
         (tmp_path / "files.db").touch()
     (tmp_path / "files" / "thesis.txt").write_text("mine")
     for _ in range(2):
-        with pytest.raises(
-            ConfigError, match=r"'files.db' beside it, which knows of them, is missing or empty"
-        ):
+        with pytest.raises(ConfigError, match=r"database 'files.db' next to it is missing or empty"):
             SqliteFiles(tmp_path)
     assert (tmp_path / "files" / "thesis.txt").read_text() == "mine"
 

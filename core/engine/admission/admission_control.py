@@ -91,7 +91,7 @@ class AdmissionControl:
         ]
 
     def tell_waits(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the due events that report to waiting clients how many requests are before theirs."""
+        """Return the due events that report to waiting clients their places in the queue."""
         if not self._waits or not (due := self._waits.take_due(now := self._clock())):
             return []
         places = {seq.id: place for place, seq in enumerate(scheduler.order(scheduler.live))}

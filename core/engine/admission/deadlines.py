@@ -8,7 +8,7 @@ from llmfw.core.base.errors import DeadlineError
 
 
 class Deadlines:
-    """Requests with a timeout. A step at which none is due costs the same, however many requests there are."""
+    """Requests with a timeout. A step without a due timeout takes constant time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
@@ -16,11 +16,11 @@ class Deadlines:
 
     @property
     def next(self) -> float | None:
-        """When to look again; None: never."""
+        """Time of the next check; None: none is needed."""
         return self._heap[0][0] if self._heap else None
 
     def add(self, request_id: str, timeout_s: float, now: float) -> None:
-        """Let a request end `timeout_s` seconds after `now`."""
+        """Start the timeout of a request: `timeout_s` seconds from `now`."""
         when = now + timeout_s
         self._open[request_id] = when, timeout_s
         heapq.heappush(self._heap, (when, request_id))
@@ -32,7 +32,7 @@ class Deadlines:
             heapq.heapify(self._heap)
 
     def take_due(self, now: float) -> dict[str, float]:
-        """Remove and return the requests whose time has passed, each with its timeout in seconds."""
+        """Remove and return the requests whose timeout has passed, each with its timeout in seconds."""
         due: dict[str, float] = {}
         while self._heap and self._heap[0][0] <= now:
             when, request_id = heapq.heappop(self._heap)

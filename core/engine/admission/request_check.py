@@ -1,4 +1,4 @@
-"""Whether a request can be served by an engine, from what the engine is alone."""
+"""Checks whether an engine can serve a request, using only the engine's fixed properties (`EngineInfo`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core.base.request import Request, Thinking
 
 
 def check_request(request: Request, info: EngineInfo) -> None:
-    """Raise RequestError, naming the parameter, if a request cannot be served."""
+    """Raise RequestError, naming the parameter, if the engine cannot serve a request."""
     _check_length(request, info.max_model_len)
     sampling, thinking = request.sampling, request.thinking
     for param, token_ids in (

@@ -9,7 +9,7 @@ EACH_S = 1.0
 
 
 class Waits:
-    """Requests that get reports until their first token.
+    """Requests whose clients get reports on their wait until the first token.
 
     All due reports are sent at once: one pass over the queue gives all places.
     """
@@ -28,16 +28,16 @@ class Waits:
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Start reports to a request, the first one after its first step if that brings no token."""
+        """Start reports to a request, the first one after its first step unless that step brings a token."""
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
-        """Delay a request's next report: it was admitted, and its token may come at any moment."""
+        """Delay a request's next report: it was admitted, so its first token may come at any moment."""
         if request_id in self._when:
             self._when[request_id] = max(self._when[request_id], now + FIRST_S)
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Stop reports to requests."""
+        """Stop sending reports on their wait to these requests."""
         for request_id in request_ids:
             self._when.pop(request_id, None)
 

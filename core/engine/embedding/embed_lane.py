@@ -1,4 +1,4 @@
-"""Prompts that wait to be embedded: tenants take turns, and so do the requests of a tenant.
+"""Queues the prompts to embed of one class: tenants take turns, and so do the requests of a tenant.
 
 A request may bring thousands of prompts. In order of arrival, the single prompt of the next client would wait for all of
 them. Knows no limits and no batches.
@@ -34,7 +34,7 @@ class Waiting:
 
 
 class EmbedLane:
-    """The prompts of one class of requests."""
+    """Waiting prompts of one class of requests."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, dict[str, dict[int, Waiting]]] = {}
@@ -57,11 +57,11 @@ class EmbedLane:
             self._tenants.pop(request.tenant, None)
 
     def window(self, num_tokens: int) -> list[Waiting]:
-        """Return the next prompts that hold this many tokens, one of each request in turn; at least one if any waits."""
+        """Return the next prompts up to this many tokens, one of each request in turn; at least one if any waits."""
         return list(_up_to(num_tokens, _in_turns([each.values() for each in self._requests()])))
 
     def take(self, batch: Iterable[Waiting]) -> None:
-        """Remove prompts. The tenant and the request of each have had their turn."""
+        """Remove prompts, and move their tenants and requests to the ends of their queues."""
         for each in batch:
             tenant, request = each.request.tenant, each.request.id
             requests = self._tenants.pop(tenant)
@@ -78,7 +78,7 @@ class EmbedLane:
 
 
 def _in_turns(groups: Sequence[Iterable[T]]) -> Iterator[T]:
-    """Yield the first of each group, then the second of each."""
+    """Yield the first item of each group, then the second of each, and so on."""
     return (each for each in chain.from_iterable(zip_longest(*groups)) if each is not None)
 
 

@@ -71,7 +71,7 @@ class EmbeddingEngine:
         info: description of the engine.
         encoder: computes batches.
         queue: chooses the prompts of a batch.
-        guard: limits batches of deferrable prompts.
+        deferrable_budget: limits batches of deferrable prompts.
         gate: refuses requests if the queue is full; accepted requests count as waiting until their end.
         clock: monotonic clock in seconds.
     """
@@ -83,14 +83,14 @@ class EmbeddingEngine:
         info: EngineInfo,
         encoder: Encoder,
         queue: EmbedQueue,
-        guard: DeferrableBudget,
+        deferrable_budget: DeferrableBudget,
         gate: QueueGate,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.info = info
         self._encoder = encoder
         self._queue = queue
-        self._guard = guard
+        self._deferrable_budget = deferrable_budget
         self._gate = gate
         self._deadlines = Deadlines()
         self._clock = clock
@@ -133,11 +133,11 @@ class EmbeddingEngine:
         return None
 
     @property
-    def has_chores(self) -> bool:
+    def has_background_work(self) -> bool:
         """Return False: there are none."""
         return False
 
-    def do_chore(self) -> None:
+    def do_background_work(self) -> None:
         """Do nothing."""
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
@@ -176,8 +176,8 @@ class EmbeddingEngine:
     def step(self) -> list[TokenEvent]:
         """Compute one batch; return the vectors of each request that has all of them now."""
         late = self._end_late()
-        begun = self._guard.begin()
-        batch = self._queue.take(self._guard.limits())
+        begun = self._deferrable_budget.begin()
+        batch = self._queue.take(self._deferrable_budget.limits())
         if not batch:
             return late
         num_tokens = sum(len(waiting.prompt) for waiting in batch)
@@ -193,7 +193,7 @@ class EmbeddingEngine:
             *(len(batch), num_tokens, len(self._queue)),
         )
         longest = max(len(waiting.prompt) for waiting in batch)
-        seconds = self._guard.end(begun, len(batch), len(batch) * longest)
+        seconds = self._deferrable_budget.end(begun, len(batch), len(batch) * longest)
         touched = dict.fromkeys(waiting.request.id for waiting in batch)
         ends = [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
         return late + ends
@@ -210,7 +210,7 @@ class EmbeddingEngine:
         )
 
     def control(self, command: Command) -> Answer:
-        """Say that prompts are taken as they come; raise RequestError for any other command."""
+        """Answer GetPolicy with first come, first served; raise RequestError for any other command."""
         if isinstance(command, GetPolicy):
             return PolicyInfo(self.info.policy)
         raise RequestError(
@@ -225,7 +225,7 @@ class EmbeddingEngine:
         count = len(made.request.prompts)
         is_whole = len(made.vectors) == count
         if not made.request.deferrable:
-            self._guard.note_live([made.seconds] if is_whole else [])
+            self._deferrable_budget.note_live([made.seconds] if is_whole else [])
         if not is_whole:
             return None
         del self._open[request_id]

@@ -1,4 +1,4 @@
-"""An encoder of transformers: prompts in, vectors out. Does not know requests."""
+"""Computes vectors of prompts by a transformers encoder. Does not know requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .served_weights import served_differences
 logger = logging.getLogger(__name__)
 
 TRIAL = (2, 3, 2)
-"""Tokens that a model is tried with."""
+"""Tokens of a trial run of a model."""
 
 
 class Encoder:
@@ -80,7 +80,7 @@ class Encoder:
 
         Args:
             prompts: token ids, at least one each; their lengths should be alike.
-            dimensions: of each prompt's vector; None: all.
+            dimensions: number of dimensions of each prompt's vector; None: all.
         """
         longest = max(map(len, prompts))
         # The token of padding never matters: it only has to be in the vocabulary.
@@ -126,7 +126,7 @@ def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
 
 
 def _check_outputs(module: PreTrainedModel) -> None:
-    """Refuse a model that cannot make finite hidden states of a text alone: one of two towers, or with a decoder.
+    """Refuse a model without finite hidden states for text alone, such as a dual encoder or an encoder-decoder.
 
     Raises:
         ModelError: it cannot.
@@ -144,7 +144,7 @@ def _check_outputs(module: PreTrainedModel) -> None:
 
 
 def _check_guess(model: str, module: PreTrainedModel) -> None:
-    """Take the mean where no file says anything else, but not of a model whose first tokens see nothing."""
+    """Refuse a decoder whose files specify no pooling; for other models, warn that the mean is used."""
     if any(getattr(child, "is_causal", False) is True for child in module.modules()):
         raise ModelError(
             f"model {model!r} is a decoder, and has no modules.json of sentence-transformers that says how its outputs "

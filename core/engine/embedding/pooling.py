@@ -33,13 +33,13 @@ _OLD_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """From hidden states to vectors.
+    """Reduces hidden states to one vector per sequence.
 
     Attributes:
         mode: "cls" (the first token), "lasttoken", "max" or "mean".
-        normalize: to length 1.
+        normalize: whether vectors are scaled to length 1.
         max_length: longest sequence in tokens that the model is meant for, or None.
-        is_given: whether the model's files say so; else it is a guess.
+        is_given: whether the model's files specify this pooling; if not, it is the default.
     """
 
     mode: str
@@ -80,7 +80,7 @@ def has_modules(model: str) -> bool:
 
 
 def load_pooling(model: str) -> Pooling:
-    """Return what the model's files say; without any: the mean of all tokens.
+    """Return the pooling that the model's files specify; without such files, the mean of all tokens.
 
     Raises:
         ModelError: they ask for what cannot be done, or cannot be read.
@@ -150,7 +150,7 @@ def _find(model: str, name: str) -> str | None:
 
 
 def _object(model: str, name: str) -> dict[str, Any]:
-    """Return a file's JSON object, {} if there is no file."""
+    """Return a file's JSON object; {} if the file does not exist."""
     content = _read(model, name)
     if content is None:
         return {}

@@ -38,7 +38,7 @@ def served_differences(module: Any, differences: Differences) -> Differences:
 
 
 def _is_inside(module: Any, name: str) -> bool:
-    """Return whether a tensor's name is that of a part of the model: then it is not a head's."""
+    """Return whether a tensor belongs to the model itself, not to a head, by its name."""
     root = name.removeprefix(f"{module.base_model_prefix}.").partition(".")[0]
     return root in dict(module.named_children())
 
@@ -58,7 +58,7 @@ def _used(module: Any, names: Iterable[str]) -> list[str]:
 
 @torch.inference_mode()
 def _is_poisoned(module: Any, tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether NaN in place of some weights makes NaN of the last hidden states."""
+    """Return whether NaN in place of some weights reaches the last hidden states."""
     saved = [(tensor, tensor.data.clone()) for tensor in tensors]
     for tensor, _ in saved:
         tensor.data.fill_(torch.nan)

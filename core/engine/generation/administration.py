@@ -1,4 +1,4 @@
-"""Dispatches administrators' commands to the parts of a running engine that carry them out."""
+"""Dispatches administrators' commands to the objects of a running engine that carry them out."""
 
 from __future__ import annotations
 

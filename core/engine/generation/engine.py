@@ -1,6 +1,7 @@
 """The engine: requests in, token events out, one step at a time.
 
-`Engine` owns the parts; each part knows only what it is given. `loops` has the order in which the halves of two steps run.
+`Engine` owns the objects below; each of them knows only what it needs. `loops` has the order in which the halves of two
+steps run.
 """
 
 from __future__ import annotations
@@ -38,30 +39,30 @@ class Engine:
     """Generates tokens for requests. Not thread-safe: one thread calls it.
 
     Args:
-        info: what the engine is.
-        parts: of its steps.
-        loop: runs the scheduler's plans with these parts.
-        pages: the scheduler's.
-        grammars: of the requests that have one.
-        keeper: of the prefix cache.
+        info: description of the engine.
+        context: objects that its loop uses.
+        loop: runs the scheduler's plans.
+        pages: pages of all sequences.
+        grammars: grammars of the requests that have one.
+        keeper: keeper of the prefix cache.
         administration: carries out commands.
-        reception: of requests, until they end.
-        ledger: of the parts.
-        kv_prefaulter: of keys and values.
-        speculation: the scheduler's; None: there are no drafts.
-        random_seed: from which the seeds of requests without one are drawn.
+        admission_control: open requests, from their arrival to their end.
+        ledger: record of the calls of components.
+        kv_prefaulter: allocates memory of keys and values in advance.
+        speculation: the scheduler's source of drafts; None: no drafts.
+        random_seed: seed from which the seeds of requests without one are derived.
     """
 
     def __init__(
         self,
         info: EngineInfo,
-        parts: LoopContext,
+        context: LoopContext,
         loop: Loop,
         pages: SequencePages,
         grammars: Grammars,
         keeper: CacheKeeper,
         administration: Administration,
-        reception: AdmissionControl,
+        admission_control: AdmissionControl,
         ledger: ComponentLedger,
         kv_prefaulter: KVPrefaulter,
         speculation: Speculation | None = None,
@@ -69,16 +70,16 @@ class Engine:
         random_seed: int,
     ) -> None:
         self.info = info
-        self._scheduler = parts.scheduler
-        self._executor = parts.executor
-        self._guard = parts.guard
-        self._piece_budget = parts.piece_budget
+        self._scheduler = context.scheduler
+        self._executor = context.executor
+        self._deferrable_budget = context.deferrable_budget
+        self._piece_budget = context.piece_budget
         self._loop = loop
         self._pages = pages
         self._grammars = grammars
         self._keeper = keeper
         self._administration = administration
-        self._admission_control = reception
+        self._admission_control = admission_control
         self._ledger = ledger
         self._kv_prefaulter = kv_prefaulter
         self._speculation = speculation
@@ -89,26 +90,26 @@ class Engine:
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether nearly all of a step is computed on threads that are not torch's."""
+        """Whether the model computes nearly all of a step on threads other than torch's."""
         return self._executor.has_own_threads
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do. A request whose grammar is being compiled is none yet."""
+        """Whether `step` has anything to do. A request whose grammar is being compiled does not count."""
         has_steps = self._scheduler.has_work or self._loop.has_launched or self._grammars.has_ready
         return has_steps or self._admission_control.sleep_s == 0
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+        """Seconds until `has_work` becomes true without any new message; None: it does not."""
         return self._admission_control.sleep_s
 
     @property
-    def has_chores(self) -> bool:
-        """Whether `do_chore` has anything to do."""
+    def has_background_work(self) -> bool:
+        """Whether `do_background_work` has anything to do."""
         return self._kv_prefaulter.is_due
 
-    def do_chore(self) -> None:
+    def do_background_work(self) -> None:
         """Do a few milliseconds of background work; called while no request waits."""
         self._kv_prefaulter.bring()
 
@@ -165,7 +166,7 @@ class Engine:
     def step(self) -> list[TokenEvent]:
         """Run one step; return its events."""
         events = self._end_late() + self._take_compiled()
-        begun = self._guard.begin()
+        begun = self._deferrable_budget.begin()
         plan = self._schedule()
         self._admission_control.note_admitted(self._scheduler)
         self._report_step(plan.num_tokens)
@@ -187,7 +188,7 @@ class Engine:
         """Plan a step. If nothing can run because pins hold the pages, remove the pins."""
         self._keeper.tick()
         piece = self._piece_budget.largest(self._scheduler.live.num_waiting)
-        limits = self._guard.limits() if self._scheduler.deferrable.is_open else None
+        limits = self._deferrable_budget.limits() if self._scheduler.deferrable.is_open else None
         while True:
             plan = self._scheduler.schedule(limits, piece=piece)
             if plan.sequences or self._loop.has_launched or not self._scheduler.has_work:

@@ -148,11 +148,11 @@ class Grammars:
             yield request, error
 
     def abort(self, request_id: str) -> None:
-        """Let a request wait no longer. Its grammar is compiled to the end: others may come to use it."""
+        """Stop waiting for a request's grammar. Compiling continues, because other requests may use the result."""
         self._waiting.pop(request_id, None)
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
-        """As `GrammarBackend.fill_masks`; there are grammars, so there is a backend."""
+        """Fill masks; see `GrammarBackend.fill_masks`. The backend exists, because grammars do."""
         assert self._backend is not None
         if self._calls is None:
             self._backend.fill_masks(grammars, masks)
@@ -160,7 +160,7 @@ class Grammars:
             self._calls.timed(self._backend.fill_masks, grammars, masks)
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """As `GrammarBackend.hasten`."""
+        """See `GrammarBackend.hasten`."""
         assert self._backend is not None
         return self._backend.hasten(mask)
 
@@ -229,7 +229,7 @@ class Grammars:
 
 @contextlib.contextmanager
 def _stack_size(num_bytes: int) -> Iterator[None]:
-    """Give threads that start meanwhile a stack of this size."""
+    """Set the stack size of threads that start within the block."""
     before = threading.stack_size(num_bytes)
     try:
         yield
@@ -238,13 +238,13 @@ def _stack_size(num_bytes: int) -> Iterator[None]:
 
 
 def _give_way() -> None:
-    """Let the engine's own threads go first where there are not cores enough for all: a compilation may take seconds."""
+    """Lower the priority of a compiling thread, so that the engine's threads run first if cores are scarce."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILING_NICENESS)
 
 
 def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -> Grammars:
-    """Return the grammars of the backend that the config names, which is not made yet.
+    """Return the grammars of the backend that the config names. The backend itself is built later.
 
     Raises:
         UnknownComponentError, ComponentError: the named backend is not there, or lacks a module.

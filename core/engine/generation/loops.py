@@ -1,4 +1,4 @@
-"""Two loops, which run the parts of consecutive steps in different orders.
+"""Two loops, which run the halves of consecutive steps in different orders.
 
     plain        schedule n,    forward n,    sample n,    wait for n,  commit n
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
@@ -29,14 +29,14 @@ from .step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """Parts that both loops use.
+    """Objects that both loops use.
 
     Attributes:
         scheduler: plans the steps.
         executor: computes the steps.
         masks: fills the masks of allowed tokens.
         step_log: logs each launched step.
-        guard, piece_budget: learn the times of steps.
+        deferrable_budget, piece_budget: learn the times of steps.
         faults: finds the cause of a failed step.
     """
 
@@ -44,14 +44,14 @@ class LoopContext:
     executor: Executor | RecordingExecutor
     masks: MaskFiller
     step_log: StepLog
-    guard: DeferrableBudget
+    deferrable_budget: DeferrableBudget
     piece_budget: PieceBudget
     faults: StepFaults
 
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A step that is not committed; `begun` is its start time from the guard."""
+    """A step that is not committed; `begun` is its start time from the budget."""
 
     plan: BatchPlan
     output: PendingOutput | RecordedOutput
@@ -59,49 +59,50 @@ class _Launched:
 
 
 class Loop(ABC):
-    """Runs plans.
+    """Runs the scheduler's plans.
 
     Args:
-        parts: what it works with.
+        context: objects that the loop uses.
     """
 
-    def __init__(self, parts: LoopContext) -> None:
-        self._parts = parts
+    def __init__(self, context: LoopContext) -> None:
+        self._context = context
 
     @property
     @abstractmethod
     def has_launched(self) -> bool:
-        """Whether a step was launched that is not committed."""
+        """Whether a launched step is not committed yet."""
 
     @abstractmethod
     def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
-        """Launch a plan, if it is not empty; return what became known meanwhile.
+        """Launch a plan, if it is not empty; return the events that became known meanwhile.
 
         Raises:
             Exception: what the step raised, if the engine cannot go on.
         """
 
     def _commit(self, launched: _Launched) -> list[TokenEvent]:
-        """Wait for a launched step; return what became known by it."""
+        """Wait for a launched step; return its events."""
         plan = launched.plan
-        events = self._parts.scheduler.commit(plan, launched.output.result())
-        self._parts.piece_budget.learn(plan, self._parts.guard.end_plan(plan, launched.begun))
+        events = self._context.scheduler.commit(plan, launched.output.result())
+        self._context.piece_budget.learn(plan, self._context.deferrable_budget.end_plan(plan, launched.begun))
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
-        """End the requests of a plan whose forward pass raised; return what became known by the step before it, too.
+        """End the requests of a plan whose forward pass raised; return their final events, and those of the step
+        before.
 
         Raises:
             Exception: what was raised, if the engine cannot go on.
         """
-        failure = self._parts.faults.blame(error)
-        self._parts.scheduler.withdraw(plan)
+        failure = self._context.faults.blame(error)
+        self._context.scheduler.withdraw(plan)
         events = self._commit(before) if before is not None else []
-        return events + [TokenEvent.failed(id, failure) for id in self._parts.scheduler.give_up(plan)]
+        return events + [TokenEvent.failed(id, failure) for id in self._context.scheduler.give_up(plan)]
 
 
 class PlainLoop(Loop):
-    """Ends one step before the next. Masks are made while the model runs."""
+    """Finishes each step before the next one starts. Masks are computed during the forward pass."""
 
     @property
     def has_launched(self) -> bool:
@@ -110,26 +111,26 @@ class PlainLoop(Loop):
     def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
         if not plan.sequences:
             return []
-        wait_for_masks = self._parts.masks.start(plan)
+        wait_for_masks = self._context.masks.start(plan)
         try:
-            forward = self._parts.executor.forward(plan.step)
+            forward = self._context.executor.forward(plan.step)
         except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
             wait_for_masks()
             return self._give_up(plan, error, None)
-        output = self._parts.executor.sample(forward, wait_for_masks())
-        self._parts.step_log.note(plan)
+        output = self._context.executor.sample(forward, wait_for_masks())
+        self._context.step_log.note(plan)
         return self._commit(_Launched(plan, output, begun))
 
 
 class OverlappedLoop(Loop):
-    """Launches one step before the one before it is committed.
+    """Launches each step before the previous one is committed.
 
     Args:
-        parts: what it works with.
+        context: objects that the loop uses.
     """
 
-    def __init__(self, parts: LoopContext) -> None:
-        super().__init__(parts)
+    def __init__(self, context: LoopContext) -> None:
+        super().__init__(context)
         self._launched: _Launched | None = None
 
     @property
@@ -141,15 +142,15 @@ class OverlappedLoop(Loop):
         before, self._launched = self._launched, None
         if plan.sequences:
             try:
-                forward = self._parts.executor.forward(plan.step)
+                forward = self._context.executor.forward(plan.step)
             except Exception as error:  # noqa: BLE001 - as in `PlainLoop`
                 return self._give_up(plan, error, before)
             if before is not None and plan.needs_last_tokens:
                 events = self._commit(before)
                 before = None
-            output = self._parts.executor.sample(forward, self._parts.masks.make(plan))
+            output = self._context.executor.sample(forward, self._context.masks.make(plan))
             self._launched = _Launched(plan, output, begun)
-            self._parts.step_log.note(plan)
+            self._context.step_log.note(plan)
         if before is not None:
             events = self._commit(before)
         return events

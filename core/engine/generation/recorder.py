@@ -26,7 +26,7 @@ BLOCK_BYTES = 4 * BLOCK
 
 
 class Recorder(QuietTrace):
-    """Writes to a new file. The file must not exist, because hashes of two recordings cannot be compared.
+    """Writes a trace to a new file. The file must not exist, because hashes of two recordings cannot be compared.
 
     Raises:
         ConfigError: the file cannot be made.
@@ -69,7 +69,7 @@ class Recorder(QuietTrace):
             logger.error("request %s is not recorded: %s", seq.id, error)
 
     def _links(self, link: bytes, data: bytes) -> list[bytes]:
-        """Return the hashes of the blocks of `data`, which follow on a link of their chain."""
+        """Return the hashes of the blocks of `data`, each chained to the hash before it."""
         links = []
         for start in range(0, len(data), BLOCK_BYTES):
             link = blake2b(link + data[start : start + BLOCK_BYTES], digest_size=8, key=self._key).digest()

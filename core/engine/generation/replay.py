@@ -1,4 +1,4 @@
-"""Computes recorded steps again, and compares the tokens."""
+"""Computes recorded steps again, and compares the resulting tokens with the recorded ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .capacity import Capacity
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """One step, computed again.
+    """A recorded step and its recomputed tokens.
 
     Attributes:
-        number: of the step, from 1.
-        recorded: as it was.
-        token_ids: what it gave now: [S].
+        number: number of the step, from 1.
+        recorded: recorded input and output.
+        token_ids: recomputed tokens: [S].
     """
 
     number: int
@@ -36,19 +36,19 @@ class ReplayedStep:
 
     @property
     def differences(self) -> list[tuple[int, int, int]]:
-        """The row, the recorded and the new token of each token that differs."""
+        """Row, recorded token and new token of each token that differs."""
         rows = self.recorded.step.sampled_rows.tolist()
         pairs = zip(rows, self.recorded.output.token_ids, self.token_ids, strict=True)
         return [(row, before, now) for row, before, now in pairs if before != now]
 
 
 def replay(path: Path, registry: Registry, **changes: object) -> Iterator[ReplayedStep]:
-    """Yield the steps of a recording, each computed again by an executor of the same settings.
+    """Recompute the steps of a recording by an executor with the same settings, and yield them.
 
     Args:
-        path: of the recording.
-        registry: has the components that the settings name.
-        changes: to the settings, by field of `EngineConfig`, such as `attention="torch"`.
+        path: path of the recording.
+        registry: registry with the components that the settings name.
+        changes: settings to change, by field of `EngineConfig`, such as `attention="torch"`.
 
     Raises:
         ConfigError: the recording cannot be read, or its model cannot be served here.

@@ -17,7 +17,7 @@ class AnyEngine(Protocol):
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether nearly all of a step is computed on threads that are not torch's."""
+        """Whether the model computes nearly all of a step on threads other than torch's."""
 
     @property
     def has_work(self) -> bool:
@@ -25,17 +25,17 @@ class AnyEngine(Protocol):
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true by the time alone; None: it does not."""
+        """Seconds until `has_work` becomes true without any new message; None: it does not."""
 
     @property
-    def has_chores(self) -> bool:
-        """Whether `do_chore` has anything to do."""
+    def has_background_work(self) -> bool:
+        """Whether `do_background_work` has anything to do."""
 
-    def do_chore(self) -> None:
+    def do_background_work(self) -> None:
         """Do a few milliseconds of background work; called while no request waits."""
 
     def add(self, request: Any) -> None:
-        """Accept a request: a `Request` or an `EmbedRequest`, as `info.task` says.
+        """Accept a `Request` or an `EmbedRequest`, depending on `info.task`.
 
         Raises:
             RequestError: the request cannot be served.

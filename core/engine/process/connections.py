@@ -1,6 +1,6 @@
-"""The engine process' sockets: what its clients say is taken in between two steps, what it says goes out at once.
+"""Sockets of the engine process. Reads clients' messages between two steps, and sends without waiting for slow readers.
 
-Nothing here waits for a client: what one is slow to read is kept for it. It knows bytes, not messages.
+Data that a client is slow to read is buffered for it. This module knows bytes, not messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ at once, exceed a socket's buffer, and would otherwise arrive in pieces, one per
 
 
 class Client:
-    """One client.
+    """Connection of one client.
 
     Args:
         sock: connected, non-blocking socket.
@@ -40,7 +40,7 @@ class Client:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether a part of a payload has arrived."""
+        """Whether an incomplete payload has arrived."""
         return self._frames.has_begun and not self.is_gone
 
     @property
@@ -78,7 +78,7 @@ class Client:
         del self._unsent[: self._send(self._unsent)]
 
     def finish(self, seconds: float) -> None:
-        """Wait until everything has gone out, or for so long."""
+        """Wait until everything is sent, or for at most this time."""
         with contextlib.suppress(OSError):
             self.sock.settimeout(seconds)
             self.sock.sendall(self._unsent)

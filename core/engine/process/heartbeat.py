@@ -58,7 +58,7 @@ def new_page() -> int:
 
 
 class HeartbeatReader:
-    """The client's view of a page.
+    """The client's side of the shared-memory page.
 
     Args:
         descriptor: file descriptor of the page; may be closed afterwards.
@@ -74,7 +74,7 @@ class HeartbeatReader:
 
 
 class Heartbeat:
-    """The engine's view of a page. The methods are called by the thread that runs the engine.
+    """The engine's side of the shared-memory page. Only the thread that runs the engine calls the methods.
 
     Args:
         descriptor: file descriptor of the page, which this object closes; None: a private page.
@@ -89,7 +89,7 @@ class Heartbeat:
         self._progress = 0
 
     def start_beating(self) -> None:
-        """Beat from now on in a thread, which needs the interpreter lock for each beat."""
+        """Start a thread that beats from now on. It needs the interpreter lock for each beat."""
         threading.Thread(target=self._beat, name="llmfw-heartbeat", daemon=True).start()
 
     def idle(self) -> None:

@@ -1,4 +1,4 @@
-"""What an engine does with a message of a client, wherever it runs: in its own process or in a thread of the API's."""
+"""Passes a client's message to the engine, in the engine's own process or in a thread of the API's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | ControlAnswer | None:
-    """Give a message to the engine; return what is to be answered at once, if anything.
+    """Pass a message to the engine; return the immediate answer, if there is one.
 
     A request that the engine does not accept is answered with the event that ends it; other requests go on.
     """

@@ -79,8 +79,8 @@ class EngineServer:
                         self._forget(client)
                 if self._engine.has_work:
                     self._send_events(self._interval.pass_on(self._engine.step()))
-                elif self._engine.has_chores:
-                    self._engine.do_chore()
+                elif self._engine.has_background_work:
+                    self._engine.do_background_work()
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
             _say_to_all(self._connections, failure_of(error), last=True)
@@ -97,7 +97,7 @@ class EngineServer:
 
     def _idle_s(self) -> float | None:
         """Return how long there is nothing to do unless a message arrives; None: without limit."""
-        if self._engine.has_work or self._engine.has_chores:
+        if self._engine.has_work or self._engine.has_background_work:
             return 0
         sleep_s = self._engine.sleep_s
         return None if sleep_s is None else min(sleep_s, MAX_SLEEP_S)

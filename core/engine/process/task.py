@@ -47,10 +47,10 @@ def choose_task(config: EngineConfig) -> str:
 
 
 def _refuse_others(model: str, architectures: list[str], *, embeds: bool) -> None:
-    """Refuse a model that makes neither text nor vectors.
+    """Refuse a model that computes neither text nor vectors.
 
     Args:
-        embeds: it is to embed, as files of sentence-transformers say; a head is not used then.
+        embeds: whether the model is to embed, as files of sentence-transformers specify; a head is not used then.
     """
     for name in architectures:
         if (what := other_task(name)) and not embeds:

@@ -1,4 +1,4 @@
-"""Wakes a thread that waits for sockets."""
+"""Wakes a thread that polls sockets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Waker:
         return self._reader.fileno()
 
     def ring(self) -> None:
-        """Make it readable."""
+        """Make the descriptor readable."""
         with contextlib.suppress(BlockingIOError):  # it rings already, many times over
             self._writer.send(b"!")
 
     def stop(self) -> None:
-        """Make it unreadable."""
+        """Make the descriptor unreadable again."""
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass

@@ -1,1 +1,1 @@
-"""Weights of fewer bits: `--quantization`."""
+"""Weight quantization for `--quantization`."""

@@ -1,4 +1,4 @@
-"""Numbers as codes and scales, and back.
+"""Encodes numbers as codes and scales, and decodes them.
 
 A group's numbers are `level(code) · scale`. In eight bits a level is the code, a whole number from -127 to 127, and the
 scale is the least that reaches the group's largest number. In four bits there are sixteen levels, closer to each other
@@ -17,9 +17,9 @@ from .schemes import GROUP, Scheme
 
 MOST = 127
 FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
-"""Scales that are tried in four bits, times the one that reaches the largest number."""
+"""Candidate scales in four bits, as factors on the scale that reaches the largest number."""
 BLOCK = 1 << 18
-"""Numbers that are encoded at a time, so that a core's cache holds what is made of them."""
+"""Numbers encoded at a time, few enough that intermediate results fit into a core's cache."""
 
 
 def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,26 +39,26 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    """Return the numbers [..., GROUP] in float32 that codes [..., GROUP] and scales [...] stand for, exactly."""
+    """Return the exact numbers [..., GROUP], in float32, of codes [..., GROUP] and scales [...]."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
     return found * scales[..., None].float()
 
 
 def pack_halves(codes: torch.Tensor) -> torch.Tensor:
-    """Return two codes in a byte, [..., GROUP / 2]: those of a group's first half in the lower four bits."""
+    """Return two codes per byte, [..., GROUP / 2], with a group's first half in the lower four bits."""
     low, high = codes.split(GROUP // 2, dim=-1)
     packed: torch.Tensor = low | (high << 4)
     return packed
 
 
 def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
-    """Return what `pack_halves` was given."""
+    """Undo `pack_halves`."""
     return torch.cat((packed & 15, packed >> 4), dim=-1)
 
 
 @functools.cache
 def levels(device: torch.device | None = None) -> torch.Tensor:
-    """Return the sixteen levels of four bits, ascending, in float32; bfloat16 holds them exactly, too."""
+    """Return the sixteen levels of four-bit codes, ascending, in float32; bfloat16 holds them exactly, too."""
     u = torch.arange(16, device=device) - 7.5
     return (u + u**3 / 128).bfloat16().float()
 
@@ -90,11 +90,12 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _divided(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Return numbers [n, GROUP] by scales [n]; by 1 where a scale is 0, which all numbers of its group then are."""
+    """Return numbers [n, GROUP] divided by scales [n]. If a scale is 0, all numbers of its group are 0, and the divisor
+    is 1."""
     return numbers / torch.where(scales > 0, scales, 1.0)[:, None]
 
 
 def _rounded_up(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the next larger number that bfloat16 has, for numbers from 0 on in float32."""
+    """Return the next larger bfloat16 number for non-negative float32 numbers."""
     bits = numbers.view(torch.int32) + 0xFFFF
     return (bits & ~0xFFFF).view(torch.float32)

@@ -1,7 +1,7 @@
-"""Modules whose weight is codes and scales, by torch: right on every device, and slow.
+"""Modules with a weight of codes and scales, computed by torch: correct on every device, but slow.
 
-They make the weight's numbers anew at each call. What is faster (native code, a kernel) takes the codes from them and
-puts its own modules in their place, as a module pass does.
+They compute the weight's numbers at each call. A faster implementation (native code, a kernel) replaces them by modules
+with the same codes, in a module pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .codes import decode, encode, pack_halves, unpack_halves
 from .schemes import GROUP, Scheme, num_groups
 
 AT_ONCE = 1 << 22
-"""Weights whose numbers are there at a time."""
+"""Maximum number of weights that are decoded at a time."""
 
 
 class QuantizedWeight(nn.Module):
@@ -23,8 +23,8 @@ class QuantizedWeight(nn.Module):
     Args:
         codes: [out_features, groups, GROUP], or two in a byte, [out_features, groups, GROUP / 2].
         scales: [out_features, groups], in bfloat16.
-        in_features: how many inputs the groups are of.
-        dtype: of the weight as it was.
+        in_features: number of inputs that the groups cover.
+        dtype: dtype of the original weight.
     """
 
     codes: torch.Tensor
@@ -58,11 +58,11 @@ class QuantizedWeight(nn.Module):
         return cls(scheme, codes, scales, in_features, weight.dtype)
 
     def single_codes(self) -> torch.Tensor:
-        """Return the codes, one in a byte, [out_features, groups, GROUP]."""
+        """Return one code per byte, [out_features, groups, GROUP]."""
         return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
 
     def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return some rows of the weight, [..., in_features]."""
+        """Return some rows of the decoded weight, [..., in_features]."""
         codes = self.codes[index]
         if self.scheme.bits == 4:
             codes = unpack_halves(codes)
@@ -70,15 +70,15 @@ class QuantizedWeight(nn.Module):
         return numbers.flatten(-2)[..., : self.in_features].to(dtype)
 
     def extra_repr(self) -> str:
-        """Return what is shown of it beside its class."""
+        """Return the text that torch shows with the class name."""
         return f"{self.scheme.name}, {self.out_features}, {self.in_features}"
 
 
 class QuantizedLinear(nn.Module):
-    """A linear layer whose weight is quantised. Its input and output are of the weight's dtype, as they were.
+    """Linear layer with a quantised weight. Its input and output have the dtype of the original weight.
 
     Args:
-        quantized: the weight.
+        quantized: quantised weight.
         bias: [out_features], or None.
     """
 
@@ -90,13 +90,14 @@ class QuantizedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """What the codes stand for, [out_features, in_features]. Made anew: what reads it in every step is slow."""
+        """The decoded weight, [out_features, in_features]. Computed at each access, so reading it in every step is
+        slow."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [..., out_features] for [..., in_features].
 
-        On a CPU the product is one of float32: numbers that bfloat16 would round once more.
+        On a CPU, the product is computed in float32, because bfloat16 would round the numbers once more.
         """
         dtype = torch.float32 if hidden.device.type == "cpu" else hidden.dtype
         rows, size = hidden.to(dtype), max(1, AT_ONCE // self.in_features)
@@ -110,15 +111,15 @@ class QuantizedLinear(nn.Module):
         return output.to(hidden.dtype)
 
     def extra_repr(self) -> str:
-        """Return what is shown of it beside its class."""
+        """Return the text that torch shows with the class name."""
         return f"bias={self.bias is not None}"
 
 
 class QuantizedEmbedding(nn.Module):
-    """Embeddings that are the quantised weight of a head, too.
+    """Embedding layer that shares the quantised weight of the head.
 
     Args:
-        quantized: the head's weight.
+        quantized: weight of the head.
     """
 
     def __init__(self, quantized: QuantizedWeight) -> None:
@@ -128,7 +129,7 @@ class QuantizedEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """What the codes stand for, [num_embeddings, embedding_dim]. Made anew."""
+        """The decoded weight, [num_embeddings, embedding_dim]. Computed at each access."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Quantises a loaded model: its linear layers, its head, and embeddings that are tied to the head.
 
-Knows nothing of what computes with them. Norms, biases, embeddings of their own and whatever is not a plain `nn.Linear`
-stay as they are; a model of which that is the larger part is refused.
+Does not know which code computes with them. Norms, biases, untied embeddings and modules other than plain `nn.Linear`s
+stay unchanged. A model that mostly consists of such modules is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 from .schemes import HEAD, Scheme
 
 LEAST_SHARE = 0.5
-"""Of a model's weights, but for embeddings and head, that have to be in linear layers."""
+"""Minimum share of a model's weights, not counting embeddings and head, that must be in linear layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a module is: as which attribute of which one."""
+    """Place of a module: its parent, and the attribute's name."""
 
     parent: nn.Module
     name: str
@@ -38,7 +38,7 @@ class _Place:
 
 
 def check_unquantized(hf_config: Any, model: str) -> None:
-    """Refuse a checkpoint that is quantised already.
+    """Refuse a checkpoint that is already quantised.
 
     Raises:
         ModelError: it is.
@@ -54,7 +54,7 @@ def check_unquantized(hf_config: Any, model: str) -> None:
 
 @torch.inference_mode()
 def quantize(model: nn.Module, scheme: Scheme) -> int:
-    """Quantise a model where it stands; return how many modules were replaced.
+    """Quantise a model in place; return the number of replaced modules.
 
     Raises:
         ModelError: too little of it can be quantised.
@@ -76,18 +76,19 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
 
 
 def num_bytes(model: nn.Module) -> int:
-    """Return what a model's weights take, quantised ones as they are stored."""
+    """Return the bytes of a model's weights, counting quantised ones as they are stored."""
     quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
     codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
     return codes + sum(parameter.nbytes for parameter in model.parameters())
 
 
 def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
-    """Return what `quantize` would make of a model, which may be without memory: bytes of codes and scales, and how
-    many numbers would stay as they are.
+    """Return the size of a model after `quantize`: bytes of codes and scales, and number of unchanged weights.
+
+    The model may be on the meta device.
 
     Raises:
-        ModelError: as `quantize`.
+        ModelError: as in `quantize`.
     """
     _check_share(model, scheme)
     head, is_tied = _output(model), _tied_embedding(model) is not None
@@ -118,7 +119,7 @@ def _output(model: Any) -> nn.Module | None:
 
 
 def _tied_embedding(model: Any) -> _Place | None:
-    """Return where embeddings are that have the head's weight, if they only look it up."""
+    """Return the place of the embeddings that share the head's weight, if they only look it up."""
     embedding, head = model.get_input_embeddings(), _output(model)
     if head is None or type(embedding) is not nn.Embedding or embedding.max_norm is not None:
         return None
@@ -133,7 +134,7 @@ def _tied_embedding(model: Any) -> _Place | None:
 
 
 def _own_weight(model: Any, head: nn.Linear) -> bool:
-    """Return whether nothing but the head has its weight."""
+    """Return whether only the head uses its weight."""
     embedding = model.get_input_embeddings()
     return getattr(embedding, "weight", None) is not head.weight
 

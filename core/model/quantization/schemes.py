@@ -1,8 +1,8 @@
-"""The schemes of `--quantization`: how many bits a weight has, and what it takes with its scale. Imports no torch.
+"""Schemes for `--quantization`: bits per weight, and bytes including scales. Imports no torch.
 
-A weight is cut along its inputs into groups of `GROUP`. Each group of an output feature has a scale in bfloat16 and a
-code for each weight; what codes stand for is known in `codes`. A third scheme is a line in `SCHEMES`, its codes, and
-where it is to be fast, its products.
+A weight is divided along its inputs into groups of `GROUP`. Each group of an output feature has a scale in bfloat16 and
+one code per weight; `codes` defines the meaning of codes. A third scheme needs a line in `SCHEMES`, its codes, and, for
+speed, its products.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ from dataclasses import dataclass
 from llmfw.core.base.errors import ConfigError
 
 GROUP = 32
-"""Weights, along the inputs, that share a scale."""
+"""Number of weights, along the inputs, that share a scale."""
 SCALE_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a weight is stored.
+    """Storage format of a weight.
 
     Attributes:
-        name: as `--quantization` has it.
-        bits: of a code; 4 or 8.
+        name: name for `--quantization`.
+        bits: bits of a code: 4 or 8.
     """
 
     name: str
     bits: int
 
     def num_bytes(self, out_features: int, in_features: int) -> int:
-        """Return what a weight [out_features, in_features] takes."""
+        """Return the bytes of a weight [out_features, in_features]."""
         return out_features * num_groups(in_features) * (GROUP * self.bits // 8 + SCALE_BYTES)
 
 
 INT8, INT4 = Scheme("int8", 8), Scheme("int4", 4)
 SCHEMES = {scheme.name: scheme for scheme in (INT8, INT4)}
 HEAD = INT8
-"""Of the head, and of embeddings that are tied to it, whatever the layers have: errors there are the logits' own."""
+"""Scheme of the head, and of embeddings tied to it, regardless of the layers' scheme: errors there are errors of the
+logits."""
 
 
 def find_scheme(name: str) -> Scheme:
     """Return a scheme by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is unknown.
     """
     if name not in SCHEMES:
         raise ConfigError(f"--quantization is {name!r}; it must be one of {', '.join(SCHEMES)}")
@@ -51,5 +52,5 @@ def find_scheme(name: str) -> Scheme:
 
 
 def num_groups(in_features: int) -> int:
-    """Return how many groups so many inputs are; the last one may be filled up."""
+    """Return the number of groups for `in_features` inputs; the last group may be padded."""
     return -(-in_features // GROUP)

@@ -19,7 +19,7 @@ from llmfw.core.base.control import CacheView, PinInfo, PinPrefix
 from llmfw.core.base.errors import NotFoundError, RequestError
 
 from .kv_pool import KVPool
-from .prefix_cache import CacheNode, PrefixCache, Watch
+from .prefix_cache import CacheNode, PrefixCache, Subscription
 from .radix_cache import RadixCache
 from .view import largest_prefixes
 
@@ -33,19 +33,19 @@ SHOWN_PREFIXES = 50
 @dataclass(frozen=True, slots=True)
 class _Pin:
     id: str
-    watch: Watch
+    subscription: Subscription
     expires_at: float
 
     @property
     def node(self) -> CacheNode:
         """Cache node at which the cached part of the pinned prefix ends."""
-        assert self.watch.group is not None
-        return self.watch.group.node
+        assert self.subscription.group is not None
+        return self.subscription.group.node
 
     def info(self, now: float) -> PinInfo:
         """Return the pin's description, as reported to administrators."""
         left = max(0.0, self.expires_at - now)
-        return PinInfo(self.id, len(self.watch.token_ids), self.watch.num_tokens, left)
+        return PinInfo(self.id, len(self.subscription.token_ids), self.subscription.num_tokens, left)
 
 
 class CacheKeeper:
@@ -96,8 +96,8 @@ class CacheKeeper:
                 f"{left} are left; unpin another one, or raise --max-pinned-fraction",
                 param="token_ids",
             )
-        watch = cache.keep(token_ids, command.salt)
-        pin = _Pin(f"pin-{uuid4().hex[:16]}", watch, now + command.ttl_s)
+        subscription = cache.keep(token_ids, command.salt)
+        pin = _Pin(f"pin-{uuid4().hex[:16]}", subscription, now + command.ttl_s)
         self._pins[pin.id] = pin
         self._next_end = min(self._next_end, pin.expires_at)
         return pin.info(now)
@@ -170,14 +170,14 @@ class CacheKeeper:
         Returns:
             Whether a pin was dropped.
         """
-        holding = [pin for pin in self._pins.values() if pin.watch.num_tokens]
+        holding = [pin for pin in self._pins.values() if pin.subscription.num_tokens]
         if not holding:
             return False
         pin = min(holding, key=lambda each: each.expires_at)
         logger.warning(
             "%s is unpinned: it keeps %d tokens, without which no request can run",
             pin.id,
-            pin.watch.num_tokens,
+            pin.subscription.num_tokens,
         )
         self._drop(pin)
         return True
@@ -202,10 +202,10 @@ class CacheKeeper:
         return np.array(token_ids[:size], dtype=np.int32)
 
     def _num_asked_for(self) -> int:
-        return sum(len(pin.watch.token_ids) for pin in self._pins.values())
+        return sum(len(pin.subscription.token_ids) for pin in self._pins.values())
 
     def _drop(self, pin: _Pin) -> None:
         assert self._cache is not None
         del self._pins[pin.id]
-        self._cache.unwatch(pin.watch)
+        self._cache.unsubscribe(pin.subscription)
         self._next_end = min((pin.expires_at for pin in self._pins.values()), default=math.inf)

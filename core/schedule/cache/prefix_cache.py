@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
-    from .watches import Group
+    from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]
 
@@ -34,7 +34,7 @@ class CacheNode:
         floor: the cache's floor at the last use, that is, the largest number with which a leaf had been
             evicted.
         is_listed: whether the cache's eviction heap has an entry for this node.
-        groups: groups of watches whose match ends here, by their next page; None if there are none.
+        groups: groups of subscriptions whose match ends here, by their next page; None if there are none.
     """
 
     __slots__ = (
@@ -72,18 +72,18 @@ class Match(NamedTuple):
     pages: Pages
 
 
-class Watch:
+class Subscription:
     """A prompt whose cached length the cache tracks.
 
     Attributes:
         token_ids: the prompt's token ids that may come from the cache: [n].
         salt: cache salt of the prompt, which shares prefixes only with prompts of the same salt.
-        index: index that the caller gave the watch.
+        index: index that the caller gave the subscription.
         num_tokens: number of leading tokens that are cached.
         leads: rank as a leader: 0 if nothing computes the prompt's next tokens; larger if they are more
             certain to be computed soon.
         keeps: whether the cache locks the cached part of the prompt.
-        group: the cache's group that holds this watch; None if the cache has no groups or the watch has
+        group: the cache's group that holds this subscription; None if the cache has no groups or the subscription has
             ended.
     """
 
@@ -104,67 +104,76 @@ class PrefixCache(ABC):
 
     Prompts with different salts share no prefix.
 
-    This class implements watches in the simplest way: it matches every watched prompt again. A cache for
-    thousands of watches should override these methods and track which watches a change affects.
+    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache for
+    thousands of subscriptions should override these methods and track which subscriptions a change affects.
     """
 
     def __init__(self) -> None:
-        self._watches: dict[int, Watch] = {}
+        self._subscriptions: dict[int, Subscription] = {}
 
-    def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
+    def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
         """Start to track how much of a prompt is cached.
 
-        The returned watch's `num_tokens` is already correct.
+        The returned subscription's `num_tokens` is already correct.
 
         Args:
             token_ids: the prompt's token ids. They are not copied, and must not change while they are
                 watched.
             salt: salt of the prompt.
-            index: index of the watch, unique among all watches.
+            index: index of the subscription, unique among all subscriptions.
         """
-        watch = self._watches[index] = Watch(token_ids, salt, index)
-        watch.num_tokens = self.match_length(token_ids, salt)
-        return watch
+        subscription = self._subscriptions[index] = Subscription(token_ids, salt, index)
+        subscription.num_tokens = self.match_length(token_ids, salt)
+        return subscription
 
-    def unwatch(self, watch: Watch) -> None:
-        """Stop tracking a watched prompt."""
-        del self._watches[watch.index]
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop tracking a subscribed prompt."""
+        del self._subscriptions[subscription.index]
 
-    def lead(self, watch: Watch, rank: int) -> None:
-        """Mark a watch as a leader, whose next tokens are being computed, until `unwatch`.
+    def lead(self, subscription: Subscription, rank: int) -> None:
+        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`.
 
         Args:
             rank: number above 0; larger if the tokens are more certain to be computed soon.
         """
-        watch.leads = rank
+        subscription.leads = rank
 
-    def take_moved(self) -> list[Watch]:
-        """Update `num_tokens` of all watches; return the watches that changed since the last call."""
+    def take_moved(self) -> list[Subscription]:
+        """Update `num_tokens` of all subscriptions; return the subscriptions that changed since the last call."""
         moved = []
-        for watch in self._watches.values():
-            before, watch.num_tokens = watch.num_tokens, self.match_length(watch.token_ids, watch.salt)
-            if watch.num_tokens != before:
-                moved.append(watch)
+        for subscription in self._subscriptions.values():
+            before, subscription.num_tokens = (
+                subscription.num_tokens,
+                self.match_length(subscription.token_ids, subscription.salt),
+            )
+            if subscription.num_tokens != before:
+                moved.append(subscription)
         return moved
 
-    def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens after its cached ones a watch shares with a leader of at least this rank.
+    def num_awaited(self, subscription: Subscription, rank: int) -> int:
+        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
 
         These tokens are being computed and will soon be cached. After any change of the cache, call
         `take_moved` first.
         """
-        leaders = [each for each in self._watches.values() if each.leads >= rank and each.salt == watch.salt]
-        return max((self._num_shared(watch, each) for each in leaders if each is not watch), default=0)
+        leaders = [
+            each
+            for each in self._subscriptions.values()
+            if each.leads >= rank and each.salt == subscription.salt
+        ]
+        return max(
+            (self._num_shared(subscription, each) for each in leaders if each is not subscription), default=0
+        )
 
     @staticmethod
-    def _num_shared(watch: Watch, leader: Watch) -> int:
-        """Return how many tokens after its cached ones a watch has in common with a leader."""
-        if leader.num_tokens < watch.num_tokens:
+    def _num_shared(subscription: Subscription, leader: Subscription) -> int:
+        """Return how many tokens after its cached ones a subscription has in common with a leader."""
+        if leader.num_tokens < subscription.num_tokens:
             return 0
-        size = min(len(watch.token_ids), len(leader.token_ids))
-        differ = np.flatnonzero(watch.token_ids[:size] != leader.token_ids[:size])
+        size = min(len(subscription.token_ids), len(leader.token_ids))
+        differ = np.flatnonzero(subscription.token_ids[:size] != leader.token_ids[:size])
         common = int(differ[0]) if len(differ) else size
-        return max(0, common - watch.num_tokens)
+        return max(0, common - subscription.num_tokens)
 
     @abstractmethod
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .eviction import Eviction, lru
-from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, TokenIds, Watch
-from .watches import Watches
+from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Subscription, TokenIds
+from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from .kv_pool import KVPool, Pages
-    from .watches import Group
+    from .subscriptions import Group
 
 TOKEN_BYTES = 4
 
@@ -76,8 +76,8 @@ class RadixCache(PrefixCache):
         self._num_locked_pages = 0
         self._leaves: list[tuple[float, int, CacheNode]] = []  # heap: number, tie-break, node
         self._num_listed = 0
-        self._parked = Watches(pool.page_size)
-        self._kept: dict[Watch, None] = {}
+        self._parked = Subscriptions(pool.page_size)
+        self._kept: dict[Subscription, None] = {}
 
     @property
     def num_pages(self) -> int:
@@ -93,9 +93,9 @@ class RadixCache(PrefixCache):
     def num_kept_pages(self) -> int:
         """Number of pages of the prefixes locked by `keep`; pages that they share count once."""
         seen: set[CacheNode] = set()
-        for watch in self._kept:
-            assert watch.group is not None
-            node: CacheNode | None = watch.group.node
+        for subscription in self._kept:
+            assert subscription.group is not None
+            node: CacheNode | None = subscription.group.node
             while node is not None and node not in seen:
                 seen.add(node)
                 node = node.parent
@@ -184,54 +184,54 @@ class RadixCache(PrefixCache):
             found.extend(node.children.values())
         return found[len(self.roots) :]
 
-    def watch(self, token_ids: TokenIds, salt: str, index: int) -> Watch:
+    def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
         """Start to track how much of a prompt is cached.
 
-        The returned watch's `num_tokens` is already correct.
+        The returned subscription's `num_tokens` is already correct.
         """
-        watch = Watch(token_ids, salt, index)
+        subscription = Subscription(token_ids, salt, index)
         root = self.roots.get(salt)
         if root is None:
             root = self.roots[salt] = Root(salt)
-        watch.num_tokens = self._park(watch, root, 0).num_tokens
-        return watch
+        subscription.num_tokens = self._park(subscription, root, 0).num_tokens
+        return subscription
 
-    def unwatch(self, watch: Watch) -> None:
-        """Stop tracking a watched prompt, and unlock what `keep` locked for it."""
-        node = self._parked.remove(watch)
-        if watch.keeps:
-            del self._kept[watch]
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop tracking a subscribed prompt, and unlock what `keep` locked for it."""
+        node = self._parked.remove(subscription)
+        if subscription.keeps:
+            del self._kept[subscription]
             self.unlock(node)
         self._forget_if_empty(node)
 
-    def keep(self, token_ids: TokenIds, salt: str) -> Watch:
-        """Lock the cached part of a prefix, and the rest once it is cached, until `unwatch`.
+    def keep(self, token_ids: TokenIds, salt: str) -> Subscription:
+        """Lock the cached part of a prefix, and the rest once it is cached, until `unsubscribe`.
 
-        `num_tokens` is always correct. `take_moved` does not return this watch.
+        `num_tokens` is always correct. `take_moved` does not return this subscription.
         """
-        watch = self.watch(token_ids, salt, -1)
-        watch.keeps = True
-        self._kept[watch] = None
-        assert watch.group is not None
-        self.lock(watch.group.node)
-        return watch
+        subscription = self.subscribe(token_ids, salt, -1)
+        subscription.keeps = True
+        self._kept[subscription] = None
+        assert subscription.group is not None
+        self.lock(subscription.group.node)
+        return subscription
 
-    def lead(self, watch: Watch, rank: int) -> None:
-        """Mark a watch as a leader, whose next tokens are being computed, until `unwatch`."""
-        watch.leads = rank
-        assert watch.group is not None, "a forgotten watch cannot lead"
-        watch.group.leaders[watch] = None
+    def lead(self, subscription: Subscription, rank: int) -> None:
+        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`."""
+        subscription.leads = rank
+        assert subscription.group is not None, "a forgotten subscription cannot lead"
+        subscription.group.leaders[subscription] = None
 
-    def take_moved(self) -> list[Watch]:
-        """Return the watches whose `num_tokens` changed since the last call.
+    def take_moved(self) -> list[Subscription]:
+        """Return the subscriptions whose `num_tokens` changed since the last call.
 
         Cost is linear in the changes.
         """
         return self._parked.take_moved()
 
-    def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens after its cached ones, in whole pages, a watch shares with a leader."""
-        return self._parked.num_awaited(watch, rank)
+    def num_awaited(self, subscription: Subscription, rank: int) -> int:
+        """Return how many tokens after its cached ones, in whole pages, a subscription shares with a leader."""
+        return self._parked.num_awaited(subscription, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
         data = token_ids.tobytes()
@@ -273,7 +273,7 @@ class RadixCache(PrefixCache):
         return first - first % self._page_bytes
 
     def _add_leaf(self, node: CacheNode, key: bytes, pages: Pages, salt: str) -> CacheNode:
-        """Add a child to `node`, and move the watches that match the new child down to it.
+        """Add a child to `node`, and move the subscriptions that match the new child down to it.
 
         No other child of `node` has the same first page.
         """
@@ -288,30 +288,30 @@ class RadixCache(PrefixCache):
         if node.groups is not None:
             group = self._parked.take_waiting(node, first)
             if group is not None:
-                for watch in group.members:
-                    self._walk_on(watch, node, group.num_tokens)
+                for subscription in group.members:
+                    self._walk_on(subscription, node, group.num_tokens)
         return leaf
 
-    def _walk_on(self, watch: Watch, node: CacheNode, num_tokens: int) -> None:
-        """Descend from `node`, where a watch was parked, and park the watch where its match ends now."""
-        group = self._park(watch, node, num_tokens)
-        if watch.keeps:
+    def _walk_on(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> None:
+        """Descend from `node`, where a subscription was parked, and park the subscription where its match ends now."""
+        group = self._park(subscription, node, num_tokens)
+        if subscription.keeps:
             self.lock(group.node)
             self.unlock(node)
-            watch.num_tokens = group.num_tokens
+            subscription.num_tokens = group.num_tokens
         else:
-            self._parked.walked(watch)
+            self._parked.walked(subscription)
 
-    def _park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
-        """Descend from `node` as far as a watch matches, and park the watch there. Not counted as a use."""
-        token_ids, page_size = watch.token_ids, self._pool.page_size
+    def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
+        """Descend from `node` as far as a subscription matches, and park the subscription there. Not counted as a use."""
+        token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
             if data != child.key:
                 child = self._split(child, self._common_bytes(child.key, data, 0))
             num_tokens += len(child.key) // TOKEN_BYTES
             node = child
-        return self._parked.park(watch, node, num_tokens)
+        return self._parked.park(subscription, node, num_tokens)
 
     def _split(self, node: CacheNode, at: int) -> CacheNode:
         """Split a node's edge after `at` bytes; return the new upper part. Both parts keep the node's locks."""
@@ -393,7 +393,7 @@ class RadixCache(PrefixCache):
         return parent
 
     def _forget_if_empty(self, node: CacheNode) -> None:
-        """Drop a salt's root if it has no children and no watches."""
+        """Drop a salt's root if it has no children and no subscriptions."""
         if isinstance(node, Root) and node.salt and not node.children and node.groups is None:
             self.roots.pop(node.salt, None)
 

@@ -1,7 +1,7 @@
 """Names of people, places and things, most of them made up.
 
-A small model copies a string only if it has met very many different ones: a list of twenty names
-is learned by heart instead. So the lists here only season what the syllables give.
+A small model learns to copy strings only if it sees very many; it would memorise a list of twenty. So most names are
+built from syllables, and these lists only add some real ones.
 """
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text

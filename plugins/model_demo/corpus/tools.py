@@ -155,7 +155,7 @@ _OPTIONAL = (
 
 @dataclass(frozen=True)
 class Offer:
-    """One tool as it stands in a prompt: an action whose names are chosen."""
+    """One tool as a prompt presents it: an action with concrete tool and parameter names."""
 
     action: Action
     name: str

@@ -250,7 +250,7 @@ def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batc
     assert engine.stats().num_deferrable_waiting == 32
     engine.add(EmbedRequest(id="live", prompts=[[5] * 8]))
     assert [event.id for event in engine.step()] == ["live"]
-    assert engine._guard.limits().tokens_per_place == 1
+    assert engine._deferrable_budget.limits().tokens_per_place == 1
     events = [event.id for _ in range(64) if engine.has_work for event in engine.step()]
     assert events == ["batch"]
 

@@ -24,42 +24,42 @@ WHOLE = Limits(128, 512)
 
 
 class Machine:
-    """A guard, and a machine whose steps take a time for themselves and one for each sequence and token."""
+    """A budget, and a machine whose steps take a time for themselves and one for each sequence and token."""
 
     def __init__(
         self, base: float, each: float, num_ahead: int = 1, noise: float = 0.0, whole: Limits = WHOLE
     ) -> None:
         self.now = 0.0
         self.base, self.each, self.noise = base, each, noise
-        self.guard = DeferrableBudget(whole, num_ahead=num_ahead, clock=lambda: self.now)
+        self.budget = DeferrableBudget(whole, num_ahead=num_ahead, clock=lambda: self.now)
         self.rng = random.Random(0)
 
     def step(self, num_sequences: int, num_tokens: int) -> float:
-        begun = self.guard.begin()
+        begun = self.budget.begin()
         seconds = self.base + self.each * (num_sequences + num_tokens)
         self.now += seconds * (1 + self.noise * self.rng.random())
-        return self.guard.end(begun, num_sequences, num_tokens)
+        return self.budget.end(begun, num_sequences, num_tokens)
 
     def live(self, prompt: int = 30, output: int = 5) -> float:
         first = self.step(1, prompt)
-        self.guard.note_live([first])
+        self.budget.note_live([first])
         for _ in range(output):
             self.step(1, 0)
-            self.guard.note_live()
+            self.budget.note_live()
         return first
 
     def deferrable(self) -> float:
-        limits = self.guard.limits()
+        limits = self.budget.limits()
         return self.step(min(limits.places, limits.tokens), 0)
 
 
 def test_without_live_requests_steps_are_whole() -> None:
     machine = Machine(0.002, 0.0001)
-    assert machine.guard.limits() == WHOLE
+    assert machine.budget.limits() == WHOLE
     machine.live()
-    assert machine.guard.limits() != WHOLE
+    assert machine.budget.limits() != WHOLE
     machine.now += LIVE_FOR_S + 1
-    assert machine.guard.limits() == WHOLE
+    assert machine.budget.limits() == WHOLE
 
 
 @pytest.mark.parametrize("base", [0.0001, 0.002, 0.01])
@@ -85,7 +85,7 @@ def test_steps_take_a_fraction_of_a_first_token_on_any_machine(
 def test_there_is_always_room_for_a_token_of_a_prompt(whole: Limits) -> None:
     machine = Machine(0.1, 0.0001, whole=whole)
     machine.live()
-    limits = machine.guard.limits()
+    limits = machine.budget.limits()
     assert limits.places >= 1
     assert 1 <= limits.tokens - limits.tokens_per_place <= whole.tokens
 
@@ -95,11 +95,11 @@ def test_a_step_that_was_disturbed_changes_little() -> None:
     for _ in range(50):
         machine.live()
         machine.deferrable()
-    before = machine.guard.limits()
+    before = machine.budget.limits()
     machine.base, usual = 1.0, machine.base
     machine.deferrable()
     machine.base = usual
-    assert machine.guard.limits().places > 0.5 * before.places
+    assert machine.budget.limits().places > 0.5 * before.places
 
 
 def test_larger_steps_are_tried_until_one_takes_too_long() -> None:
@@ -113,20 +113,20 @@ def test_larger_steps_are_tried_until_one_takes_too_long() -> None:
 
 def test_time_that_a_step_waits_for_the_one_before_it_is_not_its_own() -> None:
     machine = Machine(1.0, 0.0)
-    first = machine.guard.begin()
-    second = machine.guard.begin()
+    first = machine.budget.begin()
+    second = machine.budget.begin()
     machine.now = 5.0
-    assert machine.guard.end(first, 1, 0) == 5.0
+    assert machine.budget.end(first, 1, 0) == 5.0
     machine.now = 7.0
-    assert machine.guard.end(second, 1, 0) == 2.0
+    assert machine.budget.end(second, 1, 0) == 2.0
 
 
 def test_the_time_of_a_prompt_in_pieces_is_that_of_all_its_steps() -> None:
     machine = Machine(0.0, 0.0)
     seq = SequenceState(Request(id="a", prompt=[1] * 20, sampling=SamplingParams(max_tokens=5)), 0)
     for start in (0, 10):
-        begun = machine.guard.begin()
+        begun = machine.budget.begin()
         machine.now += 1.0
         part = PlannedSequence(seq, 0, start, 10, samples=start == 10, is_new=start == 0, is_prefill=True)
-        machine.guard.end_plan(plan_of([part]), begun)
-    assert list(machine.guard._first_tokens) == [2.0]
+        machine.budget.end_plan(plan_of([part]), begun)
+    assert list(machine.budget._first_tokens) == [2.0]

@@ -110,7 +110,7 @@ def test_a_long_prompt_that_nobody_waits_for_fills_each_step(llama: Path) -> Non
     assert [plan.num_tokens for _, plan in watched.steps] == [BUDGET] * 12 + [16]
 
 
-def test_without_the_guard_a_long_prompt_takes_the_whole_budget(llama: Path) -> None:
+def test_without_the_limit_a_long_prompt_takes_the_whole_budget(llama: Path) -> None:
     watched = Watched(build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=0))
     watched.add("stream", [5], max_tokens=400)
     watched.run(lambda: "stream" in watched.first)

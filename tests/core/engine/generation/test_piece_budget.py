@@ -22,7 +22,7 @@ LONG = 100_000
 
 
 class Machine:
-    """A guard, and a machine whose steps take a time for themselves, for each that decodes, and for a piece: for
+    """A budget, and a machine whose steps take a time for themselves, for each that decodes, and for a piece: for
     each of its tokens, and for each of its tokens and each that is there already, which also cost time to read.
 
     Args:
@@ -41,7 +41,7 @@ class Machine:
         noise: float = 0.0,
         late: int = 0,
     ) -> None:
-        self.guard = PieceBudget(8192, stretch=STRETCH)
+        self.budget = PieceBudget(8192, stretch=STRETCH)
         self.base, self.token, self.pair, self.read, self.noise = base, token, pair, read, noise
         self.fixed = fixed
         self.rng = random.Random(0)
@@ -62,14 +62,14 @@ class Machine:
         seconds *= 1 + self.noise * self.rng.random()
         self.launched.append((plan_of(parts), seconds))
         if len(self.launched) > self.late:
-            self.guard.learn(*self.launched.popleft())
+            self.budget.learn(*self.launched.popleft())
         return seconds
 
     def prefill(self, num_decoding: int, length: int = LONG, context: int = 0) -> list[tuple[int, float]]:
         """Compute a prompt beside others; return sizes and seconds of the steps."""
         steps = []
         while context < length:
-            piece = self.guard.largest()
+            piece = self.budget.largest()
             assert piece is not None
             piece = min(piece, length - context)
             steps.append((piece, self.step(num_decoding, piece, context)))
@@ -108,9 +108,9 @@ def test_a_piece_has_the_least_size_on_the_slowest_machine_and_goes_on() -> None
 
 def test_a_piece_leaves_half_of_the_budget_to_others() -> None:
     machine = Machine(0.01, 1e-9, 0.0)
-    machine.guard = PieceBudget(40, stretch=STRETCH)
+    machine.budget = PieceBudget(40, stretch=STRETCH)
     assert max(size for size, _ in machine.prefill(8, 2000)) == 20
-    machine.guard = PieceBudget(5, stretch=STRETCH)
+    machine.budget = PieceBudget(5, stretch=STRETCH)
     assert max(size for size, _ in machine.prefill(8, 200)) == 2
 
 
@@ -142,7 +142,7 @@ def test_a_step_that_was_disturbed_changes_little() -> None:
     machine.step(8)
     machine.step(8, usual, 10_000)
     machine.base = before
-    assert [machine.guard.largest() for _ in range(3)] == [pytest.approx(usual, rel=0.2)] * 3
+    assert [machine.budget.largest() for _ in range(3)] == [pytest.approx(usual, rel=0.2)] * 3
 
 
 def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> None:
@@ -157,7 +157,7 @@ def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> 
 def test_where_many_prompts_wait_they_get_so_much_more_of_a_step() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
-    assert machine.guard.largest(1) == pytest.approx(2 * usual, rel=0.2)  # grows to twice what was measured
+    assert machine.budget.largest(1) == pytest.approx(2 * usual, rel=0.2)  # grows to twice what was measured
 
 
 def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None:
@@ -168,7 +168,7 @@ def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None
     machine.step(8, 300, 0, samples=True)
     machine.token = 1e-4
     machine.step(8, usual, 10_000)
-    assert machine.guard.largest() == pytest.approx(usual, rel=0.2)
+    assert machine.budget.largest() == pytest.approx(usual, rel=0.2)
 
 
 @pytest.mark.parametrize("fixed", [0.005, 0.05])

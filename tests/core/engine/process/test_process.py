@@ -90,12 +90,12 @@ def test_a_refused_command_is_told_to_its_own_client_alone(clients: list[Client]
     assert not clients[1].hears(0.1)
 
 
-def test_chores_are_done_while_nobody_waits_and_hold_up_nobody(clients: list[Client]) -> None:
+def test_background_work_runs_while_nothing_waits(clients: list[Client]) -> None:
     for _ in range(100):
         clients[0].send(StatsQuery())
         stats = clients[0].receive()
         assert isinstance(stats, EngineStats)
-        if not stats.num_cached_tokens:  # where the double says how many chores are left
+        if not stats.num_cached_tokens:  # where the double says how much background work is left
             break
     assert not stats.num_cached_tokens
 

@@ -12,7 +12,7 @@ from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import CacheNode
 from llmfw.core.schedule.cache.radix_cache import LONG, RadixCache
 
-from .test_watches import fill, ids
+from .test_subscriptions import fill, ids
 
 
 def cache_of(eviction: str, num_pages: int = 100) -> tuple[RadixCache, KVPool]:
@@ -152,6 +152,6 @@ def test_asking_about_a_salt_leaves_no_trace() -> None:
     cache, _ = cache_of("lru")
     cache.match(ids([1]), "a")
     cache.match_length(ids([1]), "b")
-    cache.unwatch(cache.watch(ids([1]), "c", 0))
-    cache.unwatch(cache.keep(ids([1]), "d"))
+    cache.unsubscribe(cache.subscribe(ids([1]), "c", 0))
+    cache.unsubscribe(cache.keep(ids([1]), "d"))
     assert list(cache.roots) == [""]

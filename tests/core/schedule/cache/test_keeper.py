@@ -14,7 +14,7 @@ from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 
 from ..driver import Driver
-from .test_watches import fill, ids
+from .test_subscriptions import fill, ids
 
 
 class House:
@@ -188,7 +188,7 @@ def test_the_prefixes_that_most_tokens_share_come_first_and_one_in_two_parts_is_
     for i in range(5):
         fill(house.cache, house.pool, [1] * 20 + [i] * 10)
     fill(house.cache, house.pool, [2] * 60)
-    house.cache.watch(ids([2] * 30 + [3]), "", 0)  # cuts it in two
+    house.cache.subscribe(ids([2] * 30 + [3]), "", 0)  # cuts it in two
     told = [each.num_tokens for each in house.keeper.view().prefixes]
     assert told == [21, 60, 30, 30, 30, 30, 30] or told == [20, 60, 30, 30, 30, 30, 30]
 

@@ -1,14 +1,14 @@
-"""Finds the watched prompts that a change of a radix tree affects, without visiting the other watches.
+"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the other subscriptions.
 
-A watch is parked at the node where its match ends, in the group of watches with the same next page:
+A subscription is parked at the node where its match ends, in the group of subscriptions with the same next page:
 
     root ─ "You are a …" ─┬─ "What is …"    groups: {"the weather": [w1, w2], nothing: [w3]}
                           └─ "Tell me …"    groups: {}
 
 Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node affects one
 group: the group of the child's first page, whose members descend further. If a leaf loses its last pages, all
-groups parked at it are affected: the first lost page becomes the next page of all their watches, so the
-groups merge. After that, shortening the leaf again costs the same for any number of watches. Only
+groups parked at it are affected: the first lost page becomes the next page of all their subscriptions, so the
+groups merge. After that, shortening the leaf again costs the same for any number of subscriptions. Only
 `take_moved` updates the members.
 
 This module reads nodes but does not change the tree; the cache traverses the tree and splits nodes.
@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .prefix_cache import CacheNode, Watch
+    from .prefix_cache import CacheNode, Subscription
 
 
 class Group:
-    """Watches whose match ends at one node and that have the same next page.
+    """Subscriptions whose match ends at one node and that have the same next page.
 
     Attributes:
         node: node at which their match ends.
         key: the next page of all members as bytes; empty: no member has another whole page.
         num_tokens: number of cached tokens of each member.
-        members: watches in the group, in the order in which they were added.
+        members: subscriptions in the group, in the order in which they were added.
         leaders: members whose next tokens are being computed, in the order in which they were added.
     """
 
@@ -41,18 +41,18 @@ class Group:
         self.node = node
         self.key = key
         self.num_tokens = num_tokens
-        self.members: dict[Watch, None] = {}
-        self.leaders: dict[Watch, None] = {}
+        self.members: dict[Subscription, None] = {}
+        self.leaders: dict[Subscription, None] = {}
 
     def absorb(self, other: Group) -> None:
         """Add the members of another group to this one."""
         self.members.update(other.members)
         self.leaders.update(other.leaders)
-        for watch in other.members:
-            watch.group = self
+        for subscription in other.members:
+            subscription.group = self
 
 
-class Watches:
+class Subscriptions:
     """All groups of a tree, and a record of the members whose cached length may have changed.
 
     Args:
@@ -61,32 +61,32 @@ class Watches:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._walked: dict[Watch, None] = {}  # each may have moved
+        self._walked: dict[Subscription, None] = {}  # each may have moved
         self._stirred: dict[Group, None] = {}  # every member of each may have moved
 
-    def park(self, watch: Watch, node: CacheNode, num_tokens: int) -> Group:
-        """Park a watch at the node where its match ends; return its new group."""
-        page = watch.token_ids[num_tokens : num_tokens + self._page_size]
+    def park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
+        """Park a subscription at the node where its match ends; return its new group."""
+        page = subscription.token_ids[num_tokens : num_tokens + self._page_size]
         key = page.tobytes() if len(page) == self._page_size else b""
         if node.groups is None:
             node.groups = {}
         group = node.groups.get(key)
         if group is None:
             group = node.groups[key] = Group(node, key, num_tokens)
-        group.members[watch] = None
-        if watch.leads:
-            group.leaders[watch] = None
-        watch.group = group
+        group.members[subscription] = None
+        if subscription.leads:
+            group.leaders[subscription] = None
+        subscription.group = group
         return group
 
-    def remove(self, watch: Watch) -> CacheNode:
-        """Remove a watch from its group; return the node at which it was parked."""
-        group = watch.group
-        assert group is not None, "a watch was forgotten twice"
-        watch.group = None
-        self._walked.pop(watch, None)
-        del group.members[watch]
-        group.leaders.pop(watch, None)
+    def remove(self, subscription: Subscription) -> CacheNode:
+        """Remove a subscription from its group; return the node at which it was parked."""
+        group = subscription.group
+        assert group is not None, "a subscription was forgotten twice"
+        subscription.group = None
+        self._walked.pop(subscription, None)
+        del group.members[subscription]
+        group.leaders.pop(subscription, None)
         if not group.members:
             self._stirred.pop(group, None)
             self._drop(group)
@@ -103,16 +103,16 @@ class Watches:
             self._drop(group)
         return group
 
-    def walked(self, watch: Watch) -> None:
-        """Record that a watch was parked again."""
-        self._walked[watch] = None
+    def walked(self, subscription: Subscription) -> None:
+        """Record that a subscription was parked again."""
+        self._walked[subscription] = None
 
     def cut(self, leaf: CacheNode, node: CacheNode, num_pages: int, key: bytes) -> None:
         """Record that a leaf has lost its last pages.
 
         Args:
             leaf: the shortened leaf.
-            node: node at which the match of its watches ends now: the leaf, or its parent if no page is left.
+            node: node at which the match of its subscriptions ends now: the leaf, or its parent if no page is left.
             num_pages: number of lost pages.
             key: the first lost page.
         """
@@ -132,35 +132,35 @@ class Watches:
         node.groups[key] = group
         self._stirred[group] = None
 
-    def take_moved(self) -> list[Watch]:
-        """Update `num_tokens` of all members; return the watches that changed since the last call."""
+    def take_moved(self) -> list[Subscription]:
+        """Update `num_tokens` of all members; return the subscriptions that changed since the last call."""
         moved = []
         for group in self._stirred:
-            for watch in group.members:
-                if watch.num_tokens != group.num_tokens:
-                    watch.num_tokens = group.num_tokens
-                    moved.append(watch)
-        for watch in self._walked:
-            assert watch.group is not None
-            if watch.num_tokens != watch.group.num_tokens:
-                watch.num_tokens = watch.group.num_tokens
-                moved.append(watch)
+            for subscription in group.members:
+                if subscription.num_tokens != group.num_tokens:
+                    subscription.num_tokens = group.num_tokens
+                    moved.append(subscription)
+        for subscription in self._walked:
+            assert subscription.group is not None
+            if subscription.num_tokens != subscription.group.num_tokens:
+                subscription.num_tokens = subscription.group.num_tokens
+                moved.append(subscription)
         self._stirred.clear()
         self._walked.clear()
         return moved
 
-    def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens after its cached ones a watch shares with a leader of at least this rank.
+    def num_awaited(self, subscription: Subscription, rank: int) -> int:
+        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
 
         Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
         """
-        group = watch.group
+        group = subscription.group
         assert group is not None
         most = 0
         for leader in group.leaders:
-            if leader is not watch and leader.leads >= rank:
+            if leader is not subscription and leader.leads >= rank:
                 start = group.num_tokens
-                most = max(most, _num_common(watch.token_ids[start:], leader.token_ids[start:]))
+                most = max(most, _num_common(subscription.token_ids[start:], leader.token_ids[start:]))
         return most - most % self._page_size
 
     def _drop(self, group: Group) -> None:
