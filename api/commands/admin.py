@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from llmfw.core.base.unreadable import unreadable
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
 from .figures import percent, seconds
@@ -179,8 +180,8 @@ def _messages_in(text: str) -> _Reply:
     """Return the fields of a body that a file's JSON stands for."""
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"FILE holds no JSON: {error}") from error
+    except (RecursionError, ValueError) as error:
+        raise click.UsageError(f"FILE holds no JSON: {unreadable(error)}") from error
     chat = {"messages": found} if isinstance(found, list) else found
     if not (isinstance(chat, dict) and isinstance(chat.get("messages"), list)):
         raise click.UsageError("FILE holds neither a list of messages nor an object with one as 'messages'")

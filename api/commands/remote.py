@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.unreadable import unreadable
 
 if TYPE_CHECKING:
     import ssl
@@ -191,8 +192,8 @@ def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict
     with value:
         try:
             found = json.load(value)
-        except ValueError as error:
-            raise click.BadParameter(f"{value.name!r} holds no JSON: {error}") from error
+        except (RecursionError, ValueError) as error:
+            raise click.BadParameter(f"{value.name!r} holds no JSON: {unreadable(error)}") from error
     if not isinstance(found, dict):
         raise click.BadParameter(f"{value.name!r} holds no JSON object")
     return found

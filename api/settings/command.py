@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .other_servers_flags import advice
+from .other_servers_flags import advice, nearest
 
 
 class SettingsCommand(click.Command):
@@ -22,7 +22,7 @@ class SettingsCommand(click.Command):
                 names = [arg for arg in given if arg[:1] == "-" != arg[1:2] and letter in arg] + names
             if found := next(filter(None, map(advice, names)), None):
                 raise click.UsageError(found, ctx) from error
-            raise
+            raise _unknown(error, self, ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the headings of their settings."""
@@ -34,3 +34,18 @@ class SettingsCommand(click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _unknown(error: click.NoSuchOption, command: click.Command, ctx: click.Context) -> click.UsageError:
+    """Return the error of an unknown option with the option that was meant.
+
+    click's own suggestion may be the opposite: --disable-radix-cache for --enable-radix-cach.
+    """
+    name = error.option_name
+    own = [each for param in command.get_params(ctx) for each in (*param.opts, *param.secondary_opts)]
+    near = nearest(name, own)
+    if near is None:
+        return click.NoSuchOption(name, ctx=ctx)
+    if (found := advice(near)) is not None and near not in own:
+        return click.UsageError(f"No such option {name!r}. Did you mean {near}? {found}", ctx)
+    return click.NoSuchOption(name, possibilities=[near], ctx=ctx)

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from llmfw.core.base.suggestion import nearest
+from llmfw.core.base.unreadable import unreadable
 
 from .component_options import OPTIONS, ComponentOption, check_keys
 from .option import CONFIG_FILE, Elsewhere, SettingOption
@@ -66,14 +67,11 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
         raise click.BadParameter(f"{str(path)!r} is not a regular file", ctx, param)
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except RecursionError as error:
-        raise click.BadParameter(
-            f"{str(path)!r} is not a TOML file: it is nested too deeply", ctx, param
-        ) from error
     except OSError as error:
         raise click.BadParameter(f"{str(path)!r} cannot be read: {error.strerror}", ctx, param) from error
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise click.BadParameter(f"{str(path)!r} is not a TOML file: {error}", ctx, param) from error
+    except (RecursionError, ValueError) as error:  # not UTF-8, or not TOML
+        message = f"{str(path)!r} is not a TOML file: {unreadable(error)}"
+        raise click.BadParameter(message, ctx, param) from error
 
 
 def _unknown(key: str, value: Any, known: Iterable[str]) -> str:

@@ -5,7 +5,8 @@ Each row answers "here it is …". An option that means the same under the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 
 PROGRAMS = ("vLLM", "SGLang", "llama-server")
 _ONE_GPU = "not supported: a server uses one GPU"
@@ -98,6 +99,9 @@ _ROWS = (
 )  # fmt: skip
 
 
+_OPPOSITES = ("no-", "disable-")
+
+
 def foreign_flags(program: str | None = None) -> Iterator[tuple[list[str], str]]:
     """Yield options of a server, or of all, and what to use here."""
     for owner, flags, here in _ROWS:
@@ -111,3 +115,25 @@ def advice(flag: str) -> str | None:
     if not rows:
         return None
     return f"{flag} is an option of {' and '.join(owner for owner, _ in rows)}; here it is {rows[0][1]}"
+
+
+def nearest(flag: str, own: Iterable[str]) -> str | None:
+    """Return the known option that is spelled most like an unknown one: ours, or another server's; None if none is close.
+
+    Never one that turns off what `flag` turns on, or the reverse.
+
+    Args:
+        own: names of our options.
+    """
+    foreign = [name for names, _ in foreign_flags() for name in names]
+    known = [
+        name
+        for name in dict.fromkeys([*own, *foreign])
+        if name.startswith("--") and _turns_off(name) == _turns_off(flag)
+    ]
+    found = difflib.get_close_matches(flag, known, n=1, cutoff=0.8)
+    return found[0] if found else None
+
+
+def _turns_off(flag: str) -> bool:
+    return flag.removeprefix("--").startswith(_OPPOSITES)

@@ -32,7 +32,7 @@ from .checkpoint import (
     refuse_unknown_quantization,
     unequal_experts,
 )
-from .config_file import check_numbers, read_settings
+from .config_file import check_numbers, read_settings, refuse_named_weights
 from .load_failure import explained, why_not
 from .model_kind import unknown_kind
 
@@ -98,6 +98,7 @@ def read_config(path: str) -> Any:
     refuse_adapters(path)
     settings = read_settings(path)
     check_numbers(path, settings)
+    refuse_named_weights(path, settings)
     try:
         hf_config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except Exception as error:

@@ -30,6 +30,10 @@ SIZE = re.compile(
 COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param|hidden_layers))")
 """Numbers of labels, heads and experts: transformers creates lists, dictionaries or modules of that length."""
 MAX_COUNT = 100_000
+LAYERS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers)$")
+MAX_LAYERS = 10_000
+MAX_SIZE = 100_000_000
+"""Of a vocabulary, or the width of a layer: no memory holds the weights of a larger one."""
 NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
 """Fields in which a negative number is valid: XLNet uses -1 for an unlimited context."""
 
@@ -75,6 +79,10 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
         return None
     if COUNT.match(name) and isinstance(value, int) and value > MAX_COUNT:
         return f"at most {MAX_COUNT:,}"
+    if LAYERS.match(name) and isinstance(value, int) and value > MAX_LAYERS:
+        return f"at most {MAX_LAYERS:,}"
+    if SIZE.match(name) and name not in NEGATIVE_MEANS_ANY and isinstance(value, int) and value > MAX_SIZE:
+        return f"at most {MAX_SIZE:,}"
     is_text = len(field) == 1 or field[0] in ("text_config", "rope_parameters", "rope_scaling")
     if not is_text:
         return None  # a vision tower is not computed
@@ -90,6 +98,20 @@ def _is_rotary(field: tuple[str, ...]) -> bool:
     name = field[-1]
     inside = any(part in ("rope_parameters", "rope_scaling") for part in field[:-1])
     return bool(ROTARY.search(name)) and (inside or name.startswith("rope_"))
+
+
+def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:
+    """Refuse a config that names the file of the weights: transformers would read it in place of the files checked here.
+
+    Raises:
+        ModelError: names the field and what to do.
+    """
+    for field, value in _fields(settings):
+        if field[-1] == "transformers_weights" and value is not None:
+            raise ModelError(
+                f"model {path!r} cannot be served: its config.json names {value!r:.80} as transformers_weights; remove that "
+                "field, and rename the file to model.safetensors"
+            )
 
 
 def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassFieldValidationError
+from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
@@ -52,6 +52,10 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
         return f"{field} is {error.args[0]!r} in its config, which transformers does not know"
     if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
         return "its tensors cannot be brought into the layout that the config asks for"
+    if isinstance(error, AssertionError) and "Padding_idx" in str(error):
+        text_config = hf_config.get_text_config(decoder=True)
+        token, size = getattr(text_config, "pad_token_id", None), getattr(text_config, "vocab_size", None)
+        return f"pad_token_id is {token!r:.40} in its config; it must be a token below the vocab_size {size}, or null"
     return explained(error)
 
 
@@ -81,6 +85,12 @@ def explained(error: Exception) -> str:
         return "it brings Python code of its own (auto_map), which llmfw never runs"
     if isinstance(error, StrictDataclassFieldValidationError):
         return _wrong_field(str(error))
+    if isinstance(error, StrictDataclassClassValidationError):
+        found = re.search(r"for validator '\w+':\s*(?:\w+: )?(.*)", str(error), re.DOTALL)
+        return f"its numbers do not fit together: {' '.join((found[1] if found else str(error)).split())}"
+    if found := re.search(r"tried to allocate (\d+) bytes|Storage size calculation overflowed", str(error)):
+        size = f"{int(found[1]) / 1e9:,.1f} GB" if found[1] else "more memory than can be counted"
+        return f"one of its tensors needs {size}, which this machine does not have; check the sizes in its config"
     text, kind = first_line(error), type(error).__name__
     return text if isinstance(error, LOAD_ERRORS) or text == kind else f"{kind}: {text}"
 

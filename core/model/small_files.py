@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.base.unreadable import unreadable
 
 OBJECTS = (
     "config.json",
@@ -79,10 +80,8 @@ def parse_json(path: Path) -> Any:
             json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ModelError(f"{path} has half of a surrogate pair, which is no character: {error}") from error
-    except RecursionError as error:
-        raise ModelError(f"{path} cannot be read: it is nested too deeply") from error
-    except ValueError as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    except (RecursionError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {unreadable(error)}") from error
     return content
 
 

@@ -79,10 +79,11 @@ def model_files(model: str) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=HUB_PATTERNS))
     except Exception as error:  # the library has a dozen classes for it, of three other libraries
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ModelError(
-            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason};"
-            " models that have a name are listed by `llmfw plugins`"
+            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason}; check the id, the network and "
+            f"HF_TOKEN, or download it elsewhere (hf download {model} --local-dir DIR) and give the folder; `llmfw plugins` "
+            "lists registered models"
         ) from error
 
 

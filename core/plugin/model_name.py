@@ -19,7 +19,14 @@ from .registry import Registry, refuse_options
 if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue
 
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_HUB_NAME = r"\w([\w.-]*\w)?"
+_HUB_ID = re.compile(rf"(?!.*(--|\.\.))(?!.*\.git$)(?=.{{1,96}}$){_HUB_NAME}(/{_HUB_NAME})?", re.ASCII)
+"""As the hub's library checks it."""
+_WITH_REVISION = re.compile(rf"(?P<id>{_HUB_NAME}/{_HUB_NAME})[@:](?P<revision>[\w./-]+)", re.ASCII)
+_URL = re.compile(
+    rf"(?:https?|hf)://(?:huggingface\.co/|hf\.co/)?(?P<id>{_HUB_NAME}/{_HUB_NAME})(?:/.*)?", re.ASCII
+)
+MAX_SHOWN = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def resolve_model(
 
 def _folder_or_hub_id(name: str, registry: Registry) -> str:
     path = Path(name).expanduser()
-    with _naming(f"model {name!r}", path):
+    with _naming(f"model {_shown(name)}", path):
         path.is_dir()  # raises if a folder above must not be searched
     if name and path.is_dir():
         return _model_folder(path, f"model {name!r}")
@@ -84,8 +91,29 @@ def _folder_or_hub_id(name: str, registry: Registry) -> str:
     looks_like_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
     if looks_like_path or not _HUB_ID.fullmatch(name):
         known = ", ".join(registry.names("model"))
-        raise ModelError(f"there is no model folder {name!r}; registered models: {known}")
+        raise ModelError(f"there is no model folder {_shown(name)}; {_meant(name)}registered models: {known}")
     return name
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")
+
+
+def _cut(path: object) -> str:
+    text = str(path)
+    return text if len(text) <= 5 * MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _meant(name: str) -> str:
+    """Return what to do with a name that looks like a hub id with something added to it, "" for others."""
+    if found := _WITH_REVISION.fullmatch(name):
+        return (
+            f"a hub id cannot have a revision: download it (hf download {found['id']} --revision {found['revision']} "
+            "--local-dir DIR), and give that folder; "
+        )
+    if found := _URL.fullmatch(name):
+        return f"give the hub id {found['id']!r} in place of the URL; "
+    return ""
 
 
 @contextmanager
@@ -95,7 +123,7 @@ def _naming(what: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelError(
-            f"{what}: {error.filename or path} cannot be read: {error.strerror or error}"
+            f"{what}: {_cut(error.filename or path)} cannot be read: {error.strerror or error}"
         ) from error
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from llmfw.core.base.unreadable import unreadable
+
 from .errors import BenchError
 from .workloads import ALL, WORKLOADS
 
@@ -18,8 +20,8 @@ def _json_object(ctx: click.Context, param: click.Parameter, value: str | None) 
         return None
     try:
         found = json.loads(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not JSON: {error}") from error
+    except (RecursionError, ValueError) as error:
+        raise click.BadParameter(f"{value[:100]!r} is not JSON: {unreadable(error)}") from error
     if not isinstance(found, dict):
         raise click.BadParameter(f"{value!r} is not a JSON object")
     return found

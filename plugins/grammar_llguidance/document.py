@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from llmfw.core import RequestError
+from llmfw.core.base.unreadable import unreadable
 
 from .dialect import OLDEST, dialect_of
 
@@ -56,7 +57,7 @@ class Document:
         except RecursionError:
             raise too_deep from None
         except ValueError as error:
-            raise RequestError(f"the schema is not JSON: {error}") from error
+            raise RequestError(f"the schema is not JSON: {unreadable(error)}") from error
         if not isinstance(self.root, (dict, bool)):
             raise RequestError(f"a schema is an object or a boolean, not {str(self.root)[:40]!r}")
         if _depth(self.root) > MAX_DEPTH:

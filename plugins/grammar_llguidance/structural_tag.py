@@ -15,6 +15,7 @@ from typing import Any
 from llguidance import regex_to_lark
 
 from llmfw.core import RequestError
+from llmfw.core.base.unreadable import unreadable
 
 from .json_text import OPTIONS
 from .schema_check import prepare
@@ -60,7 +61,7 @@ def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
     try:
         tag = json.loads(source)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the structural tag is not JSON: {error}") from error
+        raise RequestError(f"the structural tag is not JSON: {unreadable(error)}") from error
     if not isinstance(tag, dict):
         raise RequestError("a structural tag is an object")
     writer = _Writer(special_tokens)

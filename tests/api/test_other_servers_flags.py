@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.serve import serve_command
-from llmfw.api.settings.other_servers_flags import advice, foreign_flags
+from llmfw.api.settings.other_servers_flags import advice, foreign_flags, nearest
 
 OWN = {name for param in serve_command.params for name in param.opts}
 
@@ -54,3 +54,38 @@ def test_answers_name_options_of_serve():
 def test_an_unknown_option_stays_unknown():
     result = CliRunner().invoke(build_cli(), ["serve", "demo", "--no-such-thing"])
     assert "No such option '--no-such-thing'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("--enable-prefix-cachng", "Did you mean --enable-prefix-caching? --enable-prefix-caching is an option of vLLM; here it is not needed"),
+        ("--max-num-seq", "Did you mean --max-num-seqs? --max-num-seqs is an option of vLLM; here it is --max-running-requests"),
+        ("--contxt-length", "Did you mean '--context-length'?"),
+        ("--disable-radix-cach", "Did you mean '--disable-radix-cache'?"),
+        ("--no-enable-prefix-cachin", "Did you mean --no-enable-prefix-caching?"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_option_is_answered_with_what_was_meant(given: str, answer: str) -> None:
+    result = CliRunner().invoke(build_cli(), ["serve", "demo", given])
+    assert result.exit_code == 2
+    assert answer in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in OWN if name.startswith(("--no-", "--disable-"))))
+def test_an_opposite_is_never_suggested(name: str) -> None:
+    bare = re.sub("^--(no|disable)-", "", name)
+    for given in (f"--enable-{bare}", f"--{bare}", f"--enable-{bare}x"):
+        assert (
+            name
+            not in (
+                result := CliRunner().invoke(build_cli(), ["serve", "demo", given, "--help-part", "x"])
+            ).stderr.splitlines()[-1]
+        ), result.stderr
+
+
+@pytest.mark.parametrize("name", sorted(name for name in OWN if name.startswith("--")))
+def test_every_option_is_found_by_a_wrong_letter(name: str) -> None:
+    if len(name) > 8:
+        near = nearest(name + "q", OWN)
+        assert near == name

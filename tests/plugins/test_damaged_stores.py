@@ -210,6 +210,28 @@ def test_a_folder_in_place_of_a_database_is_refused(path: Path) -> None:
     )
 
 
+async def test_a_damaged_page_of_a_large_database_loses_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of a large database are not all checked at start, so the damage shows when one is read."""
+    path = tmp_path / "batches.db"
+    await used(path)
+    monkeypatch.setattr("llmfw.plugins.store_sqlite.soundness.SMALL", 0)
+    overwrite_a_page(path)
+    store = SqliteBatches(tmp_path)
+    assert (await store.get("batch_1")).id == "batch_1"
+    with pytest.raises(StorageError, match=r"batches.db' is damaged \(.*restore a copy") as caught:
+        async for _ in store.results("batch_1").lines(failed=False):
+            pass
+    assert "\n" not in str(caught.value)
+    other = job(id="batch_2")
+    await store.create(other)
+    await store.results("batch_2").add([line(1)])
+    assert [lines async for lines in store.results("batch_2").lines(failed=False)]
+    assert (await store.get("batch_1")).id == "batch_1"
+    await store.close()
+
+
 async def test_damage_that_comes_later_is_named(tmp_path: Path) -> None:
     store = SqliteFiles(tmp_path)
     await fill_files(store)

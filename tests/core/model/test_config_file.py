@@ -121,3 +121,34 @@ def test_a_count_that_would_fill_the_memory_is_refused(folder: Path, name: str) 
     with pytest.raises(ModelError, match=rf"{name} is 1000000000 .* must be at most 100,000"):
         check_numbers(str(folder), {name: 10**9})
     check_numbers(str(folder), {name: 8, "max_position_embeddings": 10**7, "num_tokens_per_image": 10**6})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "most"),
+    [
+        ("vocab_size", 10**15, "100,000,000"),
+        ("hidden_size", 10**12, "100,000,000"),
+        ("intermediate_size", 10**30, "100,000,000"),
+        ("head_dim", 10**12, "100,000,000"),
+        ("num_hidden_layers", 10**12, "10,000"),
+    ],
+)
+def test_sizes_that_no_memory_holds(folder: Path, field: str, value: int, most: str) -> None:
+    assert f"{field} is {value} in its config.json; it must be at most {most}" in refusal(
+        folder, **{field: value}
+    )
+
+
+def test_a_context_may_be_any_length(folder: Path) -> None:
+    check_numbers("m", {"max_position_embeddings": 10**30})
+
+
+@pytest.mark.parametrize("name", ["other.safetensors", "../x.safetensors", "model.safetensors", 5])
+def test_weights_named_by_the_config_are_refused(folder: Path, name: Any) -> None:
+    assert f"names {name!r} as transformers_weights; remove" in refusal(folder, transformers_weights=name)
+
+
+def test_a_check_of_transformers_is_shown_without_its_name(folder: Path) -> None:
+    text = refusal(folder, hidden_size=33)
+    assert "its numbers do not fit together: The hidden size (33) is not a multiple" in text
+    assert "StrictDataclass" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -59,3 +60,27 @@ def test_a_pointer_in_a_file_s_place(weights: Path) -> None:
 def test_no_file_at_all_is_told_in_transformers_words(weights: Path) -> None:
     weights.unlink()
     assert "no file named model.safetensors" in refusal(weights.parent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"pad_token_id": 10**6},
+            "pad_token_id is 1000000 in its config; it must be a token below the vocab_size",
+        ),
+        (
+            {"vocab_size": 10**8, "hidden_size": 10**8},
+            "one of its tensors needs 40,000,000.0 GB, which this machine",
+        ),
+    ],
+)
+def test_numbers_that_cannot_be_built(tmp_path: Path, changes: dict[str, int], expected: str) -> None:
+    save_random_model(tmp_path, "LlamaConfig", {})
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": "float32"} | changes))
+    config = EngineConfig(model=str(tmp_path), device="cpu", load_format="dummy")
+    with pytest.raises(ModelError) as caught:
+        build_engine(config, load_plugins().registry)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)

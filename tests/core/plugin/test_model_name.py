@@ -167,3 +167,31 @@ def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
 
     source = Run(options=Run.Options(run=str(tmp_path)))
     ModelSourceTests().test_the_folder_is_there_and_stays_the_same(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("org/name@v1.0", "hf download org/name --revision v1.0 --local-dir DIR"),
+        ("org/name:main", "hf download org/name --revision main --local-dir DIR"),
+        ("https://huggingface.co/org/name/tree/main", "give the hub id 'org/name' in place of the URL"),
+        ("hf://org/name", "give the hub id 'org/name' in place of the URL"),
+        ("a..b/c", "there is no model folder 'a..b/c'"),
+        ("org/name.git", "there is no model folder 'org/name.git'"),
+        ("org/-name", "there is no model folder 'org/-name'"),
+        ("a" * 90 + "/" + "b" * 90, "…'; registered models:"),
+        ("a" * 5000, "a… cannot be read: File name too long"),
+        ("a\x1b[2J\nb", r"there is no model folder 'a\x1b[2J\nb'"),
+    ],
+)
+def test_names_that_are_no_hub_ids(name: str, expected: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve_model(name, EMPTY)
+    assert expected in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B_x", "a/b", "a" * 96])
+def test_hub_ids_are_left_to_the_hub(name: str) -> None:
+    assert resolve_model(name, EMPTY).path == name

@@ -1,0 +1,50 @@
+"""Names of environment variables that start as llmfw's do and that llmfw does not read."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from .option import ENVIRONMENT, SettingOption
+
+OTHERS = (
+    "LLMFW_PLUGINS",
+    "LLMFW_STRICT_PLUGINS",
+    "LLMFW_TRACE_PLUGINS",
+    "LLMFW_PLAIN_IMPORTS",
+    "LLMFW_PARENT_PID",
+    "LLMFW_OPENAI_DOCUMENT",
+)
+"""Variables of llmfw that are no settings."""
+
+_QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", re.DOTALL)
+"""Of the tests, and those that Kubernetes sets for a service of the name llmfw."""
+
+
+def warning_of(environ: Mapping[str, str], options: Iterable[SettingOption]) -> str | None:
+    """Return the line that names the variables that are set and mean nothing; None if there are none.
+
+    Args:
+        options: all settings.
+    """
+    known = {*OTHERS, *(str(option.envvar) for option in options if option.envvar)}
+    found = [_shown(name, known) for name in _unknown(environ, known)]
+    if not found:
+        return None
+    several = "s" if len(found) > 1 else ""
+    return f"llmfw does not know the environment variable{several} {', '.join(found)}"
+
+
+def _unknown(environ: Mapping[str, str], known: set[str]) -> Iterator[str]:
+    """Yield names in order. One with two underscores is an option of a component, which is checked elsewhere."""
+    for name, value in sorted(environ.items()):
+        is_ours = name.startswith(ENVIRONMENT) and "__" not in name.removeprefix(ENVIRONMENT)
+        if value and is_ours and name not in known and not _QUIET.fullmatch(name):
+            yield name
+
+
+def _shown(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+    shown = name[:60] if name.isprintable() else ascii(name[:60])
+    return f"{shown} (did you mean {near[0]}?)" if near else shown

@@ -1,0 +1,14 @@
+"""Why text could not be read as JSON or TOML, in one line of ours where Python's own text is about Python."""
+
+from __future__ import annotations
+
+import sys
+
+
+def unreadable(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with a text that `json` or `tomllib` raised an error for."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "int_max_str_digits" in str(error):
+        return f"it has a whole number of more than {sys.get_int_max_str_digits()} digits"
+    return str(error)
