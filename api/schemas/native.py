@@ -96,7 +96,7 @@ class MetaInfo(msgspec.Struct, kw_only=True):
 class GenerateReply(msgspec.Struct, kw_only=True):
     """The reply to one prompt, or an event of its stream, which has the whole text so far.
 
-    `index` is the index of the prompt; it is omitted unless several prompts are streamed.
+    `index` is the index of the prompt; it is omitted unless a list of prompts is streamed.
     """
 
     text: str
