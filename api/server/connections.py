@@ -147,7 +147,7 @@ class ConnectionTable:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
             now = loop.time()
-            # Time during which the event loop was blocked, and could not read, does not count against clients.
+            # Time during which the event loop was blocked and could not read does not count against clients.
             self.check_all(min(now - last, 2 * CHECK_INTERVAL_S))
             last = now
 
@@ -156,7 +156,7 @@ class ConnectionTable:
         return self._evict(ranked)
 
     def _evict(self, peer: _Peer) -> bool:
-        """Evict the waiting connection of an address that has been quiet longest; return False if none waits."""
+        """Evict the connection of an address that has been quiet longest; return False if none is waiting."""
         victim = next(iter(peer.waiting), None)
         if victim is None:
             return False

@@ -28,7 +28,7 @@ from .request_head import other_protocol, problem_of
 from .unchunked import unchunked
 
 LINGER_S, LINGER_BYTES = 2.0, 2**20
-"""Seconds and bytes for which a refused connection stays open, so that a sending client can read the reply."""
+"""Seconds and bytes for which a refused connection stays open, so that its client can read the reply."""
 
 DRAINED_BYTES_PER_S = 16 * 2**20
 """Rate at which the rest of a body is read and dropped once its request is answered."""
@@ -187,7 +187,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Check the request's head, then start the request, or queue it behind the connection's earlier ones."""
+        """Check the request's head; start the request, or queue it behind the connection's earlier ones."""
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
             raise self._stop(_RefusedError(429, "too_many_pipelined", message))

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_process(config: ServerConfig, *, has_keys: bool) -> None:
-    """Raise the limit of open files, configure the allocator, and warn if others can use the server freely."""
+    """Raise the limit of open files, configure the allocator, and warn if anyone can use the server."""
     _allow_files(config.max_connections + SPARE_FILES)
     Memory().settle()
     if not has_keys and not listens_on_loopback(config.host):
