@@ -21,8 +21,7 @@ class Ownership:
     - With the admin key, a request sees all objects.
     - With another key, a request sees the objects that its tenant has created.
     - Objects without a tenant ("", created before there were keys) belong to `adopter` if it is set, else to
-    the only
-      tenant if there is just one. Otherwise only the admin key sees them.
+      the only tenant if there is just one. Otherwise only the admin key sees them.
 
     Args:
         keys: the server's keys; None: the server has no keys.

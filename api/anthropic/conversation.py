@@ -24,7 +24,6 @@ class Conversation:
 
     Args:
         ignored: set to which the paths of keys without effect are added.
-
     """
 
     def __init__(self, ignored: set[str]) -> None:
@@ -78,7 +77,7 @@ class Conversation:
         return {"role": "assistant", "content": [block.take("text", str, "a string")]}
 
     def _thinking(self, block: Fields) -> Message:
-        block.raw("signature")  # nothing is signed here
+        block.raw("signature")  # ignored, because this server does not sign thinking
         return {"role": "assistant", "reasoning_content": [block.take("thinking", str, "a string")]}
 
     def _tool_use(self, block: Fields) -> Message:

@@ -1,1 +1,1 @@
-"""The server: binds the port, starts the engine process, and serves the HTTP application until a signal."""
+"""The server: binds the port, starts the engine process, and serves HTTP until a signal stops it."""

@@ -1,4 +1,4 @@
-"""The HTTP application: routes, error handling, and middleware for API keys, request ids and the access log."""
+"""The HTTP application: routes, error handling, and middleware for keys, request ids and the access log."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
 
 
 def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
-    """Wrap an application in the middleware for all requests: keys, `Host`, `Origin`, ids, and the access log."""
+    """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, ids, access log."""
     guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))))
@@ -151,6 +151,7 @@ def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
 def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
     """Wrap an application in the checks for /admin.
 
-    Clients need the admin key. If the server has no keys at all, they must be on this machine.
+    Clients need the administrator's key (see `AdminOnly`). If the server has no keys at all, they must be on
+    this machine.
     """
     return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)

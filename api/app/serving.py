@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
-GRACE_S = 3.0  # time to finish for streams that run when the server is stopped
+GRACE_S = 3.0  # seconds for running streams to finish when the server stops
 
 
 class Startable:
@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
         logger.info("%s", self._ready)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait GRACE_S for running requests, then end the remaining ones by stopping the engine."""
+        """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
         ending = asyncio.create_task(self._end_streams())
         try:
             await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""Combines structured output and tools to one grammar, and chooses the parser that reads the tool calls."""
+"""Combines structured output and tools into one grammar, and chooses the parser that reads the tool calls."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class CompletionGeneration:
         self._skip = skip_special_tokens
         self._per_prompt = len(generation.choices) // len(prompts)
         self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
-        self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by prompt
+        self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by index of the prompt
 
     @property
     def echoes_logprobs(self) -> bool:
@@ -86,8 +86,8 @@ class CompletionGeneration:
     def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
         """Return the echoed prompt of a choice, and its log probabilities if requested.
 
-        Returns "" and None if the request has no `echo`.
-        With log probabilities, this must not be called before the first event of the prompt's first choice.
+        Returns "" and None if the request has no `echo`. With log probabilities, this must not be called
+        before the first event of the prompt's first choice.
         """
         if not self._echo:
             return "", None

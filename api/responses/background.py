@@ -67,7 +67,7 @@ class Background:
 
     @asynccontextmanager
     async def turn(self, job: Job) -> AsyncIterator[None]:
-        """Wait until a job may run, and count it as running in the block.
+        """Wait until a job may run, and count it as running in the `with` block.
 
         Tenants with fewer running jobs go first.
         """

@@ -1,4 +1,4 @@
-"""Translates Responses requests to chat requests, and chat errors back to Responses errors."""
+"""Translates Responses requests into chat requests, and chat errors back into Responses errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.responses import InputRequest, ResponsesRequest
 from llmfw.core.base.errors import RequestError
 
-MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata
+MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata: pairs, characters of a key, characters of a value
 
 _SAME_NAME = (
     "frequency_penalty",

@@ -204,7 +204,7 @@ class ResponseService:
 
         async def start(items: Sequence[Item]) -> Generation:
             generation = await self._chat.start(to_chat(body, messages_of(items)))
-            generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # so that it can be traced
+            generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # to find its trace by this id
             return generation
 
         try:

@@ -24,7 +24,7 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.plugin.calls import ComponentLedger
 
 PATH = "/metrics"
-PATIENCE_S = 5.0  # to wait for the statistics of an engine that may be in a long step
+PATIENCE_S = 5.0  # seconds to wait for the statistics of an engine, which may be in a long step
 
 
 def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRouteHandler]:

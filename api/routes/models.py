@@ -31,7 +31,7 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
 
     @get("/v1/models/{model_id:path}", opt=describe("A model.", reply=ModelCard))
     async def retrieve_model(model_id: str) -> ASGIApp:
-        # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar keeps a leading one.
+        # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
         if model_id.removeprefix("/") != card.id and model_id != card.id:
             wrong = model_id.removeprefix("/")
             raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")

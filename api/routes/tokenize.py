@@ -23,7 +23,7 @@ from .respond import json_response, read_json, while_connected
 
 
 def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the route handlers of tokenizing and detokenizing.
+    """Return the route handlers of `/v1/tokenize`, `/v1/detokenize` and `/v1/tokenizer_info`.
 
     Args:
         strict: whether to reject requests with fields that would be ignored.

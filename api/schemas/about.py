@@ -14,7 +14,7 @@ class Links(Struct, kw_only=True):
 
 
 class About(Struct, kw_only=True):
-    """Body of GET /. A server with API keys omits `version` and `model`, because this route needs no key."""
+    """Reply of GET /. A server with API keys omits `version` and `model`, because this route needs no key."""
 
     name: str = "llmfw"
     description: str = "Serves a language model to OpenAI clients; their base URL is this one and /v1."

@@ -48,7 +48,7 @@ class BatchErrors(msgspec.Struct, kw_only=True):
 
 
 class RequestCounts(msgspec.Struct, kw_only=True):
-    """Numbers of a batch's lines, each of which is one request."""
+    """Numbers of a batch's requests; each line of the input file is one request."""
 
     total: int
     completed: int
@@ -78,7 +78,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """A batch.
+    """The state of a batch.
 
     Values that are not known yet are null, as with OpenAI, except `model` and `usage`, which are omitted.
     """

@@ -129,7 +129,7 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
 class ChatChunk(msgspec.Struct, kw_only=True):
     """One event of a stream.
 
-    If the client asked for `usage`, it is null in all chunks except the last, else omitted.
+    `usage` is null in all chunks except the last, or omitted if the client did not ask for it.
     """
 
     id: str

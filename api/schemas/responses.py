@@ -1,4 +1,4 @@
-"""Responses: request, response object, output items, and events."""
+"""Bodies of `/v1/responses`: request, response object, output items, and events."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ class Memory:
             self._libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
 
     def used(self) -> None:
-        """Return memory in QUIET_S seconds, unless this is called again before.
+        """Schedule the return of memory in QUIET_S seconds.
 
-        Call it for each large request.
+        Call it after each large request; this restarts the time.
         """
         if self._libc is None:
             return

@@ -1,6 +1,6 @@
-"""Replies to HTTP/1.0 clients, without chunked encoding.
+"""Replies to HTTP/1.0 clients, which do not support chunked encoding.
 
-The end of the connection marks the end of such a reply.
+A reply without content-length ends with the connection.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class ChoicesInFlight:
         try:
             while not await self._sent(choice):
                 pass
-        except Exception as error:  # noqa: BLE001 - given to the reader
+        except Exception as error:  # noqa: BLE001 - passed on to the caller of `next`
             self._queue.put_nowait((choice, error))
         else:
             self._queue.put_nowait((choice, None))

@@ -14,10 +14,10 @@ KEPT_FREE = 4
 
 
 class EnginePlaces:
-    """Divides the engine's places evenly among the client requests that have several choices.
+    """Divides the engine's places (sequences it runs at once) among client requests with several choices.
 
     Args:
-        num_places: number of sequences that the engine runs at once.
+        num_places: number of the engine's places.
     """
 
     def __init__(self, num_places: int) -> None:

@@ -26,11 +26,11 @@ from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 
 MAX_VERDICTS = 1024
-MAX_CACHED_CHARS = 64_000_000  # of prepared grammars
+MAX_CACHED_CHARS = 64_000_000  # total characters of cached grammars
 COSTLY_KEPT_S = 600.0
 """Seconds for which a too costly grammar stays refused.
 
-Not for good: on a busy machine a harmless one may time out.
+Such refusals expire, because a harmless grammar may time out on a busy machine.
 """
 
 Key = tuple[str, bytes]
@@ -186,7 +186,7 @@ def _launch(
     options: dict[str, OptionValue],
     limits: Limits,
 ) -> Launch:
-    """Return what a compiling process needs at launch."""
+    """Return the launch data for the processes that compile grammars."""
     return Launch(
         entry=dataclasses.asdict(entry),
         options=options,

@@ -112,9 +112,9 @@ class TokenSpans:
         self._call_end = tools.call_format.end.strip() if tools and tools.call_format else None
         self._marker = reasoning.closing if reasoning else None  # may stand before the next content
         self._spans: deque[_Span] = deque()
-        self._text = ""  # received, and not yet seen in a piece
+        self._text = ""  # received, but not yet found in a piece
         self._start = 0  # start of `_text`, in characters from the start of the whole text
-        self._marked = reasoning is not None and reasoning.in_reasoning  # the last piece was no content
+        self._marked = reasoning is not None and reasoning.in_reasoning  # last piece was not content
 
     def add(self, token_id: int, logprob: TokenLogprob, text: str) -> None:
         """Add the next token, and the text that it completes."""
@@ -135,7 +135,7 @@ class TokenSpans:
         at = self._find(text)
         begin, length = (
             (0, len(self._text)) if at < 0 else (at, len(text))
-        )  # changed: all that was fed for it
+        )  # the parser changed the text: take all that it received
         self._marker, self._marked = None, False
         self._skip(begin)
         end = self._start + length
