@@ -120,7 +120,7 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
 
 
 def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
-    """Check a body's unknown fields; return the names of those that have no effect.
+    """Check a body's unknown fields; return the names of the fields without effect.
 
     Args:
         given: all fields of the body, as raw JSON.

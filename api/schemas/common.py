@@ -57,7 +57,7 @@ class Body(msgspec.Struct):
     """A request body. Some unknown fields (`refused`) are refused, the others are reported as ignored."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
-    """Unknown fields that are refused, because they would change the answer in other APIs."""
+    """Fields that this body does not have, and that are refused because they would change the answer."""
 
 
 class StreamOptions(Body, kw_only=True):

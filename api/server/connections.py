@@ -173,7 +173,7 @@ class Occasional:
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str, now: float) -> int | None:
-        """Return how many lines of this kind were left out before this one; None to leave out this one, too."""
+        """Return how many lines of this kind were left out before this one; None to leave this out, too."""
         if now < self._next.get(kind, 0.0):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None

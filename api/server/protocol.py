@@ -35,10 +35,7 @@ DRAINED_BYTES_PER_S = 16 * 2**20
 
 
 MAX_HELD_BYTES = 2**15
-"""Bytes of a body to buffer before its request starts.
-
-The request reads the rest of the body as it arrives.
-"""
+"""Bytes of a body to buffer before its request starts, which reads the rest as it arrives."""
 
 LARGE_BYTES = 2**12
 """Size of a body above which to check, before its request starts, that the client is still connected."""
@@ -228,10 +225,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._start_held()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request of the connection.
-
-        `check` enforces the idle timeout, not uvicorn.
-        """
+        """Continue with the connection's next request. The idle timeout is enforced by `check`, not here."""
         self._open.popleft()
         self._waited_s = 0.0
         self._table.end_early(self)
@@ -351,10 +345,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return _RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
 
     def _stop(self, refusal: _RefusedError) -> _RefusedError:
-        """Store a refusal and return it, to be raised in a callback.
-
-        The parser replaces it by its own error.
-        """
+        """Store and return a refusal to raise in a callback; the parser replaces it by its own error."""
         self._refusal = refusal
         return refusal
 

@@ -31,7 +31,7 @@ class EnginePlaces:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Count a request among those that share the places, for the duration of the `with` block."""
+        """Let a request share the places for the duration of the `with` block."""
         self._num_requests += 1
         try:
             yield

@@ -184,7 +184,7 @@ class Generator:
         tokenizer: tokenizer of the model.
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
-        sampling_defaults: SamplingParams field → the model's default for it, if the request leaves it unset.
+        sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
         places: bounds the choices of one client request that are in the engine at once; None: no bound.
         max_biases: most entries of logit_bias.
 
