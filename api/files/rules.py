@@ -12,7 +12,7 @@ MAX_FILE_BYTES = 512 * MIB
 MAX_PART_BYTES = 64 * MIB
 
 PURPOSES = ("batch", "user_data", "assistants", "fine-tune", "vision", "evals")
-"""Purposes that clients may give, as in OpenAI's API. Only "batch" has an effect: batch jobs read such files."""
+"""Purposes that clients may give, as in OpenAI's API. Only "batch" matters: batch jobs read such files."""
 
 OUTPUT_PURPOSE = "batch_output"
 """Purpose of the files that batch jobs write. Clients must not upload files with it."""
