@@ -39,7 +39,7 @@ from .pinning import PinnedTokens, source_of, ttl_of
 AnswerT = TypeVar("AnswerT")
 
 _OF_A_CHAT = re.compile(r"^(msg|resp)_")
-"""Matches the start of ids that other APIs give to their replies, although a chat generates them."""
+"""Matches the prefix of reply ids in other APIs (Anthropic, Responses) whose requests run as chats."""
 
 
 class AdminService:
@@ -66,7 +66,7 @@ class AdminService:
         return await self._ask(SetPolicy(body.name, options), PolicyInfo)
 
     async def cache(self, most: int) -> CacheReply:
-        """Return the state of the prefix cache, with the `most` prefixes that save the most tokens."""
+        """Return the state of the prefix cache, with up to `most` prefixes: those that save most tokens."""
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
     async def flush(self) -> CacheReply:
@@ -74,7 +74,7 @@ class AdminService:
         return self._cache_reply(await self._ask(FlushCache(), CacheView))
 
     async def pin(self, body: PinRequest) -> PinInfo:
-        """Pin a prefix, so that it is not evicted. If `compute` is set and it is not cached, compute it.
+        """Pin a prefix against eviction. If the request sets `compute`, compute what is not cached yet.
 
         Raises:
             RequestError: a field is wrong or too much would be pinned; the error names the field or the

@@ -81,14 +81,14 @@ class Window:
         self._flying[job] -= 1
         if not self._flying[job]:
             del self._flying[job]
-        self._is_alone = False  # a line that ran alone was the only one, so it is the one that left
+        self._is_alone = False  # if a line ran alone, it is the one that left
         self._let_in()
 
     def look(self, num_waiting: int) -> None:
         """Adapt the limit to the length of the engine's queue. Call this about every quarter of a second.
 
-        If the queue was longer than its target in all of the last SAMPLES calls, the limit falls by the least
-        excess. If the queue was at most half of its target in one of these calls, the limit rises.
+        If the queue was longer than its target in all of the last SAMPLES calls, the limit falls by the
+        smallest excess. If the queue was at most half of its target in one of these calls, the limit rises.
 
         Args:
             num_waiting: number of deferrable requests that wait in the engine.
@@ -133,7 +133,7 @@ class Window:
 
     def _forget(self, job: Hashable, turn: asyncio.Future[None]) -> None:
         if self._waiting_alone.pop(turn, None) is not None:
-            self._let_in()  # other lines waited for this one
+            self._let_in()  # other lines had to wait for this one
             return
         turns = self._waiting.get(job)
         if turns and turn in turns:

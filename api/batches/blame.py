@@ -1,8 +1,8 @@
 """Finds lines that crash a process by giving them points. Pure functions on records.
 
 A line gets points if the API process was working on it, or the engine was running it, when that process died.
-A line with `SUSPECT` points runs alone from then on, so that it certainly causes the next crash if there is
-one. A line with `GUILTY` points is not run again.
+A line with `SUSPECT` points runs alone from then on: if a crash follows, this line has caused it. A line with
+`GUILTY` points is not run again.
 
 - `CRASH`: points for a crash. Two crashes make a line guilty, so a line that crashes a process runs at most
   twice.

@@ -1,6 +1,6 @@
 """An engine client whose requests are deferrable: they use the capacity that live requests leave.
 
-To the services, it is an engine client like any other.
+Services use it like any other engine client.
 """
 
 from __future__ import annotations

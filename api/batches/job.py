@@ -184,7 +184,7 @@ class Job:
 
     @contextlib.asynccontextmanager
     async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
-        """Mark the job as a whole while the block runs. If a server crashed there before, run it alone."""
+        """Mark the job as a whole while the block runs. If that crashed a server before, run it alone."""
         window = self._context.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._context.marks.marked(self.id, WHOLE_JOB):
@@ -219,7 +219,7 @@ class Job:
             await self._backoff.wait(another)
 
     async def _give_up(self, error: Exception) -> None:
-        """Move the job to its failed state. If it is past its lines, wait for another retry instead."""
+        """Mark the job as failed. If it is finalizing or cancelling already, wait and retry instead."""
         record = await self._context.batches.get(self.id)
         message = f"the server failed on this batch: {type(error).__name__}: {error}"
         reason = BatchError(code="internal_error", message=message)

@@ -1,4 +1,4 @@
-"""Applies the limits of request bodies to batch lines, so that decoding them does not delay others."""
+"""Applies the limits of request bodies to batch lines, so that decoding them does not delay live requests."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LineRun:
         self.lost: frozenset[int] = frozenset()
 
     async def until(self, halted: asyncio.Event, seconds: float) -> str:
-        """Run lines. Return "completed" when all have results, "expired" after `seconds`, or "halted".
+        """Run the lines. Return "completed" when all have results, "expired" after `seconds`, or "halted".
 
         No line is in flight when the call returns or raises.
 

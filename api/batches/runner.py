@@ -149,7 +149,7 @@ class BatchRunner:
                 )
 
     async def _take(self, batch_id: str) -> bool:
-        """Lease a job and start to work on it; return False if another process has it or it cannot run."""
+        """Lease a job and start to work on it; return whether that was possible."""
         if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
             return False
         try:

@@ -207,7 +207,7 @@ def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
 
 
 def _window(given: str) -> int:
-    """Return a completion window such as "24h" in seconds; raise RequestError if it is not allowed."""
+    """Return the seconds in a completion window such as "24h"; raise RequestError if it is not allowed."""
     found = _WINDOW.fullmatch(given)
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not 0 < seconds <= MAX_WINDOW_S:

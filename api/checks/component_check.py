@@ -186,6 +186,6 @@ def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | No
 
 
 def explained(error: BaseException) -> str:
-    """Return the error that prevented all tests as one line of text."""
+    """Return, on one line, the error that prevented all tests."""
     text = " ".join(str(error).split())
     return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

@@ -1,7 +1,7 @@
 """Checks whether a server can use a plugin's route.
 
-Adds the route to an application like a server's, but with an engine that computes nothing. Whether the
-route's answers are right is for its author's tests.
+Adds the route to an application like a server's, but with an engine that computes nothing. The route's author
+must test its answers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
 
 
 async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
-    """Add the route to an application and request its paths; return the promises about that."""
+    """Add the route to an application and request its paths; return the promises that this checks."""
     fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
     config = ServerConfig(served_model_name="none")
     try:
@@ -90,7 +90,7 @@ async def idle_app(
 
 
 async def _asked(app: Any, found: Any) -> Promise:
-    """Request each path that needs no parameters; return the promise that they answer."""
+    """Request each path that needs no parameters; return the promise that this checks."""
     answers = Promise("who_asks_without_parameters_gets_an_answer")
     answers.reason = "it has no GET without parameters in its path"
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)

@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 if all promises that could be checked hold, 1 if one is broken, 2 if none could be checked."""
+        """Exit code: 0 if all promises that were checked hold, 1 if one is broken, 2 if none was checked."""
         if self.count("FAILED"):
             return 1
         return 0 if self.count("ok") else 2

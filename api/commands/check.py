@@ -132,7 +132,7 @@ def check_command(
 
 
 def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbose: bool) -> int:
-    """Check the commands or routes of a name; print the results, and return the exit code."""
+    """Check the commands or routes with a given name; print the results, and return the exit code."""
     plugins, code = plugins_of(ctx), 0
     own = getattr(ctx.find_root().command, "own_commands", ())
     for entry in find_others(kind, name, plugins, ctx):
@@ -150,7 +150,7 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
 
     Raises:
         click.BadParameter: no component has this name.
-        CheckError: the component or pytest lacks a package or resource here, or an option is wrong.
+        CheckError: the component lacks something that it needs, pytest is missing, or an option is wrong.
         ComponentError: the component is too broken to be checked.
     """
     try:

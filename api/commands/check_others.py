@@ -24,7 +24,7 @@ _LISTED = (
 
 
 def find_others(kind: str, name: str, plugins: Plugins, ctx: click.Context) -> list[Entry]:
-    """Return the commands or routes that have a name.
+    """Return the commands or routes with a given name.
 
     Args:
         kind: "command" or "route".

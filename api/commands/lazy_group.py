@@ -8,7 +8,7 @@ from llmfw.core.interfaces.lazy_command import LazyCommand
 
 
 class LazyGroup(click.Group):
-    """A group that replaces a `LazyCommand` by its real command when that is requested."""
+    """A group that replaces a `LazyCommand` with its real command when that is requested."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)

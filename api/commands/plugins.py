@@ -48,11 +48,14 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
         own_commands: names of llmfw's own commands.
 
     Returns:
-        A dict with two lists. Each item of "components" has kind, name, plugin, package, version, path,
-        summary, rank, needs, lacks, and: "install": the command that installs what it lacks, if one is known;
-        "options": names of its options, None if they cannot be known without importing it; "choose": the text
-        that chooses it, which is "plugin/name" if other components have the same name; "shadowed_by": the
-        other components of the same name. Each item of "broken" has name, package, version and reason.
+        A dict with the lists "components" and "broken". Items of "broken" have name, package, version and
+        reason. Items of "components" have kind, name, plugin, package, version, path, summary, rank, needs,
+        lacks, and:
+
+        - install: command that installs what the component lacks; None if none is known.
+        - options: names of its options; None if they cannot be known without importing it.
+        - choose: text that chooses it: its name, or "plugin/name" if other components have the same name.
+        - shadowed_by: the other components of the same name.
     """
     components = [_described(component) for plugin in plugins.loaded for component in plugin.components]
     blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": []}

@@ -19,7 +19,7 @@ from llmfw.core.base.request import EmbedRequest
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
-MAX_CHARS_A_TOKEN = 1000  # white space and unknown words have few tokens for many characters
+MAX_CHARS_A_TOKEN = 1000  # the most expected: long white space and unknown words have few tokens
 
 
 class EmbeddingService:

@@ -1,4 +1,4 @@
-"""Reads and writes file names in `content-disposition` headers: of forms that arrive and of replies.
+"""Reads file names from the `content-disposition` headers of forms, and writes such headers for downloads.
 
 Clients differ: browsers escape quotes and line breaks with percent signs and leave backslashes alone; httpx
 and older clients double backslashes; curl puts a backslash before quotes. All these names are decoded to what
@@ -30,7 +30,7 @@ def read_parameters(disposition: str) -> dict[str, str]:
 
 
 def write_disposition(filename: str) -> str:
-    """Return the header that names a downloaded file, with a plain ASCII name for old clients in addition."""
+    """Return the header for a download: with the file's name, and a plain ASCII name for old clients."""
     plain = _PLAIN.sub("_", filename)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 

@@ -29,7 +29,7 @@ MAX_PART_HEADER_BYTES = 4224
 """Most bytes of each header of a form part. One header contains the file's name."""
 
 PIECE = 2**18
-"""Least bytes that are passed on at once, except at the end of the file."""
+"""Minimum number of bytes to pass on at once, except at the end of the file."""
 
 _BROKEN = "invalid_multipart"
 _PLAIN_ENCODINGS = ("", "binary", "8bit", "7bit")
@@ -54,14 +54,14 @@ def boundary_of(content_type: str) -> str:
 
 
 class FileForm:
-    """Parser of one form with a file, fed by the request's body as it arrives.
+    """Streaming parser of a form with one file.
 
     Args:
         chunks: the request's body.
         boundary: the multipart boundary.
         file_field: name of the field with the file; the file is required.
-        fields: names of the other fields → check, which takes the field's value and raises RequestError if it
-            is wrong.
+        fields: name of each other field → function that takes its value and raises RequestError if it is
+            wrong.
         max_file_bytes: most bytes of the file.
         needs_name: whether the file must have a file name.
 

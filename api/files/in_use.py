@@ -12,7 +12,7 @@ SETTLING = ("cancelling", "finalizing")
 async def inputs_in_use(batches: BatchStore) -> dict[str, BatchRecord]:
     """Return the input files of all jobs that have not ended, each with one such job.
 
-    If several jobs read the same file, its job is one whose state is not in SETTLING, if there is one.
+    If several jobs read the same file, a job whose state is not in SETTLING is preferred.
     """
     found: dict[str, BatchRecord] = {}
     after: str | None = None

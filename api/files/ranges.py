@@ -45,6 +45,6 @@ def read_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Return the number, capped above the size of any file, since Python refuses thousands of digits."""
+    """Return the number, capped above any file size: Python refuses to convert thousands of digits."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS

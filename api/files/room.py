@@ -11,7 +11,7 @@ from llmfw.core.base.errors import StorageError, StorageFullError
 LOOK_BYTES = 16 * 2**20
 """Bytes of a file that arrive between two checks of the disk."""
 MAX_SHARE = 20
-"""The reserve is at most a twentieth of the disk."""
+"""Caps the reserve at a twentieth (1/20) of the disk."""
 
 
 class DiskRoom:
@@ -27,7 +27,7 @@ class DiskRoom:
         self._reserve = reserve_mb * 2**20
 
     def check(self) -> None:
-        """Raise StorageFullError if less than the reserve is free, StorageError if that cannot be read."""
+        """Raise StorageFullError if less than the reserve is free, StorageError if the disk is unreadable."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError as error:

@@ -156,7 +156,7 @@ class FileService:
         return object_of(await self.find(file_id))
 
     async def find(self, file_id: str) -> FileRecord:
-        """Return the record of a file; raise NotFoundError if it does not exist for the current request."""
+        """Return the record of a file; raise NotFoundError if it does not exist or is another tenant's."""
         try:
             record = await self._store.get(file_id)
         except KeyError:

@@ -36,7 +36,7 @@ def num_prompt_top(body: GenerateRequest) -> int | None:
 
 
 class LogprobForm:
-    """Form in which one client gets log probabilities.
+    """Formats log probabilities in the replies to one request.
 
     Args:
         body: request whose `return_logprob` is true.

@@ -30,7 +30,7 @@ class NativeGeneration(msgspec.Struct):
 
     Attributes:
         is_list: whether the client sent a list of prompts.
-        logprobs: form in which the client gets log probabilities; None: it gets none.
+        logprobs: formatter for log probabilities; None: the client wants none.
     """
 
     generation: Generation
@@ -97,8 +97,8 @@ class NativeService:
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
         """Run a generation and yield server-sent events, each with the whole output of one prompt so far.
 
-        If an engine event adds no text, yields a comment on the prompt's waiting, or empty bytes if it does
-        not wait.
+        If an engine event adds no text, yields a comment on the prompt's position in the queue, or empty
+        bytes if it does not wait.
         """
         texts = [""] * len(running.generation.choices)
         async with contextlib.aclosing(running.generation.events()) as events:

@@ -20,7 +20,7 @@ PIECE = 2**20
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run works on: file and model. A later attempt can continue a run only if its subject is equal.
+    """What a run works on: a file of requests and a model. A run continues only with an equal subject.
 
     Attributes:
         num_bytes, sha256: size and SHA-256 of the file of requests.

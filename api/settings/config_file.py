@@ -32,7 +32,7 @@ _FLAGS: dict[type, str] = {
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Callback of `--config`. That must be eager and the first option: others take values from the file."""
+    """Callback of `--config`. The option must be eager and come first: others take values from the file."""
     if path is None:
         return None
     from .options import config_names  # here, because that module imports this one

@@ -29,7 +29,7 @@ MAX_NAMED = 5  # wrong token ids that an error names
 MAX_DECODED = 2**17
 """Most token ids in all lists of a /detokenize request together. Decoding a million takes a second.
 
-A single list of the largest length for the model's context is always allowed.
+If the limit of a single list is larger, that limit applies instead.
 """
 
 
@@ -119,7 +119,7 @@ class TokenizationService:
         )
 
     async def _names(self, found: Sequence[Tokens]) -> list[list[str]]:
-        """Return each token as a string, in lists like those given."""
+        """Return the tokens of each list as strings."""
 
         def names() -> list[list[str]]:
             return [self._tokenizer.token_names(tokens) for tokens in found]
@@ -145,7 +145,7 @@ class TokenizationService:
 
     @property
     def _most(self) -> int:
-        """Most token ids in a list. /tokenize never returns more for a text, unless that text is short."""
+        """Most token ids to decode per list: CHARACTERS_A_TOKEN times the context length."""
         return CHARACTERS_A_TOKEN * self._generator.info.max_model_len
 
     def _refuse_length(self, length: int, param: str) -> NoReturn:

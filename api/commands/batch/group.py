@@ -1,4 +1,4 @@
-"""The group `llmfw batch`. Imports its commands only when one is requested, for a faster start of others."""
+"""The group `llmfw batch`. Imports its commands on first use, so that other commands start faster."""
 
 from __future__ import annotations
 

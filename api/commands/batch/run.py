@@ -125,7 +125,7 @@ def run_command(
         except LLMFWError as error:
             say_where_from(error, click.get_current_context().meta[OPTIONS])
             if work.has_nothing:
-                folder.end()  # or else a corrected command would be refused
+                folder.end()  # otherwise a corrected command would be refused: its subject differs
             raise
     if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)

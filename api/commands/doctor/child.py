@@ -66,7 +66,7 @@ def _examined_route(plugin: str, path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Examine this process's plugin. Redirects all output but the report to standard error."""
+    """Examine this process's plugin. Redirects all output except the report to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as report:
         os.dup2(2, 1)
 

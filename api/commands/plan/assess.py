@@ -37,7 +37,7 @@ class Model:
     Attributes:
         numbers: sizes from config.json.
         weights: dtype → bytes of all weights in this dtype.
-        source: where the weights' size is known from, such as "weight files".
+        source: source of the weights' size, such as "weight files".
     """
 
     numbers: ModelNumbers
@@ -97,7 +97,7 @@ class Model:
 
 
 def help_for(model: Model, settings: Settings, device: Device, wanted: int) -> list[str]:
-    """Return the changes of which each alone makes a sequence of `wanted` tokens fit, as text."""
+    """Return changes, each of which alone makes a sequence of `wanted` tokens fit, as text."""
     found = []
     for flag, changed in _changes(model, settings):
         if (num_tokens := _num_tokens(model, changed, device)) >= wanted:

@@ -64,7 +64,7 @@ class ModelNumbers:
         layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV cache
             stores them.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
-        quantised: whether the weights are stored in a quantised type.
+        quantised: whether the weights are stored in a quantized type.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """
@@ -155,7 +155,7 @@ def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str])
 
 
 def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
-    """Return the checkpoint's dtype. A quantised model computes in this dtype, too."""
+    """Return the checkpoint's dtype. A quantized model computes in this dtype, too."""
     found = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if found in DTYPE_BYTES:
         return found
@@ -181,9 +181,9 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 
 
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
-    """Return the bytes of all weights in a dtype, and where that is known from.
+    """Return the bytes of all weights in a dtype, and the source of this number.
 
-    Weights that are stored quantised keep their size.
+    Weights that are stored quantized keep their size.
 
     Raises:
         ModelError: weight files cannot be read; or there are none, and transformers cannot build the model.
@@ -206,10 +206,10 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
 
 
 def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
-    """Return the bytes of all weights with `--quantization`: dtype of the unquantised weights → bytes.
+    """Return the bytes of all weights with `--quantization`: dtype of the unquantized weights → bytes.
 
     Raises:
-        ModelError: transformers cannot build the model, or it cannot be quantised.
+        ModelError: transformers cannot build the model, or it cannot be quantized.
     """
     if numbers.quantised:
         raise ModelError(f"{numbers.folder} is quantised already: leave out --quantization")

@@ -69,7 +69,7 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
 
 
 def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return a note on other components of this name, or None; raise ConfigError if the name is taken."""
+    """Return a note if another component has this name; raise ConfigError if that prevents loading."""
     plugins = plugins_of(ctx)
     others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
     others += [(broken.name, broken.distribution) for broken in plugins.broken]
