@@ -1,4 +1,4 @@
-"""A command with settings: its help has headings, and it knows other servers' options."""
+"""A command with settings, whose help has headings, and whose errors explain other servers' options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class SettingsCommand(click.Command):
     """A command whose options are `SettingOption`s."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line. An error about another server's option names the one to use here."""
+        """Parse the command line. For an option of another server, the error says what to use here."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             names = [error.option_name]
-            if not error.option_name.startswith("--"):  # click names one letter of -ngl
+            if not error.option_name.startswith("--"):  # of -ngl, click names only one letter
                 letter = error.option_name[1]
                 names = [arg for arg in given if arg[:1] == "-" != arg[1:2] and letter in arg] + names
             if found := next(filter(None, map(advice, names)), None):
