@@ -118,7 +118,7 @@ class PrefixCache(ABC):
 
         Args:
             token_ids: the prompt's token ids. They are not copied, and must not change while they are
-                watched.
+                subscribed to.
             salt: salt of the prompt.
             index: index of the subscription, unique among all subscriptions.
         """
