@@ -1,4 +1,4 @@
-"""What the tests of all stores share: how they are opened, and that each test has an event loop of its own."""
+"""Helpers for tests of stores: fixtures, opening and closing, event loops, and random operations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .declared import built, declared
 
 
 class Closable(Protocol):
-    """What has to be closed."""
+    """An object that must be closed after use."""
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Release all resources."""
 
 
 P = ParamSpec("P")
@@ -31,22 +31,25 @@ StoreT = TypeVar("StoreT", bound=Closable)
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 Operation = tuple[str, Mapping[str, Any]]
-"""The name of a method, and its arguments."""
+"""(name of a method, its arguments)."""
 
 drawn = settings(
     max_examples=30,
     deadline=None,  # a store may be slow, and the machine busy
     suppress_health_check=[
-        HealthCheck.function_scoped_fixture,  # each example has a folder of its own
+        HealthCheck.function_scoped_fixture,  # each example uses a new folder
         HealthCheck.differing_executors,  # several stores inherit the same test
         HealthCheck.too_slow,
     ],
 )
-"""Settings of the tests whose values hypothesis draws."""
+"""Hypothesis settings for the property-based tests."""
 
 
 def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine function. No pytest plugin for asyncio is needed, and none is in the way."""
+    """Make a coroutine function a test that runs in a new event loop.
+
+    Works with and without pytest plugins for asyncio.
+    """
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -56,25 +59,25 @@ def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 
 
 class StoreTests(Generic[StoreT]):
-    """The fixtures that the test class of a store overrides."""
+    """Base class of stores' conformance tests, with the fixtures to override."""
 
     @pytest.fixture
     def open_store(self) -> Callable[[Path], StoreT]:
-        """Return a function that opens the store of a folder.
+        """Return a function that opens the store in a folder.
 
-        It is given an empty folder for a new store, and a folder again to reopen one that was closed. A store
-        without a folder takes its path for a name.
+        Tests pass an empty folder to create a store, and the same folder again to reopen the store after
+        closing it. A store that does not use folders may use the path as a name.
         """
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture open_store")
 
     @pytest.fixture
     def survives_reopening(self, open_store: object) -> bool:
-        """Return whether a store that was closed holds the same when its folder is opened again."""
+        """Return whether a store keeps its contents when it is closed and its folder is opened again."""
         return declared(open_store, "survives_reopening", False)
 
     @pytest.fixture
     def lasting(self, survives_reopening: bool) -> None:
-        """Skip the test of a store that does not survive reopening."""
+        """Skip the test if the store does not survive reopening."""
         if not survives_reopening:
             pytest.skip(
                 "the store does not have the capability survives_reopening (override the fixture if it has)"
@@ -83,7 +86,7 @@ class StoreTests(Generic[StoreT]):
 
 @asynccontextmanager
 async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Give an open store, and close it afterwards."""
+    """Context manager that opens a store, and closes it afterwards."""
     store = await asyncio.to_thread(built, open_store, folder)
     try:
         yield store
@@ -93,14 +96,14 @@ async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIte
 
 @asynccontextmanager
 async def fresh(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Give a new store, in a folder below this one that is removed afterwards."""
+    """Context manager that opens a new store in a temporary folder below `folder`, and removes it later."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         async with opened(open_store, Path(name)) as store:
             yield store
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
-    """Return what a call returns, or KeyError where it raises that."""
+    """Return the result of a call, or the class KeyError if the call raises KeyError."""
     try:
         return await call
     except KeyError:
@@ -116,11 +119,15 @@ async def hold_together(
     *,
     reopening: bool,
 ) -> None:
-    """Do the same to a new store and to a model, and compare what each call gives.
+    """Run the same operations on a new store and on a reference model, and assert that the results are equal.
 
     Args:
-        driven: store → what has the model's methods.
-        reopening: whether the operation "reopen" does that; else it does nothing.
+        open_store: function that opens a store in a folder.
+        folder: folder for a temporary folder of the store.
+        driven: function that wraps a store in the model's methods.
+        model: reference model.
+        operations: operations to run, in order.
+        reopening: whether the operation "reopen" closes and reopens the store; if not, it is skipped.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         store = await asyncio.to_thread(built, open_store, Path(name))
@@ -139,19 +146,22 @@ async def hold_together(
 
 
 def any_of(methods: Mapping[str, Mapping[str, st.SearchStrategy[Any]]]) -> st.SearchStrategy[list[Operation]]:
-    """Return a strategy for calls of methods, in any order, with any of their arguments."""
+    """Return a strategy for lists of calls of these methods, with arguments from the given strategies."""
     calls = [st.tuples(st.just(name), st.fixed_dictionaries(given)) for name, given in methods.items()]
     return st.lists(st.one_of(calls), min_size=10, max_size=60)
 
 
 def structs(kind: type[StructT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[StructT]:
-    """Return a strategy for structs with any values in all fields but the given ones."""
+    """Return a strategy for structs of a class.
+
+    Fields without a given strategy have any values of their types.
+    """
     values = {field.name: _values(field.type) for field in msgspec.structs.fields(kind)}
     return st.builds(kind, **values | given)
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for the values of a field's type."""
+    """Return a strategy for the values of a type."""
     arguments = get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):
         return st.one_of(*map(_values, arguments))

@@ -1,4 +1,4 @@
-"""The promises of `ToolParser`, as tests."""
+"""Conformance tests of the `ToolParser` interface."""
 
 from __future__ import annotations
 
@@ -44,22 +44,28 @@ places = st.lists(st.integers(0, 500), max_size=20)
 
 
 class ToolParserTests:
-    """Derive from it, and override the fixture `parser` (and the capabilities `examples` and `streams_arguments`)."""
+    """Conformance tests of a tool parser.
+
+    Derive from this class and override the fixture `parser` (and `examples` and `streams_arguments`).
+    """
 
     @pytest.fixture
     def parser(self) -> type[ToolParser]:
-        """Return the parser's class."""
+        """Return the class of the parser under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture parser")
 
     @pytest.fixture
     def examples(self, parser: type[ToolParser]) -> Sequence[ToolExample]:
-        """Return texts as the model writes them, with the calls in them. Tools are made up from the calls."""
+        """Return sample model outputs with the calls expected from them.
+
+        Tool definitions are derived from the calls.
+        """
         examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
         return [ToolExample(*example) for example in examples]
 
     @pytest.fixture
     def streams_arguments(self, parser: type[ToolParser]) -> bool:
-        """Return whether arguments are given out before they are complete."""
+        """Return whether the parser returns arguments before they are complete."""
         return declared(parser, "streams_arguments", False)
 
     @pytest.fixture
@@ -69,7 +75,7 @@ class ToolParserTests:
 
     @pytest.fixture
     def texts(self, parser: type[ToolParser], examples: Sequence[ToolExample]) -> list[str]:
-        """Return the texts of the examples, and some that follow from `call_format`."""
+        """Return the texts of the examples, and some built from the parser's `call_format`."""
         written = [_written(parser, TOOLS[0], '{"city": "Rome"}')] if parser.call_format else []
         return [*(example.text for example in examples), *written, *PLAIN]
 
@@ -176,13 +182,13 @@ class ToolParserTests:
 
 
 def needs_examples(examples: Sequence[object]) -> None:
-    """Skip a test that needs examples where there are none."""
+    """Skip the test if the parser declares no examples."""
     if not examples:
         pytest.skip("the parser does not have the capability examples (texts as its model writes them)")
 
 
 def needs_call_format(parser: type[ToolParser]) -> Any:
-    """Return how calls are written; skip the test of a parser that does not say."""
+    """Return the parser's call format; skip the test if the parser declares none."""
     if parser.call_format is None:
         pytest.skip("the parser does not have the capability call_format (calls with JSON arguments)")
     return parser.call_format
