@@ -136,7 +136,7 @@ class DecisionLog:
         self._note(seq, "admitted", "", seq.num_computed)
 
     def planned(self, plan: BatchPlan) -> None:
-        """Record a step's pieces of prompts; see `DecisionTrace.planned`."""
+        """Record the pieces of prompts in a step; see `DecisionTrace.planned`."""
         for part in plan.prefills:
             self._note(part.seq, "computed", "", part.count)
         self._step += 1

@@ -148,7 +148,7 @@ class PrefixCache(ABC):
         return moved
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens after its cached ones a watch shares with a leader of at least this rank.
+        """Return how many of a watch's next uncached tokens are shared by a leader of at least this rank.
 
         These tokens are being computed and will soon be cached. After any change of the cache, call
         `take_moved` first.
@@ -158,7 +158,7 @@ class PrefixCache(ABC):
 
     @staticmethod
     def _num_shared(watch: Watch, leader: Watch) -> int:
-        """Return how many tokens after its cached ones a watch has in common with a leader."""
+        """Return how many of a watch's next uncached tokens equal those of a leader."""
         if leader.num_tokens < watch.num_tokens:
             return 0
         size = min(len(watch.token_ids), len(leader.token_ids))
@@ -187,8 +187,7 @@ class PrefixCache(ABC):
             node: node at which the match ends.
             num_found: number of tokens found.
             num_asked: number of tokens looked up.
-            above: node that was already counted for this request, together with the nodes above it; None:
-                none was.
+            above: do not count this node and the nodes above it, which were counted before; None: count all.
         """
 
     @abstractmethod

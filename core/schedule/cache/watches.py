@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Watches whose match ends at one node and that have the same next page.
+    """Watches whose matches end at the same node and that have the same next page.
 
     Attributes:
         node: node at which their match ends.
@@ -150,7 +150,7 @@ class Watches:
         return moved
 
     def num_awaited(self, watch: Watch, rank: int) -> int:
-        """Return how many tokens after its cached ones a watch shares with a leader of at least this rank.
+        """Return how many of a watch's next uncached tokens are shared by a leader of at least this rank.
 
         Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
         """
