@@ -15,7 +15,7 @@ from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
-"""Maximum ratio of the Python lines that steps run on a 30 times longer sequence."""
+"""Maximum factor by which the Python lines that a step runs may grow for a sequence 30 times as long."""
 
 
 class DrafterTests:
