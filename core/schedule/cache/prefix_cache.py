@@ -196,8 +196,7 @@ class PrefixCache(ABC):
             node: node at which the match ends.
             num_found: number of tokens found.
             num_asked: number of tokens looked up.
-            above: node that was already counted for this request, together with the nodes above it; None:
-                none was.
+            above: do not count this node and the nodes above it, which were counted before; None: count all.
         """
 
     @abstractmethod
