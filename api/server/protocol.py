@@ -15,15 +15,13 @@ from functools import partial
 from typing import Any
 
 import httptools
-import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
-
-from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
 from .connections import ConnectionTable, Occasional, has_left
 from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
+from .refusal import RefusedError, refusal_reply
 from .request_head import other_protocol, problem_of
 from .unchunked import unchunked
 
@@ -52,20 +50,6 @@ class _Expects(enum.Enum):
     BODY = enum.auto()
 
 
-class _RefusedError(Exception):
-    """Raised in the parser's callbacks to refuse a request.
-
-    Args:
-        logged: what the log says; "": the message, which then has no text of the client.
-    """
-
-    def __init__(self, status: int, code: str, message: str, logged: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.logged = logged
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """One HTTP connection.
 
@@ -91,7 +75,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._table = table
         self._notes = notes
         self._expects = _Expects.START
-        self._refusal: _RefusedError | None = None
+        self._refusal: RefusedError | None = None
         self._is_deaf = False  # received bytes are dropped
         self._is_leaving = False  # refused; closes as soon as the client has read the reply
         self._held: Any = None  # the application, until it is called for the latest request
@@ -145,7 +129,7 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             if self._refusal is None:
                 reason = other_protocol(data) or f"this is no valid HTTP request: {error}"
-                self._refusal = _RefusedError(400, "invalid_http", reason)
+                self._refusal = RefusedError(400, "invalid_http", reason)
         if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
             self._refusal = self._head_too_large()
         if self._refusal is not None:
@@ -167,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes += len(url)
         if self._head_bytes > self._limits.url_bytes:
             limit = self._limits.url_bytes
-            raise self._stop(_RefusedError(414, "url_too_long", f"the URL has more than {limit} bytes"))
+            raise self._stop(RefusedError(414, "url_too_long", f"the URL has more than {limit} bytes"))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -183,7 +167,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._num_headers > self._limits.headers:
             most = self._limits.headers
             raise self._stop(
-                _RefusedError(431, "too_many_headers", f"the request has more than {most} headers")
+                RefusedError(431, "too_many_headers", f"the request has more than {most} headers")
             )
         if self._expects is _Expects.HEAD:
             super().on_header(name, value)
@@ -192,11 +176,11 @@ class LimitedProtocol(HttpToolsProtocol):
         """Check the request's head; start the request, or queue it behind the connection's earlier ones."""
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
-            raise self._stop(_RefusedError(429, "too_many_pipelined", message))
+            raise self._stop(RefusedError(429, "too_many_pipelined", message))
         version = self.parser.get_http_version()
         problem = problem_of(self.parser.get_method(), self.url, version, self.headers)
         if problem is not None:
-            raise self._stop(_RefusedError(*problem))
+            raise self._stop(RefusedError(*problem))
         super().on_headers_complete()
         self._expects = _Expects.BODY
         self._waited_s = 0.0
@@ -208,7 +192,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._num_chunks += 1
         if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
             message = f"the body comes in {self._num_chunks} chunks of less than {MIN_CHUNK_BYTES} bytes; send larger ones"
-            raise self._stop(_RefusedError(400, "too_many_chunks", message))
+            raise self._stop(RefusedError(400, "too_many_chunks", message))
 
     def on_body(self, body: bytes) -> None:
         """Add a piece of a body, or drop it if the request is already answered."""
@@ -346,11 +330,11 @@ class LimitedProtocol(HttpToolsProtocol):
         sent = max(0, self._unread_bytes - size)
         return self._unread_s > self._limits.send_timeout_s + sent / MIN_BYTES_PER_S
 
-    def _head_too_large(self) -> _RefusedError:
+    def _head_too_large(self) -> RefusedError:
         limit = self._limits.header_bytes
-        return _RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
+        return RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
 
-    def _stop(self, refusal: _RefusedError) -> _RefusedError:
+    def _stop(self, refusal: RefusedError) -> RefusedError:
         """Store and return a refusal to raise in a callback; the parser replaces it by its own error."""
         self._refusal = refusal
         return refusal
@@ -373,7 +357,7 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self.transport.write(_reply(status, code, message))
+        self.transport.write(refusal_reply(status, code, message))
         self._is_leaving, self._waited_s = True, 0.0
         if self._table.leave(self) and self.transport.can_write_eof():
             self.transport.write_eof()
@@ -393,10 +377,3 @@ class LimitedProtocol(HttpToolsProtocol):
 def protocol_factory(limits: ConnectionLimits, table: ConnectionTable) -> Callable[..., LimitedProtocol]:
     """Return the factory that creates a server's connections."""
     return partial(LimitedProtocol, limits=limits, table=table, notes=Occasional())
-
-
-def _reply(status: int, code: str, message: str) -> bytes:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    body = msgspec.json.encode(ErrorBody(ErrorDetail(message=message, type=kind, code=code)))
-    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-    return STATUS_LINE[status] + head + body

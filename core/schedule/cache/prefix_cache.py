@@ -65,6 +65,16 @@ class CacheNode:
         self.groups: dict[bytes, Group] | None = None
 
 
+class Root(CacheNode):
+    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
+
+    __slots__ = ("salt",)
+
+    def __init__(self, salt: str) -> None:
+        super().__init__(b"", NO_PAGES, None)
+        self.salt = salt
+
+
 class Match(NamedTuple):
     """A cached prefix: the node at which it ends, and its pages from the first token on."""
 

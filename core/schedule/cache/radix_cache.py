@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .eviction import Eviction, lru
-from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Subscription, TokenIds
+from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Root, Subscription, TokenIds
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -32,16 +32,6 @@ TOKEN_BYTES = 4
 
 LONG = 1024
 """Number of pages. Shortening a leaf copies the rest, so a long leaf is first split this far from its end."""
-
-
-class Root(CacheNode):
-    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
-
-    __slots__ = ("salt",)
-
-    def __init__(self, salt: str) -> None:
-        super().__init__(b"", NO_PAGES, None)
-        self.salt = salt
 
 
 class RadixCache(PrefixCache):
