@@ -39,7 +39,7 @@ class SettingsCommand(click.Command):
 def _unknown(error: click.NoSuchOption, command: click.Command, ctx: click.Context) -> click.UsageError:
     """Return the error of an unknown option with the option that was meant.
 
-    click's own suggestion may be the opposite: --disable-radix-cache for --enable-radix-cach.
+    click's own suggestion may be an option that does the opposite.
     """
     name = error.option_name
     own = [each for param in command.get_params(ctx) for each in (*param.opts, *param.secondary_opts)]
