@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     """Row pointers and lengths of B sequences, all int32.
 
     Attributes:
-        indptr: sequence s has the pages `indptr[s]` to `indptr[s + 1] - 1`: [B + 1].
+        indptr: sequence s has entries `indptr[s]` to `indptr[s + 1] - 1` of `Pages.indices`: [B + 1].
         last_page_len: number of tokens in each sequence's last page, from 1 to the page size: [B].
         kv_lens: number of tokens of each sequence, cached and new: [B].
         query_indptr: sequence s has the new tokens `query_indptr[s]` to `query_indptr[s + 1] - 1`: [B + 1].

@@ -38,8 +38,8 @@ class Group:
     Attributes:
         members: indices of their tokens in the batch: [G]; None: the first G.
         slots: slots of the keys, each sequence padded to L, the rounded length of the longest: [G * L].
-        distance: distance in tokens from each slot back to the newest token; 0: the newest token; negative:
-            padding: [G, L].
+        distance: distance in tokens from each slot back to the newest token (0: that token; negative: padding):
+            [G, L].
     """
 
     members: torch.Tensor | None
@@ -54,8 +54,8 @@ class Span:
     Attributes:
         tokens: their slice of the batch's tokens.
         slots: slots of the keys up to the block's last token, padded to L, a rounded length: [L].
-        distance: distance in tokens from each slot back to each new token; padded to t, a rounded number of
-            tokens: [t, L].
+        distance: distance in tokens from each slot back to each new token, padded to t tokens, a rounded
+            number: [t, L].
     """
 
     tokens: slice

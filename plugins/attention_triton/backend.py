@@ -54,8 +54,8 @@ class Prefills:
     """Inputs of the prefill kernel.
 
     Attributes:
-        spans: the tokens of each sequence.
-        blocks: blocks of queries, by `_cut_of`.
+        spans: tokens of each sequence.
+        blocks: blocks of queries, by (query heads per KV head, rows per block); see `cut_queries`.
     """
 
     spans: Spans

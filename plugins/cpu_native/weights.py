@@ -165,7 +165,7 @@ class NativeLinear(nn.Module):
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """The bias, [out_features]."""
+        """The bias, [out_features], or None."""
         return None if self.packed.biases is None else self.packed.biases[self.index]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -89,7 +89,7 @@ def rotate_heads(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):
-    """Apply the rotary embedding to BLOCK_HEADS heads of one token; if NORMS, normalize each head before."""
+    """Apply the rotary embedding to BLOCK_HEADS heads of one token; if NORMS, normalize each head first."""
     head = (first_head + tl.arange(0, BLOCK_HEADS))[:, None]
     low_column = tl.arange(0, BLOCK_HALF)[None, :]
     exists = low_column < HALF

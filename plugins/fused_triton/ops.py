@@ -122,7 +122,7 @@ def rotate(
     Args:
         query, key: may be slices of longer rows.
         cos, sin: cosines and sines for the tokens' positions: [..., head_dim].
-        norms: norms to apply before to each query head and to each key head; both with the same `from_one`.
+        norms: norms of query heads and of key heads, applied before, with the same `from_one`; None: none.
     """
     *lead, num_heads, head_dim = query.shape
     num_kv_heads = key.shape[-2]

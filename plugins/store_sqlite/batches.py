@@ -68,7 +68,7 @@ class SqliteBatches(BatchStore):
     """Keeps batch jobs in `batches.db`.
 
     Raises:
-        ConfigError: from the constructor: no folder was given, or a reason of `Database`.
+        ConfigError: from the constructor: no folder was given, or `Database` raises it.
     """
 
     conformance: ClassVar = {"survives_reopening": True}

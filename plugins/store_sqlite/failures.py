@@ -45,7 +45,7 @@ def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
 
 
 def refusal(error: sqlite3.Error | OSError, path: Path) -> ConfigError:
-    """Return the error with which the server refuses to start if a file or folder cannot be opened.
+    """Return the error that stops the server's start if a file or folder cannot be opened.
 
     Args:
         path: the file or folder.

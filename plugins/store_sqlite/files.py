@@ -72,8 +72,8 @@ class SqliteFiles(FileStore):
     """Keeps files in the folder `files`, and their records in `files.db`.
 
     Raises:
-        ConfigError: from the constructor: no folder was given, it has files but no records, or a reason of
-            `Database`.
+        ConfigError: from the constructor: no folder was given, the folder has files but no records, or
+            `Database` raises it.
     """
 
     conformance: ClassVar = {"survives_reopening": True}

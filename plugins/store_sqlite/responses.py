@@ -63,7 +63,7 @@ class SqliteResponses(ResponseStore):
     """Keeps responses in `responses.db`.
 
     Raises:
-        ConfigError: from the constructor: no folder was given, or a reason of `Database`.
+        ConfigError: from the constructor: no folder was given, or `Database` raises it.
     """
 
     conformance: ClassVar = {"survives_reopening": True}

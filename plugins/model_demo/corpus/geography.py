@@ -152,7 +152,7 @@ def follow_up(draw: Draw) -> Exchange:
 
 
 def country_of(draw: Draw) -> Exchange:
-    """Make a question for the country of which a city is the capital."""
+    """Make a question that asks which country a city is the capital of."""
     row = draw.pick(COUNTRIES)
     wording = draw.wording(
         (

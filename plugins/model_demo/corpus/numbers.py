@@ -59,7 +59,7 @@ def _multiplying(a: int, b: int) -> str:
 
 
 def decimals(draw: Draw) -> Exchange:
-    """Make a question which of two decimals is greater, such as 9.11 and 9.8."""
+    """Make a question on which of two decimals is greater, such as 9.11 and 9.8."""
     a, b = draw.fresh(lambda: _decimal_pair(draw))
     greater, smaller = (a, b) if float(a) > float(b) else (b, a)
     question = draw.wording(_GREATER_SEEN, _GREATER_UNSEEN).format(a, b)

@@ -74,7 +74,7 @@ def translation(draw: Draw) -> Exchange:
 
 
 def mood(draw: Draw) -> Exchange:
-    """Make a question whether a sentence is positive or negative."""
+    """Make a question on whether a sentence is positive or negative."""
     answer = draw.pick(list(_MOODS))
     said = draw.pick(_MOODS[answer].split("|"))
     about = draw.pick(("", f" The {names.word(draw)} was new.", f" I bought a {draw.pick(names.THINGS)}."))
@@ -106,7 +106,7 @@ def color(draw: Draw) -> Exchange:
 
 
 def calendar(draw: Draw) -> Exchange:
-    """Make a question which day or month comes after or before another."""
+    """Make a question on which day or month comes after or before another."""
     kind, names = draw.pick((("day", DAYS), ("month", MONTHS)))
     at = draw.integer(0, len(names) - 1)
     side, step = draw.pick((("after", 1), ("before", -1)))
