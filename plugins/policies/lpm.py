@@ -22,7 +22,7 @@ class LPM(SchedulePolicy):
         """Options of the policy.
 
         Attributes:
-            max_overtaken: how many later requests may overtake a request at most; 0: no bound.
+            max_overtaken: maximum number of later requests that may overtake a request; 0: no bound.
         """
 
         max_overtaken: Annotated[int, msgspec.Meta(ge=0)] = 256

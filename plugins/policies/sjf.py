@@ -31,7 +31,7 @@ class SJF(SchedulePolicy):
 
         Attributes:
             output_weight: cost of one possible output token, in prompt tokens.
-            max_overtaken: how many later requests may overtake a request at most; 0: no bound.
+            max_overtaken: maximum number of later requests that may overtake a request; 0: no bound.
         """
 
         output_weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
