@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,13 @@ ROTARY = re.compile(
     r"|original_max_position_embeddings|base_freq)$"
 )
 """Names of numbers in a dictionary of rotary parameters, or at the top as `rope_theta`, that are above 0."""
+SOFT_CAP = re.compile(r"^(?!.*router).*(soft_?cap(ping)?|logit_cap)$")
+"""Soft caps: a score becomes cap * tanh(score / cap). 0 would divide by 0; only routers have 0 for no cap."""
+SCALE = re.compile(
+    r"(^|_)(query_pre_attn_scalar|logits?_scal(e|ing)|softmax_scale|scale_(emb|depth)|rout(e|ed|er|ing)_scal(e|ing_factor)"
+    r"|(attention|embedding|residual|lm_head|output|key|logits_mup_width)_multiplier|ssm_(in|out)_multiplier)$"
+)
+"""Factors and divisors of whole layers: with 0 the layer has no effect or divides by 0, below 0 it is reversed."""
 SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
@@ -87,11 +95,19 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
     if not is_text:
         return None  # a vision tower is not computed
     if EPSILON.search(name) or _is_rotary(field):
-        is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        return None if is_right else "a number above 0"
+        return None if _is_positive(value) else "a number above 0"
+    if SOFT_CAP.search(name):
+        return None if _is_positive(value) else "a number above 0, or null for no cap"
+    if SCALE.search(name) and isinstance(value, int | float):
+        return None if _is_positive(value) else "a number above 0"
     if SIZE.match(name) and type(value) is int and value < 1:
         return None if value == -1 and name in NEGATIVE_MEANS_ANY else "1 or more"
     return None
+
+
+def _is_positive(value: Any) -> bool:
+    """Return whether a value is a number above 0 that a float can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def _is_rotary(field: tuple[str, ...]) -> bool:

@@ -75,6 +75,28 @@ def test_a_field_of_another_type(folder: Path, field: str, value: object, expect
     assert refusal(folder, **{field: value}).endswith(expected)
 
 
+@pytest.mark.parametrize("value", [0, 0.0, -5.0, 10**400])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "logits_soft_cap",
+        "query_pre_attn_scalar",
+        "logits_scaling",
+        "logit_scale",
+        "attention_multiplier",
+        "routed_scaling_factor",
+        "scale_emb",
+        "rope_theta",
+    ],
+)
+def test_factors_of_layers_are_above_zero(field: str, value: float) -> None:
+    with pytest.raises(ModelError, match=rf"{field} is {str(value)[:50]}.*; it must be a number above 0"):
+        check_numbers("m", {field: value})
+    check_numbers("m", {field: 0.5, "moe_router_logit_softcapping": 0.0, "logit_scale": "inv_sqrt_d_model"})
+
+
 def test_what_models_do_have_is_right() -> None:
     settings = {"time_step_limit": [0.0, INFINITY], "max_position_embeddings": -1, "attention_factor": None}
     check_numbers("m", settings | {"sliding_window": -1, "num_experts": 0, "pad_token_id": -1})
